@@ -1,0 +1,60 @@
+"""A client's examples: rows of a shared, memory-mapped array."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled images.
+
+    Parameters
+    ----------
+    images : NDArray
+        uint8, shape (N, channels, height, width); may be memory-mapped and shared by many clients.
+    labels : NDArray
+        int64 class numbers, shape (N,).
+    rows : NDArray
+        int64, shape (n,): the rows of ``images`` and ``labels`` that these examples are.
+    mean, std : tuple[float, ...]
+        Per channel, of intensities in [0, 1]; a batch is ``(image / 255 - mean) / std``.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Images, float32 (b, channels, height, width), and labels, int64 (b,), at ``indices`` in 0..n-1."""
+        rows = self.rows[indices]
+        images = torch.from_numpy(self.images[rows]).float().div_(255)
+        if any(self.mean) or set(self.std) != {1.0}:
+            mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (self.mean, self.std))
+            images.sub_(mean).div_(std)
+        return images, torch.from_numpy(self.labels[rows])
+
+    def batches(
+        self, batch_size: int, rng: np.random.Generator | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Indices of one epoch in batches, shuffled if a generator is given; batch size 0 is one batch.
+
+        A last batch of one example joins the one before it: BatchNorm cannot train on a single value.
+        """
+        count = len(self)
+        order = np.arange(count) if rng is None else rng.permutation(count)
+        size = batch_size or max(count, 1)
+        starts = list(range(0, count, size))
+        if size > 1 and len(starts) > 1 and count - starts[-1] == 1:
+            starts.pop()
+        for start, stop in zip(starts, [*starts[1:], count], strict=True):
+            yield order[start:stop]

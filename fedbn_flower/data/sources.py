@@ -1,0 +1,203 @@
+"""Where images come from: scikit-learn's digits, a local folder, or a Hugging Face name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, not_allowed, unknown_name
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
+TEST_NAMES = ("test", "validation", "valid", "val")
+
+
+@dataclass(frozen=True)
+class ImageRequest:
+    """What to read, and how: columns (``auto`` finds them), a size (0 keeps it), a natural-id column."""
+
+    name: str
+    image_column: str = "auto"
+    label_column: str = "auto"
+    image_size: int = 0
+    group_column: str = ""
+
+
+Split = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.str_] | None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset not yet decoded: what identifies its content, and how to read a split."""
+
+    fingerprint: str
+    read: Callable[[str], Split]
+    count_classes: Callable[[], int]
+
+    @property
+    def classes(self) -> int:
+        return self.count_classes()
+
+
+def open_source(request: ImageRequest) -> Source:
+    """The source of that name.
+
+    Raises
+    ------
+    UserError
+        When a folder does not exist or cannot be read.
+    """
+    if request.name == "digits":
+        return _digits(request)
+    folder = Path(request.name).expanduser()
+    looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
+    if not looks_like_path:
+        return _hugging_face(request, request.name)
+    try:
+        files = sorted(p for p in folder.rglob("*") if p.is_file())
+        stamps = [(str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    except OSError as error:
+        raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
+    if not folder.is_dir() or not files:
+        raise not_allowed("dataset", request.name, "'digits', a folder with data, or a hub name")
+    return _hugging_face(request, str(folder.resolve()), repr(stamps))
+
+
+def _digits(request: ImageRequest) -> Source:
+    """scikit-learn's 1,797 8x8 digits, of which a fixed, stratified fifth is the test set."""
+    if request.group_column:
+        raise unknown_name("partition", request.group_column, ["(the digits have no such column)"])
+
+    def read(split: str) -> Split:
+        from PIL import Image
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        digits = load_digits()
+        scans = [Image.fromarray(d.astype(np.uint8)) for d in np.rint(digits.images * (255 / 16))]
+        parts = train_test_split(
+            scans, digits.target, test_size=0.2, random_state=0, stratify=digits.target
+        )
+        offset = 0 if split == "train" else 1
+        images = _images(parts[offset], request.image_size)
+        return images, parts[2 + offset].astype(np.int64), None
+
+    return Source("digits", read, lambda: 10)
+
+
+def _hugging_face(request: ImageRequest, path: str, stamps: str | None = None) -> Source:
+    """A dataset that `datasets` can load; a local folder is told by its files, without loading it."""
+    loaded: dict[str, DatasetDict] = {}
+
+    def dataset() -> "DatasetDict":
+        if not loaded:
+            loaded[path] = _load(request.name, path)
+        return loaded[path]
+
+    def columns() -> tuple[str, str]:
+        return _columns(request, next(iter(dataset().values())))
+
+    def read(split: str) -> Split:
+        names = ("train",) if split == "train" else TEST_NAMES
+        found = next((name for name in names if name in dataset()), None)
+        if found is None:
+            raise UserError(
+                f"dataset: {request.name!r} has no {split} split; it has {sorted(dataset())}"
+            )
+        image_column, label_column = columns()
+        return _decode(request, dataset()[found], image_column, label_column)
+
+    def count_classes() -> int:
+        _, label_column = columns()
+        feature = next(iter(dataset().values())).features[label_column]
+        if hasattr(feature, "num_classes"):
+            return int(feature.num_classes)
+        return 1 + max(int(np.max(split[label_column])) for split in dataset().values())
+
+    fingerprint = stamps or "".join(split._fingerprint for split in dataset().values())
+    return Source(f"{path} {fingerprint}", read, count_classes)
+
+
+def _load(name: str, path: str) -> "DatasetDict":
+    from datasets.utils.logging import disable_progress_bar
+    from flwr_datasets import FederatedDataset
+
+    disable_progress_bar()
+    federated = FederatedDataset(dataset=path, partitioners={}, shuffle=False)
+    try:
+        federated.load_split("train")
+    except Exception as error:  # the loaders of `datasets` raise anything, even for a missing name
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"dataset: cannot load {name!r}: {reason[0]}") from error
+    assert federated._dataset is not None
+    return federated._dataset
+
+
+def _columns(request: ImageRequest, split: "Dataset") -> tuple[str, str]:
+    from datasets import ClassLabel, Image
+
+    features = split.features
+    images = [name for name, feature in features.items() if isinstance(feature, Image)]
+    classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+    labels = [*classes, *(name for name in LABEL_NAMES if name in features)]
+    chosen = []
+    for key, wanted, candidates in (
+        ("image-column", request.image_column, images),
+        ("label-column", request.label_column, labels),
+    ):
+        if wanted != "auto":
+            if wanted not in features:
+                raise unknown_name(key, wanted, features)
+            chosen.append(wanted)
+        elif candidates:
+            chosen.append(candidates[0])
+        else:
+            kind = key.removesuffix("-column")
+            raise UserError(
+                f"{key}: no {kind} column found in {request.name!r}; name one of {sorted(features)}"
+            )
+    return chosen[0], chosen[1]
+
+
+def _decode(request: ImageRequest, split: "Dataset", image_column: str, label_column: str) -> Split:
+    try:
+        labels = np.asarray(split[label_column][:], dtype=np.int64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"label-column: {label_column!r} holds no class numbers ({error})") from error
+    if len(labels) and labels.min() < 0:
+        raise UserError(f"label-column: {label_column!r} holds the negative class {labels.min()}")
+    groups = None
+    if request.group_column:
+        if request.group_column not in split.features:
+            raise unknown_name("partition", request.group_column, split.features)
+        groups = np.asarray(split[request.group_column][:]).astype(np.str_)
+    try:
+        images = _images(split[image_column], request.image_size)
+    except (OSError, AttributeError) as error:
+        raise UserError(f"image-column: {image_column!r} cannot be decoded ({error})") from error
+    return images, labels, groups
+
+
+def _images(column: Any, size: int) -> NDArray[np.uint8]:
+    """Decode images to uint8 (N, channels, height, width): one channel if the first image has one."""
+    mode = "L" if column[0].mode in ("1", "L", "LA") else "RGB"
+    shape = (size, size) if size else column[0].size[::-1]
+    images = np.empty((len(column), 1 if mode == "L" else 3, *shape), np.uint8)
+    for i, image in enumerate(column):
+        if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"):
+            raise OSError(f"image {i} has the mode {image.mode}, not 8 bits a channel")
+        converted = image.convert(mode)
+        if size:
+            converted = converted.resize((size, size))
+        if converted.size[::-1] != shape:
+            raise not_allowed(
+                "image-size", 0, f"a number of pixels, since {converted.size} and {shape[::-1]} differ"
+            )
+        pixels = np.asarray(converted)
+        images[i] = pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+    return images

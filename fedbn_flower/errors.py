@@ -1,0 +1,25 @@
+"""Errors that are told in one line."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what the user asked for; the message names the key, the value and what is allowed."""
+
+
+class RunFailed(RuntimeError):
+    """The run could not do its work, such as when every client failed in every round."""
+
+
+def not_allowed(key: str, value: object, allowed: str) -> UserError:
+    """The error for one bad value."""
+    return UserError(f"{key}: {value!r} is not allowed; expected {allowed}")
+
+
+def unknown_name(key: str, value: str, names: Iterable[str]) -> UserError:
+    """The error for a name that is not in a registry, with the nearest one."""
+    names = sorted(names)
+    near = difflib.get_close_matches(value, names, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return UserError(f"{key}: unknown name {value!r}{hint}; expected one of {', '.join(names)}")

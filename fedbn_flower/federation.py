@@ -1,0 +1,170 @@
+"""The protocol of a run, round by round, on any Grid."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from clients import CLIENTS, evaluate_splits, load_entries
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
+
+from .config import RunConfig
+from .errors import RunFailed, UserError
+from .task import dataset_of, held_out_splits, model_of, whole_split
+
+RULE_KEYS = {
+    "eta": "server_lr",
+    "momentum": "server_momentum",
+    "beta_1": "beta_1",
+    "beta_2": "beta_2",
+    "tau": "tau",
+    "bias_correction": "bias_correction",
+    "v_init": "v_init",
+}
+"""A rule's argument -> the configuration's field."""
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What one round gave; ``evaluate`` is the train phase's report where clients evaluate their own model."""
+
+    server_round: int
+    seconds: float
+    arrays: ArrayRecord
+    train: PhaseReport
+    evaluate: PhaseReport
+    means: MetricRecord
+    global_metrics: dict[str, float] | None
+
+    @property
+    def failures(self) -> int:
+        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
+        return len(self.train.failures) + evaluated
+
+
+class Observer(Protocol):
+    """Something that watches a run: the run folder, the progress bar."""
+
+    def on_round(self, result: RoundResult) -> None:
+        """Called after every round."""
+
+
+def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradientStrategy:
+    """The configured server rule; what is ``auto`` keeps the rule's own default."""
+    rule = STRATEGIES[config.strategy]
+    chosen = {
+        field.name: getattr(config, RULE_KEYS[field.name])
+        for field in fields(rule)
+        if field.name in RULE_KEYS and getattr(config, RULE_KEYS[field.name]) != "auto"
+    }
+    return rule(
+        fraction_train=config.fraction_train,
+        fraction_evaluate=config.fraction_evaluate if config.eval_model == "aggregated" else 0.0,
+        min_train_nodes=1,
+        min_evaluate_nodes=1,
+        min_available_nodes=1,
+        weighted_by_key="num-examples" if config.weighting == "num-examples" else None,
+        trainable=list(trainable),
+        seed=config.seed,
+        **chosen,
+    )
+
+
+class Federation:
+    """One run: the strategy, the shared model, and what the server evaluates itself.
+
+    Raises
+    ------
+    UserError
+        When the data cannot be had, or does not fit the configuration.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.dataset = dataset_of(config)
+        self.model, self.initial = model_of(config, self.dataset.spec)
+        self.local_names = CLIENTS[config.client].local_entries(self.model)
+        trainable = [n for n, _ in self.model.named_parameters() if n not in self.local_names]
+        self.strategy = make_strategy(config, trainable)
+
+    def rule_settings(self) -> dict[str, float | bool]:
+        """What the rule's keys came to, ``auto`` resolved; keys the rule does not have are left out."""
+        return {
+            key.replace("_", "-"): getattr(self.strategy, argument)
+            for argument, key in RULE_KEYS.items()
+            if hasattr(self.strategy, argument)
+        }
+
+    def run(self, grid: Grid, observers: Iterable[Observer]) -> ArrayRecord:
+        """All rounds; the final shared model.
+
+        Raises
+        ------
+        UserError
+            When the federation has other nodes than the configuration speaks of.
+        RunFailed
+            When no client ever answered usefully.
+        """
+        config, strategy = self.config, self.strategy
+        self._check_nodes(grid)
+        arrays = ArrayRecord(
+            {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
+        )
+        train_config = ConfigRecord(
+            {
+                "client-lr": config.client_lr,
+                "client-lr-decay": config.client_lr_decay,
+                "objective": config.objective,
+            }
+        )
+        for server_round in range(1, config.rounds + 1):
+            started = time.monotonic()
+            splits = held_out_splits(config, final=server_round == config.rounds)
+            after_training = splits if config.eval_model == "local" else ""
+            train_config["eval-splits"] = after_training
+
+            messages = strategy.configure_train(server_round, arrays, train_config, grid)
+            replies = grid.send_and_receive(messages, timeout=config.round_timeout)
+            updated, train_metrics = strategy.aggregate_train(server_round, replies)
+            train_report = strategy.report
+            arrays = updated or arrays
+
+            evaluate_config = ConfigRecord({"eval-splits": splits})
+            messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+            replies = grid.send_and_receive(messages, timeout=config.round_timeout)
+            evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+            evaluate_report = train_report if after_training else strategy.report
+
+            result = RoundResult(
+                server_round,
+                time.monotonic() - started,
+                arrays,
+                train_report,
+                evaluate_report,
+                MetricRecord({**(train_metrics or {}), **(evaluate_metrics or {})}),
+                self.evaluate_global(arrays, splits),
+            )
+            for observer in observers:
+                observer.on_round(result)
+        if strategy.updates == 0:
+            raise RunFailed("every client failed in every round; the model was never updated")
+        return arrays
+
+    def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
+        """The global model on the whole held-out sets, or None where BatchNorm stays at home."""
+        if self.local_names:
+            return None
+        load_entries(self.model, {name: array.numpy() for name, array in arrays.items()})
+        held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
+        return evaluate_splits(self.model, held_out, splits)
+
+    def _check_nodes(self, grid: Grid) -> None:
+        expected = self.config.num_clients
+        nodes = self.strategy.nodes.connected(grid, expected)
+        if len(nodes) > expected:
+            raise UserError(
+                f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
+                "(make num-clients and num-supernodes equal)"
+            )

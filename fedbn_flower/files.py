@@ -1,0 +1,56 @@
+"""Files that are never half-written."""
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+Row = Mapping[str, object]
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write beside the file, fsync, and move into its place."""
+    data = content.encode() if isinstance(content, str) else content
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}", delete=False) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
+    """Rows as CSV with a header; what a row lacks stays empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+class CsvLog:
+    """A CSV file that grows by whole groups of rows, each on disk when `append` returns.
+
+    A column that first appears later makes the file be written anew, with the column empty above.
+    """
+
+    def __init__(self, path: Path, columns: Iterable[str]) -> None:
+        self.path = path
+        self.columns = list(columns)
+        write_atomically(path, csv_text(self.columns, []))
+
+    def append(self, rows: list[Row]) -> None:
+        """Add rows in one write."""
+        if new := [key for key in dict.fromkeys(k for r in rows for k in r) if key not in self.columns]:
+            with self.path.open(newline="") as file:
+                earlier = list(csv.DictReader(file))
+            self.columns += new
+            write_atomically(self.path, csv_text(self.columns, [*earlier, *rows]))
+            return
+        lines = csv_text(self.columns, rows).split("\n", 1)[1]
+        with self.path.open("a") as file:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,134 @@
+"""Networks by name. A model is a function of what its input looks like; one registry line adds it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """Images of shape (channels, height, width), in one of ``classes`` classes."""
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+    @property
+    def size(self) -> int:
+        return self.channels * self.height * self.width
+
+
+def mlp_bn(spec: InputSpec) -> nn.Module:
+    """784-128-BN-ReLU-10 on 28x28 images; the first width follows the image size."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(spec.size, 128),
+        nn.BatchNorm1d(128),
+        nn.ReLU(),
+        nn.Linear(128, spec.classes),
+    )
+
+
+def two_nn(spec: InputSpec) -> nn.Module:
+    """McMahan et al.'s 2NN: two hidden layers of 200 units (199,210 parameters on MNIST)."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(spec.size, 200),
+        nn.ReLU(),
+        nn.Linear(200, 200),
+        nn.ReLU(),
+        nn.Linear(200, spec.classes),
+    )
+
+
+def cnn(spec: InputSpec) -> nn.Module:
+    """McMahan et al.'s CNN: two 5x5 convolutions (32, 64), each max-pooled, 512 units (1,663,370)."""
+    return nn.Sequential(
+        nn.Conv2d(spec.channels, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (spec.height // 4) * (spec.width // 4), 512),
+        nn.ReLU(),
+        nn.Linear(512, spec.classes),
+    )
+
+
+def cnn_bn(spec: InputSpec) -> nn.Module:
+    """The digit CNN of FedBN (Li et al. 2021, appendix): BatchNorm after every layer but the last."""
+
+    def convolution(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    def dense(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+
+    return nn.Sequential(
+        *convolution(spec.channels, 64),
+        nn.MaxPool2d(2),
+        *convolution(64, 64),
+        nn.MaxPool2d(2),
+        *convolution(64, 128),
+        nn.Flatten(),
+        *dense(128 * (spec.height // 4) * (spec.width // 4), 2048),
+        *dense(2048, 512),
+        nn.Linear(512, spec.classes),
+    )
+
+
+class _ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with BatchNorm; the shortcut subsamples and pads with zeros (option A)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.stride = outputs // inputs
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, self.stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        padding = (y.shape[1] - x.shape[1]) // 2
+        return functional.relu(y + functional.pad(shortcut, (0, 0, 0, 0, padding, padding)))
+
+
+def resnet20(spec: InputSpec) -> nn.Module:
+    """ResNet-20 for small images (He et al. 2016, section 4.2; 269,722 parameters on CIFAR-10)."""
+    widths = [16, 16, 16, 32, 32, 32, 64, 64, 64]
+    blocks = [_ResidualBlock(i, o) for i, o in zip([16, *widths], widths, strict=False)]
+    return nn.Sequential(
+        nn.Conv2d(spec.channels, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, spec.classes),
+    )
+
+
+MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
+    "mlp-bn": mlp_bn,
+    "2nn": two_nn,
+    "cnn": cnn,
+    "cnn-bn": cnn_bn,
+    "resnet20": resnet20,
+}
+
+
+def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
+    """The network with the run's initial weights, the same in every process for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[name](spec)
+    return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model

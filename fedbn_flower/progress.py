@@ -1,0 +1,73 @@
+"""What a person sees while a run goes on, and at its end."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .config import RunConfig
+from .federation import RoundResult
+
+LISTED_CLIENTS = 10
+
+
+def cell_name(config: RunConfig) -> str:
+    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``."""
+    return f"{config.strategy}-{config.client}-{config.objective}-seed{config.seed}"
+
+
+class ProgressBar:
+    """A bar with the loss; use as a context manager."""
+
+    def __init__(self, config: RunConfig, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task(cell_name(config), total=config.rounds, figures="")
+
+    def __enter__(self) -> "ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def on_round(self, result: RoundResult) -> None:
+        shown = []
+        for name in ("train-loss", "loss", "accuracy"):
+            value = result.means.get(name) or (result.global_metrics or {}).get(name)
+            if isinstance(value, float):
+                shown.append(f"{name} {value:.3f}")
+        if result.failures:
+            shown.append(f"failures {result.failures}")
+        self._bar.update(self._task, advance=1, figures="  ".join(shown))
+
+
+def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
+    """The last round's figures: the global model, the clients' mean, and each client if they are few."""
+    table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds")
+    table.add_column("model")
+    for column in ("training examples", "loss", "accuracy"):
+        table.add_column(column, justify="right")
+    if summary["global"]:
+        table.add_row("global", "", *_formatted(summary["global"]))
+    clients: dict[str, dict[str, Any]] = summary["clients"]
+    if clients:
+        mean = {
+            name: sum(c[name] for c in clients.values()) / len(clients) for name in ("loss", "accuracy")
+        }
+        table.add_row(f"mean of {len(clients)} clients", "", *_formatted(mean))
+    if len(clients) <= LISTED_CLIENTS:
+        for partition, client in clients.items():
+            table.add_row(f"client {partition}", str(client["num-examples"]), *_formatted(client))
+    return table
+
+
+def _formatted(figures: dict[str, Any]) -> tuple[str, str]:
+    return f"{figures['loss']:.4f}", f"{100 * figures['accuracy']:.1f} %"

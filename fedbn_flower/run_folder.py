@@ -1,0 +1,147 @@
+"""The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
+
+import json
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from flwr.app import MetricRecord
+from safetensors.numpy import save
+
+from . import __version__
+from .config import RunConfig
+from .errors import UserError
+from .federation import Federation, RoundResult
+from .files import CsvLog, write_atomically
+from .plots import plot_curves, plot_partitions
+
+PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
+
+
+def prepare_run_folder(path: Path) -> None:
+    """Make the folder.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, or cannot be made.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})") from error
+
+
+def default_run_folder() -> Path:
+    """``runs/`` and the time, under the current directory."""
+    return Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+
+
+class RunFolder:
+    """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
+
+    ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
+    client reported; ``summary.json`` holds the last round's figures and is written after every round.
+    """
+
+    def __init__(self, path: Path, federation: Federation) -> None:
+        self.path = path
+        self.started = time.monotonic()
+        self.failures = 0
+        self.train_examples: dict[int, int] = {}
+        config = federation.config
+        prepare_run_folder(path)
+        write_atomically(path / "config.json", json.dumps(_described(federation), indent=2) + "\n")
+        self.metrics = CsvLog(
+            path / "metrics.csv",
+            ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
+             "accuracy", "global-loss", "global-accuracy"],
+        )  # fmt: skip
+        self.clients = CsvLog(
+            path / "clients.csv", ["round", "phase", "partition", "num-examples", "loss", "accuracy"]
+        )
+        plot_partitions(path / "partitions.png", config)
+
+    def on_round(self, result: RoundResult) -> None:
+        self.failures += result.failures
+        server_metrics = {f"global-{k}": v for k, v in (result.global_metrics or {}).items()}
+        means = {key: value for key, value in result.means.items() if key != "train-examples"}
+        self.metrics.append(
+            [
+                {
+                    "round": result.server_round,
+                    "seconds": round(result.seconds, 3),
+                    "replies": len(result.train.metrics),
+                    "failures": result.failures,
+                    **means,
+                    **server_metrics,
+                }
+            ]
+        )
+        phases = {"train": result.train} | (
+            {"evaluate": result.evaluate} if result.evaluate is not result.train else {}
+        )
+        self.clients.append(
+            [
+                {"round": result.server_round, "phase": phase, "partition": partition, **metrics}
+                for phase, report in phases.items()
+                for partition, metrics in report.metrics.items()
+            ]
+        )
+        arrays = {name: np.ascontiguousarray(a.numpy()) for name, a in result.arrays.items()}
+        write_atomically(self.path / "model.safetensors", save(arrays))
+        summary = self._summary(result)
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _summary(self, result: RoundResult) -> dict[str, object]:
+        seconds = time.monotonic() - self.started
+        for partition, metrics in result.train.metrics.items():
+            self.train_examples[partition] = int(_number(metrics, "num-examples"))
+        for partition, metrics in result.evaluate.metrics.items():
+            if "train-examples" in metrics:
+                self.train_examples[partition] = int(_number(metrics, "train-examples"))
+        return {
+            "rounds": result.server_round,
+            "seconds": round(seconds, 3),
+            "seconds-per-round": round(seconds / result.server_round, 4),
+            "global": result.global_metrics and _figures(result.global_metrics),
+            "clients": {
+                str(partition): {
+                    **_figures(metrics),
+                    "num-examples": self.train_examples[partition],
+                }
+                for partition, metrics in result.evaluate.metrics.items()
+                if partition in self.train_examples
+            },
+            "failures": self.failures,
+        }
+
+    def finish(self) -> None:
+        """Draw the curves of what was done so far."""
+        plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+
+
+def _number(metrics: MetricRecord, key: str) -> float:
+    value = metrics[key]
+    assert not isinstance(value, list)
+    return value
+
+
+def _figures(metrics: MetricRecord | dict[str, float]) -> dict[str, object]:
+    """Accuracy and loss: of the test set, once it has been used beside a validation set."""
+    prefix = "test-" if "test-accuracy" in metrics else ""
+    return {name: metrics.get(prefix + name) for name in ("accuracy", "loss")}
+
+
+def _described(federation: Federation) -> dict[str, object]:
+    """The configuration with every ``auto`` of the rule resolved, and what it ran on."""
+    resolved = federation.config.to_user_config() | federation.rule_settings()
+    versions = {name: version(name) for name in PACKAGES}
+    return {
+        **resolved,
+        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
+    }

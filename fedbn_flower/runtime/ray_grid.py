@@ -1,0 +1,102 @@
+"""Clients in Ray actors: each client is pinned to one worker, where its memory and data stay warm."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app.message import remove_content_from_message
+from ray.exceptions import GetTimeoutError
+
+from ..client_app import app
+from .grid import FIRST_NODE_ID, Answer, LocalGrid, answer, identify_process, node_context
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class Worker:
+    """Runs the ClientApp for the clients pinned to it."""
+
+    def __init__(self) -> None:
+        identify_process()
+        self._contexts: dict[int, Context] = {}
+        self._run_config: UserConfig = {}
+        self._num_clients = 0
+
+    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+        """Forget the clients of an earlier run."""
+        self._contexts = {}
+        self._run_config = run_config
+        self._num_clients = num_clients
+
+    def handle(self, message: Message, content: RecordDict) -> Message:
+        """The ClientApp's reply to a message, whose content came through the object store."""
+        message.content = content
+        node_id = message.metadata.dst_node_id
+        if node_id not in self._contexts:
+            self._contexts[node_id] = node_context(
+                node_id - FIRST_NODE_ID, self._num_clients, self._run_config
+            )
+        return answer(app, message, self._contexts[node_id])
+
+
+class RayPool:
+    """A Ray instance of its own with so many workers, ended by `close`.
+
+    Parameters
+    ----------
+    workers : int
+        Actors of one core each; 0 for one a core of this machine.
+    verbose : bool
+        Whether Ray's own log lines are shown.
+    """
+
+    def __init__(self, workers: int, verbose: bool) -> None:
+        count = workers or len(os.sched_getaffinity(0))
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+        ray.init(
+            num_cpus=count,
+            include_dashboard=False,
+            log_to_driver=verbose,
+            logging_level="info" if verbose else "error",
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+        )
+        actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
+        self.workers: list[Any] = [actor.remote() for _ in range(count)]
+
+    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+        """Have every worker begin a run with empty client memories."""
+        ray.get([w.start_run.remote(run_config, num_clients) for w in self.workers])
+
+    def close(self) -> None:
+        """End Ray and every process it started."""
+        ray.shutdown()
+
+
+class RayGrid(LocalGrid):
+    """Sends messages to the pool's workers; the content of a round's messages is stored once."""
+
+    def __init__(self, pool: RayPool, num_clients: int, run_config: UserConfig) -> None:
+        super().__init__(num_clients)
+        self._workers = pool.workers
+        self._stored: tuple[RecordDict | None, Any] = (None, None)
+        pool.start_run(run_config, num_clients)
+
+    def submit(self, message: Message) -> Answer:
+        if self._stored[0] is not message.content:
+            self._stored = message.content, ray.put(message.content)
+        envelope = remove_content_from_message(message)
+        partition = message.metadata.dst_node_id - FIRST_NODE_ID
+        worker = self._workers[partition % len(self._workers)]
+        future = worker.handle.remote(envelope, self._stored[1])
+
+        def reply(timeout: float | None) -> Message | None:
+            try:
+                return ray.get(future, timeout=timeout)
+            except GetTimeoutError:
+                return None
+
+        return reply

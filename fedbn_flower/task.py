@@ -1,0 +1,132 @@
+"""From a configuration to what a process works on: the dataset, the model, a client's task.
+
+Datasets, models and partitions are cached for the life of the process: a worker serves many clients.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+from clients import Examples, LocalTask, LocalTraining
+from flwr.app import UserConfigValue
+from numpy.typing import NDArray
+from torch import nn
+
+from .config import RunConfig
+from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
+from .data.decoded import cache_folder
+from .data.sources import ImageRequest
+from .errors import UserError
+from .models import InputSpec, build_model
+
+VALIDATION, TEST = "val", "test"
+
+
+def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
+    """The run's dataset, or the node's own folder if it names one."""
+    spec = config.partitioning
+    group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
+    request = ImageRequest(
+        data_path or config.dataset,
+        config.image_column,
+        config.label_column,
+        config.image_size,
+        group,
+    )
+    return load_dataset(request, cache_folder(config.cache_dir))
+
+
+def partitions_of(config: RunConfig) -> Partitions:
+    """The rows of every client."""
+    return partition_dataset(
+        dataset_of(config), config.partition, config.num_clients, config.seed, config.val_fraction
+    )
+
+
+@lru_cache(maxsize=2)
+def initial_model(
+    name: str, spec: InputSpec, softmax_output: bool, seed: int
+) -> tuple[nn.Module, dict[str, NDArray]]:
+    """A module of this process and the run's initial state dict, the same in every process."""
+    model = build_model(name, spec, softmax_output, seed)
+    return model, {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+
+
+def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, NDArray]]:
+    """`initial_model` of a configuration."""
+    return initial_model(config.model, spec, config.softmax_output, config.seed)
+
+
+def held_out_splits(config: RunConfig, final: bool) -> str:
+    """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
+    if not config.val_fraction:
+        return TEST
+    return f"{VALIDATION},{TEST}" if final else VALIDATION
+
+
+def whole_split(config: RunConfig, dataset: DecodedDataset, split: str) -> Examples:
+    """All held-out examples of a split."""
+    if split == VALIDATION:
+        return _examples(config, dataset, "train", partitions_of(config).val_rows)
+    return _examples(config, dataset, "test", np.arange(len(dataset.test.labels)))
+
+
+def local_task(
+    config: RunConfig, partition_id: int, node_config: Mapping[str, UserConfigValue]
+) -> LocalTask:
+    """What the client of this partition works on.
+
+    A node with a ``data-path`` trains on that folder's training set and is tested on its test set.
+
+    Raises
+    ------
+    UserError
+        When there is no such partition, or the data cannot be had.
+    """
+    torch.set_num_threads(1)  # the same bits on every runtime
+    data_path = str(node_config.get("data-path", ""))
+    dataset = dataset_of(config, data_path)
+    if data_path:
+        every = np.arange(len(dataset.train.labels))
+        order = np.random.default_rng([config.seed, partition_id]).permutation(every)
+        cut = int(config.val_fraction * len(order))
+        rows = {"train": order[cut:], VALIDATION: order[:cut]}
+        train = _examples(config, dataset, "train", rows["train"])
+        evaluation = {
+            VALIDATION: _examples(config, dataset, "train", rows[VALIDATION]),
+            TEST: _examples(config, dataset, "test", np.arange(len(dataset.test.labels))),
+        }
+    else:
+        if partition_id >= config.num_clients:
+            raise UserError(
+                f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}"
+            )
+        partitions = partitions_of(config)
+        train = _examples(config, dataset, "train", partitions.train[partition_id])
+        if config.eval_data == "local":
+            evaluation = {
+                VALIDATION: _examples(config, dataset, "train", partitions.val[partition_id]),
+                TEST: _examples(config, dataset, "test", partitions.test[partition_id]),
+            }
+        else:
+            evaluation = {s: whole_split(config, dataset, s) for s in (VALIDATION, TEST)}
+    model, initial = model_of(config, dataset.spec)
+    training = LocalTraining(
+        epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        optimizer=config.client_optimizer,
+        momentum=config.client_momentum,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+    )
+    return LocalTask(model, initial, train, evaluation, training, (config.seed, partition_id))
+
+
+def _examples(
+    config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]
+) -> Examples:
+    decoded = dataset.train if split == "train" else dataset.test
+    if config.normalize:
+        return Examples(decoded.images, decoded.labels, rows, dataset.mean, dataset.std)
+    return Examples(decoded.images, decoded.labels, rows)

@@ -1,0 +1,138 @@
+"""What is checked before it touches the model: arguments, and the replies of clients."""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+# A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
+LOGGER = logging.getLogger("flwr.strategies")
+
+MAX_WEIGHT = 2.0**53
+MAX_DIFFERENCE = 1e18  # its square still fits float32, with room for a weighted sum
+
+NPY_HEADER_BYTES = 4096
+
+
+def require(holds: bool, name: str, value: object, allowed: str) -> None:
+    """Raise a ``ValueError`` that names the argument, its value and what is allowed, unless it holds.
+
+    A non-finite number is refused whatever ``holds`` says: ``inf > 0`` is true.
+    """
+    if not holds or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{name}={value!r} is not allowed: expected {allowed}")
+
+
+class ReplyRefused(Exception):
+    """A client's answer cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """A client's answer to a train message, checked."""
+
+    arrays: dict[str, NDArray]
+    weight: float
+    metrics: MetricRecord
+
+
+def check_metrics(content: RecordDict, weighted_by_key: str | None) -> tuple[float, MetricRecord]:
+    """The weight and the metrics of an answer.
+
+    Raises
+    ------
+    ReplyRefused
+        When there is not exactly one MetricRecord, or its weight is not a positive number.
+    """
+    records = list(content.metric_records.values())
+    if len(records) != 1:
+        raise ReplyRefused(f"expected one MetricRecord, got {len(records)}")
+    metrics = records[0]
+    if weighted_by_key is None:
+        return 1.0, metrics
+    weight = metrics.get(weighted_by_key)
+    if weight is None:
+        raise ReplyRefused(f"{weighted_by_key!r} is missing from the metrics")
+    if isinstance(weight, list) or not 0 < weight <= MAX_WEIGHT:  # NaN fails too
+        raise ReplyRefused(f"{weighted_by_key!r} is {weight}, not a number in (0, 2^53]")
+    return float(weight), metrics
+
+
+def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """The entries of an answered model, each of the expected shape and dtype and finite.
+
+    A floating entry may come in another floating dtype (differential-privacy mods widen) and is cast back.
+
+    Raises
+    ------
+    ReplyRefused
+        When names, shapes or dtypes differ from ``expected``, an entry cannot be decoded, or a value is
+        not finite or further than `MAX_DIFFERENCE` from the expected one.
+    """
+    if record.keys() != expected.keys():
+        missing, extra = expected.keys() - record.keys(), record.keys() - expected.keys()
+        raise ReplyRefused(f"wrong names: missing {sorted(missing)}, unexpected {sorted(extra)}")
+    arrays = {}
+    for name, reference in expected.items():
+        if len(record[name].data) > 8 * reference.size + NPY_HEADER_BYTES:
+            raise ReplyRefused(f"{name}: {len(record[name].data)} bytes for shape {reference.shape}")
+        try:
+            array = record[name].numpy()
+        except Exception as error:  # whatever a client may have sent
+            raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
+        if array.shape != reference.shape:
+            raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}")
+        floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
+        if array.dtype != reference.dtype and not floating:
+            raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}")
+        with np.errstate(over="ignore"):
+            array = array.astype(reference.dtype, copy=False)
+        if not np.isfinite(array).all():
+            raise ReplyRefused(f"{name}: not finite")
+        with np.errstate(over="ignore"):
+            difference = np.abs(np.subtract(array, reference, dtype=np.float64)).max(initial=0)
+        if difference > MAX_DIFFERENCE:
+            raise ReplyRefused(f"{name}: {difference:.0e} away from the model that was sent")
+        arrays[name] = array
+    return arrays
+
+
+def check_train_reply(
+    content: RecordDict,
+    expected: Mapping[str, NDArray],
+    arrayrecord_key: str,
+    weighted_by_key: str | None,
+) -> TrainReply:
+    """A train answer's model, weight and metrics; the model may stand under any key if it is the only one.
+
+    Raises
+    ------
+    ReplyRefused
+        When any of them cannot be used.
+    """
+    records = content.array_records
+    if arrayrecord_key not in records and len(records) != 1:
+        raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}")
+    record = records[arrayrecord_key] if arrayrecord_key in records else next(iter(records.values()))
+    weight, metrics = check_metrics(content, weighted_by_key)
+    return TrainReply(check_arrays(record, expected), weight, metrics)
+
+
+def weighted_metrics(records: list[RecordDict], weighting_metric_name: str | None) -> MetricRecord:
+    """The weighted mean of every scalar metric over the clients that report it.
+
+    The weight itself (``num-examples``) is left out, as in Flower; lists are too.
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for content in records:
+        weight, metrics = check_metrics(content, weighting_metric_name)
+        for key, value in metrics.items():
+            if key != weighting_metric_name and not isinstance(value, list):
+                sums[key] = sums.get(key, 0.0) + weight * value
+                weights[key] = weights.get(key, 0.0) + weight
+    return MetricRecord({key: total / weights[key] for key, total in sums.items()})

@@ -1,0 +1,88 @@
+"""Which nodes there are, in partition order, and which of them take part in a round."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from .checks import LOGGER
+
+QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
+PARTITION_RECORD = "partition"
+PARTITION_KEY = "partition-id"
+
+
+class NodeDirectory:
+    """The nodes of a federation with the partition each holds.
+
+    Node ids are random under Flower's own runtimes, so each new node is asked once for its partition id
+    (a ``query.partition_id`` message, answered with a ConfigRecord ``partition`` holding
+    ``partition-id``). A node that does not answer is ordered after the others, by its node id.
+
+    Parameters
+    ----------
+    node_timeout : float
+        Seconds to wait for enough nodes to connect.
+    query_timeout : float
+        Seconds to wait for the answers to the query.
+    """
+
+    def __init__(self, node_timeout: float, query_timeout: float) -> None:
+        self.node_timeout = node_timeout
+        self.query_timeout = query_timeout
+        self._partition_ids: dict[int, int | None] = {}
+
+    def partition(self, node_id: int) -> int:
+        """The node's partition id, or its node id where it never told one."""
+        partition_id = self._partition_ids.get(node_id)
+        return node_id if partition_id is None else partition_id
+
+    def rank(self, node_id: int) -> tuple[bool, int, int]:
+        """Sort key of a node: by partition id, then by node id."""
+        partition_id = self._partition_ids.get(node_id)
+        return partition_id is None, partition_id or 0, node_id
+
+    def connected(self, grid: Grid, at_least: int) -> list[int]:
+        """The connected nodes in partition order.
+
+        Raises
+        ------
+        TimeoutError
+            When fewer than ``at_least`` are connected after ``node_timeout`` seconds.
+        """
+        deadline = time.monotonic() + self.node_timeout
+        while len(nodes := list(grid.get_node_ids())) < at_least:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"waited {self.node_timeout:g} s for {at_least} nodes; {len(nodes)} connected"
+                )
+            LOGGER.info("Waiting for nodes: %d of %d connected", len(nodes), at_least)
+            time.sleep(1)
+        if new := [node for node in nodes if node not in self._partition_ids]:
+            self._ask(grid, new)
+        return sorted(nodes, key=self.rank)
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+        self._partition_ids.update(dict.fromkeys(nodes))
+        content = RecordDict()
+        messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
+        for reply in grid.send_and_receive(messages, timeout=self.query_timeout):
+            if reply.has_error():
+                continue
+            record = reply.content.config_records.get(PARTITION_RECORD, {})
+            partition_id = record.get(PARTITION_KEY)
+            node = reply.metadata.src_node_id
+            if type(partition_id) is int and partition_id >= 0 and node in self._partition_ids:
+                self._partition_ids[node] = partition_id
+
+
+def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
+    """A reproducible sample of ``max(minimum, floor(fraction * n))`` nodes, in the order given.
+
+    As in Flower, ``fraction`` is rounded down; the small term keeps ``0.29 * 100`` at 29.
+    """
+    size = min(len(nodes), max(minimum, int(len(nodes) * fraction + 1e-9)))
+    chosen = np.random.default_rng(list(seed)).choice(len(nodes), size=size, replace=False)
+    return [nodes[i] for i in sorted(chosen)]

@@ -1,0 +1,106 @@
+"""The model as flat vectors, so that a server rule is arithmetic on one array."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+Vector = NDArray[np.floating]
+
+BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def steppable(arrays: Mapping[str, NDArray]) -> list[str]:
+    """Names of the entries that a server rule may step, told by PyTorch's own conventions.
+
+    Integers are counters, and an entry whose last component is one of torch's BatchNorm buffer names is
+    a statistic: a gradient step makes neither any better (and can make a variance negative).
+    """
+    return [
+        name
+        for name, array in arrays.items()
+        if np.issubdtype(array.dtype, np.floating)
+        and name.rsplit(".", 1)[-1] not in BATCH_NORM_STATISTICS
+    ]
+
+
+class Layout:
+    """Where each named entry of a model stands in the flat vectors.
+
+    Parameters
+    ----------
+    arrays : Mapping[str, NDArray]
+        The model: any shapes; floating, integer or boolean dtypes.
+    trainable : Collection[str], optional
+        Names of the entries that the server rule steps; by default `steppable(arrays)`.
+
+    Raises
+    ------
+    ValueError
+        When a name in ``trainable`` is not an entry of the model, or a dtype is none of the above.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, NDArray], trainable: Collection[str] | None = None
+    ) -> None:
+        stepped = set(steppable(arrays) if trainable is None else trainable)
+        if unknown := stepped - arrays.keys():
+            raise ValueError(f"trainable names entries the model does not have: {sorted(unknown)}")
+        for name, array in arrays.items():
+            if array.dtype.kind not in "fiub":
+                raise ValueError(f"entry {name!r} has the unsupported dtype {array.dtype}")
+        self.shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        self.parameters = [name for name in arrays if name in stepped]
+        self.statistics = [name for name in arrays if name not in stepped]
+        # Differences of float32 weights are exact enough in float32; a counter needs float64.
+        wide = any(arrays[name].dtype.itemsize > 4 for name in self.parameters)
+        self.dtypes = (np.dtype(np.float64 if wide else np.float32), np.dtype(np.float64))
+
+    def flatten(self, arrays: Mapping[str, NDArray]) -> tuple[Vector, Vector]:
+        """The entries of a model as (parameters, statistics), each one new flat vector."""
+        groups = (self.parameters, self.statistics)
+        vectors = []
+        for names, dtype in zip(groups, self.dtypes, strict=True):
+            parts = [arrays[name].ravel() for name in names]
+            vectors.append(np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype))
+        return vectors[0], vectors[1]
+
+    def unflatten(self, parameters: Vector, statistics: Vector) -> ArrayRecord:
+        """The model with every entry under its name, in its own order, shape and dtype."""
+        entries: dict[str, NDArray] = {}
+        for names, vector in ((self.parameters, parameters), (self.statistics, statistics)):
+            start = 0
+            for name in names:
+                shape, dtype = self.shapes[name]
+                size = int(np.prod(shape))
+                values = vector[start : start + size].reshape(shape)
+                start += size
+                if dtype.kind != "f":
+                    values = np.rint(values)
+                entries[name] = values.astype(dtype)
+        return ArrayRecord({name: Array(entries[name]) for name in self.shapes})
+
+
+class WeightedMean:
+    """The weighted mean of differences to a reference, as a running sum.
+
+    One difference is held at a time, so that memory does not grow with the number of clients. Summing
+    ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
+    """
+
+    def __init__(self, reference: Vector) -> None:
+        self.reference = reference
+        self.sum = np.zeros_like(reference)
+        self.total_weight = 0.0
+
+    def add(self, vector: Vector, weight: float) -> None:
+        """Add one vector of the reference's shape and dtype; it is overwritten."""
+        vector -= self.reference
+        vector *= weight
+        self.sum += vector
+        self.total_weight += weight
+
+    def mean(self) -> Vector:
+        """``sum_i w_i (x_i - x) / sum_i w_i`` over what was added."""
+        return self.sum / self.total_weight
