@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from fedbn_flower.command_line import Command, parse, print_names
 from fedbn_flower.comparison import Comparison
 from fedbn_flower.errors import RunFailed, UserError
@@ -18,7 +20,6 @@ from fedbn_flower.progress import ProgressBar, cell_name, summary_table
 from fedbn_flower.run_folder import default_run_folder, prepare_run_folder
 from fedbn_flower.runtime.ray_grid import RayPool
 from fedbn_flower.simulation import simulate
-from rich.console import Console
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 

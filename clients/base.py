@@ -68,9 +68,7 @@ class FedAvgClient(NumPyClient):
         entries = self.task.model.state_dict()
         return [entries[name].numpy().copy() for name in self.shared_names]
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, Scalar]
-    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train from the received shared entries and the client's own local ones.
 
         Parameters
@@ -113,7 +111,7 @@ class FedAvgClient(NumPyClient):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH)
         splits = str(config["eval-splits"])
         metrics = evaluate_splits(task.model, task.evaluation, splits)
-        num_examples = len(task.evaluation[splits.split(",")[0]])
+        num_examples = len(task.evaluation[splits.split(",", maxsplit=1)[0]])
         return metrics.pop("loss"), num_examples, {**metrics, "train-examples": len(task.train)}
 
     def _load(self, parameters: NDArrays) -> bool:

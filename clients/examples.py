@@ -43,9 +43,7 @@ class Examples:
             images.sub_(mean).div_(std)
         return images, torch.from_numpy(self.labels[rows])
 
-    def batches(
-        self, batch_size: int, rng: np.random.Generator | None = None
-    ) -> Iterator[NDArray[np.int64]]:
+    def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[NDArray[np.int64]]:
         """Indices of one epoch in batches, shuffled if a generator is given; batch size 0 is one batch.
 
         A last batch of one example joins the one before it: BatchNorm cannot train on a single value.

@@ -1,4 +1,4 @@
-"""FedBN: Li et al. 2021, "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization"."""
+"""FedBN: Li et al. 2021, "Federated Learning on Non-IID Features via Local Batch Normalization"."""
 
 from torch import nn
 

@@ -30,9 +30,7 @@ class ClientState:
 
     def write(self, group: str, arrays: dict[str, NDArray]) -> None:
         """Put arrays in the place of what the group held."""
-        self._written[group] = ArrayRecord(
-            {name: Array(np.asarray(array)) for name, array in arrays.items()}
-        )
+        self._written[group] = ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
     def commit(self) -> None:
         """Make what was written part of the Context."""

@@ -77,7 +77,7 @@ def train_model(
                 images, labels = examples.batch(indices)
                 optimizer.zero_grad()
                 loss, output = objective.loss(model, images, labels)
-                loss.backward()
+                torch.autograd.backward(loss)
                 if training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, training.clip_norm)
                 optimizer.step()
@@ -105,9 +105,7 @@ def load_entries(model: nn.Module, entries: Mapping[str, NDArray]) -> None:
             target.copy_(torch.from_numpy(np.asarray(entry)))
 
 
-def evaluate_splits(
-    model: nn.Module, examples: Mapping[str, Examples], splits: str
-) -> dict[str, float]:
+def evaluate_splits(model: nn.Module, examples: Mapping[str, Examples], splits: str) -> dict[str, float]:
     """Evaluate on comma-separated splits: the first one's metrics under their plain names (``loss``,
     ``accuracy``), the others' as ``SPLIT-loss``, ``SPLIT-accuracy``."""
     metrics: dict[str, float] = {}

@@ -1,9 +1,10 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
-from clients import CLIENTS, ClientState, FedAvgClient
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import NDArrays
+from flwr.common import NDArrays, Scalar
+
+from clients import CLIENTS, ClientState, FedAvgClient
 
 from .config import RunConfig
 from .task import local_task
@@ -26,24 +27,29 @@ def _client(context: Context) -> tuple[FedAvgClient, ClientState]:
 def _received(client: FedAvgClient, message: Message) -> NDArrays:
     record = message.content.array_records["arrays"]
     if record.keys() != set(client.shared_names):
-        raise ValueError(
-            f"the model came with {sorted(record.keys() ^ set(client.shared_names))} amiss"
-        )
+        raise ValueError(f"the model came with {sorted(record.keys() ^ set(client.shared_names))} amiss")
     return [record[name].numpy() for name in client.shared_names]
+
+
+def _config(message: Message) -> dict[str, Scalar]:
+    return {k: v for k, v in message.content.config_records["config"].items() if not isinstance(v, list)}
+
+
+def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
+    """Flower's MetricRecord takes int and float only: not bool, np.float32 or str."""
+    return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     client, state = _client(context)
-    parameters, num_examples, metrics = client.fit(
-        _received(client, message), dict(message.content.config_records["config"])
-    )
+    parameters, num_examples, metrics = client.fit(_received(client, message), _config(message))
     named = zip(client.shared_names, parameters, strict=True)
     reply = RecordDict(
         {
             "arrays": ArrayRecord({name: Array(array) for name, array in named}),
-            "metrics": MetricRecord({"num-examples": num_examples, **metrics}),
+            "metrics": _metrics({"num-examples": num_examples, **metrics}),
         }
     )
     state.commit()
@@ -54,10 +60,8 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client, _ = _client(context)
-    loss, num_examples, metrics = client.evaluate(
-        _received(client, message), dict(message.content.config_records["config"])
-    )
-    record = MetricRecord({"num-examples": num_examples, "loss": loss, **metrics})
+    loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
+    record = _metrics({"num-examples": num_examples, "loss": loss, **metrics})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 

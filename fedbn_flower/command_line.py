@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NoReturn
 
-from clients import CLIENTS, OBJECTIVES
 from rich.console import Console
 from rich.table import Table
+
+from clients import CLIENTS, OBJECTIVES
 from strategies import STRATEGIES
 
 from .config import RunConfig, allowed_values
@@ -61,9 +62,7 @@ def parse(arguments: Sequence[str]) -> Command:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {k.replace("_", "-"): v for k, v in vars(known).items() if k != "list" and v is not None}
-    axes = [
-        [part.strip() for part in values.get(key, _default(key)).split(",")] for key in GRID_KEYS
-    ]
+    axes = [[part.strip() for part in values.get(key, _default(key)).split(",")] for key in GRID_KEYS]
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len(set(axis)) < len(axis):
             raise UserError(f"{key}: {','.join(axis)!r} is not allowed; expected no value twice")

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from clients import CLIENTS, OBJECTIVES
 from flwr.app import UserConfig, UserConfigValue
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from clients import CLIENTS, OBJECTIVES
 from strategies import STRATEGIES
 
 from .errors import UserError, not_allowed, unknown_name

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from clients import CLIENTS, evaluate_splits, load_entries
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
+
+from clients import CLIENTS, evaluate_splits, load_entries
 from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
 
 from .config import RunConfig
@@ -28,7 +29,7 @@ RULE_KEYS = {
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round gave; ``evaluate`` is the train phase's report where clients evaluate their own model."""
+    """What one round gave; ``evaluate`` is ``train`` itself where clients evaluate the model they trained."""
 
     server_round: int
     seconds: float
@@ -85,6 +86,7 @@ class Federation:
         self.config = config
         self.dataset = dataset_of(config)
         self.model, self.initial = model_of(config, self.dataset.spec)
+        check_fit(config)
         self.local_names = CLIENTS[config.client].local_entries(self.model)
         trainable = [n for n, _ in self.model.named_parameters() if n not in self.local_names]
         self.strategy = make_strategy(config, trainable)

@@ -48,9 +48,7 @@ def plot_curves(path: Path, metrics: Path) -> None:
             ("", "clients, held out"),
             ("global-", "global model, held out"),
         ):
-            points = [
-                (int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)
-            ]
+            points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]
             if points:
                 axes.plot(*zip(*points, strict=True), marker=".", label=label)
         axes.set(xlabel="round", ylabel=name)

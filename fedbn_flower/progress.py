@@ -59,9 +59,7 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
         table.add_row("global", "", *_formatted(summary["global"]))
     clients: dict[str, dict[str, Any]] = summary["clients"]
     if clients:
-        mean = {
-            name: sum(c[name] for c in clients.values()) / len(clients) for name in ("loss", "accuracy")
-        }
+        mean = {name: sum(c[name] for c in clients.values()) / len(clients) for name in ("loss", "accuracy")}
         table.add_row(f"mean of {len(clients)} clients", "", *_formatted(mean))
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():

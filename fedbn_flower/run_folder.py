@@ -11,7 +11,6 @@ from flwr.app import MetricRecord
 from safetensors.numpy import save
 
 from . import __version__
-from .config import RunConfig
 from .errors import UserError
 from .federation import Federation, RoundResult
 from .files import CsvLog, write_atomically

@@ -21,7 +21,10 @@ class RoundLog:
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        metrics = {**result.means, **{f"global-{k}": v for k, v in (result.global_metrics or {}).items()}}
+        metrics = {
+            **result.means,
+            **{f"global-{k}": v for k, v in (result.global_metrics or {}).items()},
+        }
         figures = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items() if k != "train-examples")
         LOGGER.info("round %d: %s, failures %d", result.server_round, figures, result.failures)
 

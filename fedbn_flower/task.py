@@ -8,16 +8,17 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from clients import Examples, LocalTask, LocalTraining
 from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
+
+from clients import Examples, LocalTask, LocalTraining
 
 from .config import RunConfig
 from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
 from .data.decoded import cache_folder
 from .data.sources import ImageRequest
-from .errors import UserError
+from .errors import UserError, not_allowed
 from .models import InputSpec, build_model
 
 VALIDATION, TEST = "val", "test"
@@ -65,6 +66,34 @@ def held_out_splits(config: RunConfig, final: bool) -> str:
     return f"{VALIDATION},{TEST}" if final else VALIDATION
 
 
+def check_fit(config: RunConfig) -> None:
+    """Refuse a configuration that does not fit the data, before anything starts.
+
+    Raises
+    ------
+    UserError
+        When the partition does not fit, images are too small for the model, or a client would be evaluated
+        on no examples.
+    """
+    dataset, partitions = dataset_of(config), partitions_of(config)
+    model, _ = model_of(config, dataset.spec)
+    shape = (2, dataset.spec.channels, dataset.spec.height, dataset.spec.width)
+    try:
+        with torch.no_grad():
+            model.eval()(torch.zeros(shape))
+    except RuntimeError as error:
+        raise UserError(f"model: {config.model!r} does not fit images of shape {shape[1:]}") from error
+    if config.val_fraction and not len(partitions.val_rows):
+        raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
+    if config.eval_data == "local":
+        for split in held_out_splits(config, final=True).split(","):
+            rows = partitions.val if split == VALIDATION else partitions.test
+            if empty := [i for i, share in enumerate(rows) if not len(share)]:
+                raise not_allowed(
+                    "eval-data", "local", f"'global', since clients {empty} would have no {split} examples"
+                )
+
+
 def whole_split(config: RunConfig, dataset: DecodedDataset, split: str) -> Examples:
     """All held-out examples of a split."""
     if split == VALIDATION:
@@ -72,9 +101,7 @@ def whole_split(config: RunConfig, dataset: DecodedDataset, split: str) -> Examp
     return _examples(config, dataset, "test", np.arange(len(dataset.test.labels)))
 
 
-def local_task(
-    config: RunConfig, partition_id: int, node_config: Mapping[str, UserConfigValue]
-) -> LocalTask:
+def local_task(config: RunConfig, partition_id: int, node_config: Mapping[str, UserConfigValue]) -> LocalTask:
     """What the client of this partition works on.
 
     A node with a ``data-path`` trains on that folder's training set and is tested on its test set.
@@ -123,9 +150,7 @@ def local_task(
     return LocalTask(model, initial, train, evaluation, training, (config.seed, partition_id))
 
 
-def _examples(
-    config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]
-) -> Examples:
+def _examples(config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]) -> Examples:
     decoded = dataset.train if split == "train" else dataset.test
     if config.normalize:
         return Examples(decoded.images, decoded.labels, rows, dataset.mean, dataset.std)

@@ -70,4 +70,6 @@ class AdaptiveStrategy(PseudoGradientStrategy):
         m_correction, v_correction = self.corrections(t)
         denominator = np.sqrt(v / v_correction)
         denominator += self.tau
-        return np.divide((self.eta / m_correction) * m, denominator, out=denominator)
+        update: Vector = (self.eta / m_correction) * m
+        update /= denominator
+        return update

@@ -174,9 +174,7 @@ class PseudoGradientStrategy(Strategy):
             self._mean_metrics(self.train_metrics_aggr_fn, contents),
         )
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The mean evaluate metrics, or None when no answer could be used."""
         contents: list[RecordDict] = []
         for partition, reply in self._in_partition_order(replies):
@@ -190,9 +188,7 @@ class PseudoGradientStrategy(Strategy):
             contents.append(content)
         return self._mean_metrics(self.evaluate_metrics_aggr_fn, contents) if contents else None
 
-    def _mean_metrics(
-        self, aggregate: MetricsAggregation | None, contents: list[RecordDict]
-    ) -> MetricRecord:
+    def _mean_metrics(self, aggregate: MetricsAggregation | None, contents: list[RecordDict]) -> MetricRecord:
         if aggregate is None:
             return weighted_metrics(contents, self.weighted_by_key)
         return aggregate(contents, self.weighted_by_key or "")

@@ -71,8 +71,8 @@ class NodeDirectory:
         for reply in grid.send_and_receive(messages, timeout=self.query_timeout):
             if reply.has_error():
                 continue
-            record = reply.content.config_records.get(PARTITION_RECORD, {})
-            partition_id = record.get(PARTITION_KEY)
+            record = reply.content.config_records.get(PARTITION_RECORD)
+            partition_id = record and record.get(PARTITION_KEY)
             node = reply.metadata.src_node_id
             if type(partition_id) is int and partition_id >= 0 and node in self._partition_ids:
                 self._partition_ids[node] = partition_id

@@ -20,8 +20,7 @@ def steppable(arrays: Mapping[str, NDArray]) -> list[str]:
     return [
         name
         for name, array in arrays.items()
-        if np.issubdtype(array.dtype, np.floating)
-        and name.rsplit(".", 1)[-1] not in BATCH_NORM_STATISTICS
+        if np.issubdtype(array.dtype, np.floating) and name.rsplit(".", 1)[-1] not in BATCH_NORM_STATISTICS
     ]
 
 
@@ -41,9 +40,7 @@ class Layout:
         When a name in ``trainable`` is not an entry of the model, or a dtype is none of the above.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, NDArray], trainable: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray], trainable: Collection[str] | None = None) -> None:
         stepped = set(steppable(arrays) if trainable is None else trainable)
         if unknown := stepped - arrays.keys():
             raise ValueError(f"trainable names entries the model does not have: {sorted(unknown)}")
@@ -78,7 +75,7 @@ class Layout:
                 start += size
                 if dtype.kind != "f":
                     values = np.rint(values)
-                entries[name] = values.astype(dtype)
+                entries[name] = np.asarray(values, dtype)
         return ArrayRecord({name: Array(entries[name]) for name in self.shapes})
 
 

@@ -113,6 +113,7 @@ def _open(key: str, folder: Path) -> DecodedDataset:
         )
 
     train = split("train")
-    spec = InputSpec(*train.images.shape[1:], classes=meta["classes"])
+    channels, height, width = train.images.shape[1:]
+    spec = InputSpec(channels, height, width, meta["classes"])
     mean, std = tuple(meta["mean"]), tuple(meta["std"])
     return DecodedDataset(key, spec, train, split("test"), mean, std, folder)

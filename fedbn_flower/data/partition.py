@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,20 +57,19 @@ def partition_dataset(
         _save(path, _divide(dataset, PartitionSpec.parse(text), num_clients, seed, val_fraction))
     with np.load(path) as stored:
         shares = {
-            name: np.split(stored[name], stored[f"{name}-stops"][:-1])
-            for name in ("train", "val", "test")
+            name: np.split(stored[name], stored[f"{name}-stops"][:-1]) for name in ("train", "val", "test")
         }
         return Partitions(**shares, val_rows=stored["val_rows"])
 
 
 def _save(path: Path, partitions: Partitions) -> None:
-    arrays = {"val_rows": partitions.val_rows}
+    arrays: dict[str, Any] = {"val_rows": partitions.val_rows}
     for name in ("train", "val", "test"):
         rows: list[Rows] = getattr(partitions, name)
         arrays[name] = np.concatenate(rows)
         arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
     os.replace(file.name, path)
@@ -103,9 +102,7 @@ def _divide(
         train = [train_rows[rows] for rows in _silos(labels, spec.argument)]
     else:
         train = [train_rows[rows] for rows in _by_flwr_datasets(labels, spec, num_clients, seed)]
-    counts = np.array(
-        [np.bincount(dataset.train.labels[r], minlength=dataset.spec.classes) for r in train]
-    )
+    counts = np.array([np.bincount(dataset.train.labels[r], minlength=dataset.spec.classes) for r in train])
     val = [val_rows[r] for r in _in_proportion(dataset.train.labels[val_rows], counts)]
     test = [test_rows[r] for r in _in_proportion(dataset.test.labels, counts)]
     return Partitions(train, val, test, val_rows)

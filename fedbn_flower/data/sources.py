@@ -80,9 +80,7 @@ def _digits(request: ImageRequest) -> Source:
 
         digits = load_digits()
         scans = [Image.fromarray(d.astype(np.uint8)) for d in np.rint(digits.images * (255 / 16))]
-        parts = train_test_split(
-            scans, digits.target, test_size=0.2, random_state=0, stratify=digits.target
-        )
+        parts = train_test_split(scans, digits.target, test_size=0.2, random_state=0, stratify=digits.target)
         offset = 0 if split == "train" else 1
         images = _images(parts[offset], request.image_size)
         return images, parts[2 + offset].astype(np.int64), None
@@ -106,9 +104,7 @@ def _hugging_face(request: ImageRequest, path: str, stamps: str | None = None) -
         names = ("train",) if split == "train" else TEST_NAMES
         found = next((name for name in names if name in dataset()), None)
         if found is None:
-            raise UserError(
-                f"dataset: {request.name!r} has no {split} split; it has {sorted(dataset())}"
-            )
+            raise UserError(f"dataset: {request.name!r} has no {split} split; it has {sorted(dataset())}")
         image_column, label_column = columns()
         return _decode(request, dataset()[found], image_column, label_column)
 

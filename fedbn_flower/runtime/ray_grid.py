@@ -1,5 +1,6 @@
 """Clients in Ray actors: each client is pinned to one worker, where its memory and data stay warm."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class RayPool:
             num_cpus=count,
             include_dashboard=False,
             log_to_driver=verbose,
-            logging_level="info" if verbose else "error",
+            logging_level=logging.INFO if verbose else logging.ERROR,
             runtime_env={"env_vars": {"PYTHONPATH": path}},
         )
         actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
@@ -95,8 +96,9 @@ class RayGrid(LocalGrid):
 
         def reply(timeout: float | None) -> Message | None:
             try:
-                return ray.get(future, timeout=timeout)
+                answered: Message = ray.get(future, timeout=timeout)
             except GetTimeoutError:
                 return None
+            return answered
 
         return reply
