@@ -13,7 +13,7 @@ from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
-from .task import dataset_of, held_out_splits, model_of, whole_split
+from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
 
 RULE_KEYS = {
     "eta": "server_lr",

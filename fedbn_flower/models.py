@@ -1,5 +1,6 @@
 """Networks by name. A model is a function of what its input looks like; one registry line adds it."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -130,5 +131,6 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     """The network with the run's initial weights, the same in every process for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MODELS[name](spec)
+        with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
+            model = MODELS[name](spec)
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model

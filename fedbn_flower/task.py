@@ -89,8 +89,9 @@ def check_fit(config: RunConfig) -> None:
         for split in held_out_splits(config, final=True).split(","):
             rows = partitions.val if split == VALIDATION else partitions.test
             if empty := [i for i, share in enumerate(rows) if not len(share)]:
+                told = f"{len(empty)} clients (the first is {empty[0]})"
                 raise not_allowed(
-                    "eval-data", "local", f"'global', since clients {empty} would have no {split} examples"
+                    "eval-data", "local", f"'global', since {told} would have no {split} examples"
                 )
 
 

@@ -155,7 +155,10 @@ def _by_flwr_datasets(
         ) from error
     rows = [np.asarray(share, dtype=np.int64) for share in shares]
     if empty := [i for i, share in enumerate(rows) if not len(share)]:
-        raise UserError(f"partition: {spec.kind}:{spec.argument} leaves clients {empty} no examples")
+        raise UserError(
+            f"partition: {spec.kind}:{spec.argument} leaves {len(empty)} clients no examples "
+            f"(the first is {empty[0]})"
+        )
     return rows
 
 
