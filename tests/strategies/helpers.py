@@ -1,0 +1,62 @@
+"""A Grid of canned answers, and messages written by hand."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedbn_flower.runtime.grid import Answer, LocalGrid
+
+Arrays = Mapping[str, NDArray]
+Client = Callable[[Message, int], Message]
+
+
+def record(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def ndarrays(arrays: ArrayRecord) -> dict[str, NDArray]:
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **metrics: float) -> Message:
+    content = RecordDict(
+        {"arrays": record(arrays), "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
+    )
+    return Message(content, reply_to=message)
+
+
+class CannedGrid(LocalGrid):
+    """Nodes answer by a function of (message, partition); ``order`` permutes the answers."""
+
+    def __init__(self, num_clients: int, client: Client, tells_partition: bool = True) -> None:
+        super().__init__(num_clients)
+        self.client = client
+        self.tells_partition = tells_partition
+        self.order: Callable[[list[Message]], Iterable[Message]] = lambda replies: replies
+
+    def submit(self, message: Message) -> Answer:
+        partition = message.metadata.dst_node_id - 2
+        if message.metadata.message_type.startswith("query"):
+            if not self.tells_partition:
+                return lambda _: None
+            answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
+            reply = Message(answer, reply_to=message)
+        else:
+            reply = self.client(message, partition)
+        return lambda _: reply
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        asked = any(m.metadata.message_type.startswith("query") for m in messages)
+        return replies if asked else self.order(replies)
+
+
+def one_round(strategy, arrays: Arrays, models: list[Arrays], weights: list[float], server_round: int = 1):
+    """One train phase through the strategy's own protocol; the next model, or None."""
+    grid = CannedGrid(len(models), lambda m, i: train_reply(m, models[i], weights[i]))
+    messages = strategy.configure_train(server_round, record(arrays), ConfigRecord(), grid)
+    updated, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+    return None if updated is None else ndarrays(updated)
