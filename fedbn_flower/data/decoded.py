@@ -77,9 +77,11 @@ def _decode(source: Source, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / folder.name
         target.mkdir()
-        meta: dict[str, object] = {"source": source.fingerprint, "classes": source.classes}
+        meta: dict[str, object] = {"source": source.fingerprint}
+        classes = source.declared_classes()
         for split in ("train", "test"):
             images, labels, groups = source.read(split)
+            classes = max(classes, 1 + int(labels.max(initial=0)))
             np.save(target / f"{split}-images.npy", images)
             np.save(target / f"{split}-labels.npy", labels)
             if groups is not None:
@@ -97,7 +99,7 @@ def _decode(source: Source, folder: Path) -> None:
         for path in target.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        (target / "meta.json").write_text(json.dumps(meta))
+        (target / "meta.json").write_text(json.dumps(meta | {"classes": classes}))
         target.rename(folder)
 
 

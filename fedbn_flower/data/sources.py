@@ -33,15 +33,12 @@ Split = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.str_] | None]
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset not yet decoded: what identifies its content, and how to read a split."""
+    """A dataset not yet decoded: what identifies its content, how to read a split, and the number of
+    classes it declares (0 where it does not)."""
 
     fingerprint: str
     read: Callable[[str], Split]
-    count_classes: Callable[[], int]
-
-    @property
-    def classes(self) -> int:
-        return self.count_classes()
+    declared_classes: Callable[[], int]
 
 
 def open_source(request: ImageRequest) -> Source:
@@ -108,15 +105,13 @@ def _hugging_face(request: ImageRequest, path: str, stamps: str | None = None) -
         image_column, label_column = columns()
         return _decode(request, dataset()[found], image_column, label_column)
 
-    def count_classes() -> int:
+    def declared_classes() -> int:
         _, label_column = columns()
         feature = next(iter(dataset().values())).features[label_column]
-        if hasattr(feature, "num_classes"):
-            return int(feature.num_classes)
-        return 1 + max(int(np.max(split[label_column])) for split in dataset().values())
+        return int(getattr(feature, "num_classes", 0))
 
     fingerprint = stamps or "".join(split._fingerprint for split in dataset().values())
-    return Source(f"{path} {fingerprint}", read, count_classes)
+    return Source(f"{path} {fingerprint}", read, declared_classes)
 
 
 def _load(name: str, path: str) -> "DatasetDict":

@@ -1,0 +1,212 @@
+"""Datasets, decoded once, and who holds which rows."""
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from PIL import Image as Picture
+
+from fedbn_flower.data import load_dataset, partition_dataset
+from fedbn_flower.data.sources import ImageRequest
+from fedbn_flower.errors import UserError
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
+
+
+def write_folder(path, splits=("train", "test"), features=None, size=None, writers=3, **columns):
+    """A local dataset in the hub's layout: one parquet file a split, PNG images inside."""
+    features = features or {"picture": Image(), "digit": ClassLabel(num_classes=4)}
+    path.mkdir(parents=True, exist_ok=True)
+    rows = {
+        "picture": [Picture.fromarray(i) for i in IMAGES],
+        "digit": [i % 4 for i in range(30)],
+        "writer": [f"w{i % writers}" for i in range(30)],
+    } | columns
+    if size:
+        rows["picture"][3] = rows["picture"][3].resize(size)
+    data = Dataset.from_dict({n: rows[n] for n in features}, features=Features(features))
+    for split in splits:
+        DatasetDict({split: data})[split].to_parquet(path / f"{split}-00000-of-00001.parquet")
+    return str(path)
+
+
+def load(cache_dir, name, **options):
+    return load_dataset(ImageRequest(name, **options), cache_dir)
+
+
+def test_the_digits_are_embedded(cache_dir):
+    data = load(cache_dir, "digits")
+    assert data.train.images.shape == (1437, 1, 8, 8)
+    assert data.test.images.shape == (360, 1, 8, 8)
+    assert data.train.images.dtype == np.uint8
+    assert (data.train.images.max(), data.spec.classes) == (255, 10)
+    assert np.bincount(data.test.labels).min() >= 34
+
+
+def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, monkeypatch):
+    name = write_folder(tmp_path / "data")
+    data = load(cache_dir, name)
+    np.testing.assert_array_equal(data.train.images, IMAGES.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.test.labels, np.arange(30) % 4)
+    assert (data.spec.channels, data.spec.height, data.spec.width, data.spec.classes) == (3, 6, 5, 4)
+    np.testing.assert_allclose(data.mean, IMAGES.mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(data.std, IMAGES.std((0, 1, 2)) / 255)
+    assert isinstance(data.train.images, np.memmap)
+    assert not data.train.images.flags.writeable
+
+    load_dataset.cache_clear()
+    monkeypatch.setattr("fedbn_flower.data.sources._load", lambda *_: pytest.fail("loaded again"))
+    np.testing.assert_array_equal(load(cache_dir, name).train.images, data.train.images)
+
+
+def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
+    name = write_folder(tmp_path / "data")
+    load(cache_dir, name)
+    write_folder(tmp_path / "data", digit=[0] * 30)
+    load_dataset.cache_clear()
+    assert set(load(cache_dir, name).train.labels) == {0}
+
+
+def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
+    for split in ("train", "test"):
+        for label, shade in (("cat", 10), ("dog", 200)):
+            folder = tmp_path / "pets" / split / label
+            folder.mkdir(parents=True)
+            for i in range(3):
+                Picture.new("L", (4, 4), shade + i).save(folder / f"{i}.png")
+    data = load(cache_dir, str(tmp_path / "pets"))
+    assert data.spec.classes == 2
+    assert sorted(data.train.images[:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
+    assert list(data.train.labels) == [int(i > 100) for i in data.train.images[:, 0, 0, 0]]
+
+
+def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
+    name = write_folder(tmp_path / "data", size=(9, 9))
+    with pytest.raises(UserError, match="image-size: 0 is not allowed"):
+        load(cache_dir, name)
+    assert load(cache_dir, name, image_size=7).train.images.shape == (30, 3, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda p: str(p / "nowhere"), {}, "dataset: .*nowhere"),
+        (str, {}, "dataset: .*expected"),
+        (lambda p: write_folder(p / "d", splits=("train",)), {}, "no test split; it has"),
+        (lambda p: write_folder(p / "d", features={"picture": Image()}), {}, "no label column found"),
+        (lambda p: write_folder(p / "d", features={"digit": Value("int64")}), {}, "no image column found"),
+        (lambda p: write_folder(p / "d"), {"label_column": "digt"}, "did you mean 'digit'"),
+        (lambda p: write_folder(p / "d"), {"group_column": "author"}, "partition: unknown name 'author'"),
+        (
+            lambda p: write_folder(
+                p / "d", features={"picture": Image(), "label": Value("string")}, label=["x"] * 30
+            ),
+            {},
+            "holds no class numbers",
+        ),
+        (
+            lambda p: write_folder(
+                p / "d", features={"picture": Image(), "label": Value("int64")}, label=[-1] * 30
+            ),
+            {},
+            "negative class",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(cache_dir, tmp_path, make, options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        load(cache_dir, make(tmp_path), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_dataset_is_told(cache_dir, tmp_path):
+    (tmp_path / "train.parquet").write_bytes(b"not parquet")
+    with pytest.raises(UserError, match="dataset: cannot load"):
+        load(cache_dir, str(tmp_path))
+
+
+# ---- partitions -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digits(cache_dir):
+    return load(cache_dir, "digits")
+
+
+@pytest.mark.parametrize(
+    ("text", "clients"),
+    [("iid", 7), ("dirichlet:0.5", 5), ("shards:2", 10), ("pathological:3", 8), ("silos:0-4,5-9", 2)],
+)
+@pytest.mark.parametrize("val_fraction", [0.0, 0.2])
+def test_no_row_is_given_twice_and_none_comes_from_another_split(digits, text, clients, val_fraction):
+    parts = partition_dataset(digits, text, clients, 0, val_fraction)
+    held = np.concatenate([*parts.train, *parts.val])
+    assert len(set(held)) == len(held) <= 1437
+    assert len(parts.train) == len(parts.val) == len(parts.test) == clients
+    assert len(parts.val_rows) == int(val_fraction * 1437)
+    assert set(np.concatenate(parts.val)) <= set(parts.val_rows)
+    test = np.concatenate(parts.test)
+    assert len(set(test)) == len(test) <= 360
+
+
+def test_silos_hold_exactly_their_classes(digits):
+    parts = partition_dataset(digits, "silos:0-4,5-9", 2, 0, 0.0)
+    for rows, classes in zip(parts.train, (range(5), range(5, 10)), strict=True):
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.labels, classes)))
+    for rows, classes in zip(parts.test, (range(5), range(5, 10)), strict=True):
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.labels, classes)))
+
+
+def test_silos_that_overlap_divide_the_class(digits):
+    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
+    shared = [(digits.train.labels[rows] == 1).sum() for rows in parts.train]
+    assert sum(shared) == (digits.train.labels == 1).sum()
+    assert abs(shared[0] - shared[1]) <= 1
+
+
+def test_shards_give_few_classes(digits):
+    parts = partition_dataset(digits, "shards:2", 10, 0, 0.0)
+    assert {len(rows) for rows in parts.train} == {142}
+    assert max(len(set(digits.train.labels[rows])) for rows in parts.train) <= 4
+
+
+def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
+    parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
+    for label in range(10):
+        train = np.array([(digits.train.labels[r] == label).sum() for r in parts.train])
+        test = np.array([(digits.test.labels[r] == label).sum() for r in parts.test])
+        assert test.sum() == (digits.test.labels == label).sum()
+        np.testing.assert_allclose(test, train / train.sum() * test.sum(), atol=1.01)
+
+
+def test_partitions_depend_on_the_seed_and_nothing_else(digits):
+    def rows(seed):
+        partition_dataset.cache_clear()
+        for stored in digits.folder.glob("partition-*.npz"):
+            stored.unlink()
+        return np.concatenate(partition_dataset(digits, "dirichlet:0.5", 5, seed, 0.1).train)
+
+    np.testing.assert_array_equal(rows(0), rows(0))
+    assert not np.array_equal(rows(0), rows(1))
+
+
+def test_natural_clients(cache_dir, tmp_path):
+    features = {"picture": Image(), "digit": ClassLabel(num_classes=4), "writer": Value("string")}
+    data = load(cache_dir, write_folder(tmp_path / "d", features=features), group_column="writer")
+    parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
+    for i in range(3):
+        assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
+    with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
+        partition_dataset(data, "natural:writer", 4, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "clients", "message"),
+    [
+        ("silos:0-4,15-19", 2, r"silo with classes \[15, 16, 17, 18, 19\] has no examples"),
+        ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
+        ("dirichlet:0.001", 500, "partition: dirichlet:0.001 among 500 clients failed"),
+    ],
+)
+def test_a_partition_that_does_not_fit_is_refused(digits, text, clients, message):
+    with pytest.raises(UserError, match=message):
+        partition_dataset(digits, text, clients, 0, 0.0)

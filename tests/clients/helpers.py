@@ -1,0 +1,41 @@
+"""A client on made-up images."""
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import ClientState, Examples, LocalTask, LocalTraining
+
+CONFIG = {
+    "server-round": 1,
+    "client-lr": 0.1,
+    "client-lr-decay": 1.0,
+    "objective": "sgd",
+    "eval-splits": "",
+}
+
+
+def make_examples(count=40, seed=0, classes=3, shape=(1, 2, 2)):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (count, *shape)).astype(np.uint8)
+    return Examples(images, rng.integers(0, classes, count), np.arange(count))
+
+
+def small_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def make_client(cls, state=None, model=None, seed=0, training=None):
+    model = model or small_model()
+    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    task = LocalTask(
+        model,
+        initial,
+        make_examples(seed=seed),
+        {"test": make_examples(30, seed=9), "val": make_examples(20, seed=8)},
+        training or LocalTraining(epochs=1, batch_size=8),
+        (0, seed),
+    )
+    return cls(task, state or ClientState(RecordDict()))

@@ -1,0 +1,134 @@
+"""The local training loop against hand-written gradient descent."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from clients import Examples, FedAvgClient, LocalTraining
+from clients.objectives import Objective
+from clients.training import evaluate_model, train_model
+
+from .helpers import CONFIG, make_client, make_examples
+
+
+def linear_model():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.linspace(-1, 1, 12).view(3, 4))
+        model[1].bias.zero_()
+    return model
+
+
+def full_batch_gradient(weight, bias, examples):
+    """Softmax regression by hand: dW = (P - Y)^T X / n."""
+    x = examples.images.reshape(len(examples), -1) / 255.0
+    logits = x @ weight.T + bias
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(x)), examples.labels] -= 1
+    return p.T @ x / len(x), p.mean(0)
+
+
+@pytest.mark.parametrize(("momentum", "decay", "clip"), [(0, 0, 0), (0.9, 0, 0), (0.9, 0.1, 0), (0, 0, 0.05)])
+def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
+    examples, model = make_examples(), linear_model()
+    parameters = [p.detach().double().numpy().copy() for p in model.parameters()]
+    velocity = [np.zeros_like(p) for p in parameters]
+    for _ in range(3):
+        gradient = full_batch_gradient(*parameters, examples)
+        norm = np.sqrt(sum((g**2).sum() for g in gradient))
+        scale = min(1.0, clip / norm) if clip else 1.0
+        for p, v, g in zip(parameters, velocity, gradient, strict=True):
+            v[...] = momentum * v + scale * g + decay * p
+            np.subtract(p, 0.5 * v, out=p)
+    training = LocalTraining(3, 0, momentum=momentum, weight_decay=decay, clip_norm=clip)
+    train_model(model, examples, training, Objective(), 0.5, (0,))
+    for got, expected in zip(model.parameters(), parameters, strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
+
+
+def test_adam_first_step_has_the_length_of_the_learning_rate():
+    examples, model = make_examples(), linear_model()
+    before = model[1].weight.detach().clone()
+    train_model(model, examples, LocalTraining(1, 0, "adam"), Objective(), 0.01, (0,))
+    gradient = full_batch_gradient(before.numpy().astype(float), np.zeros(3), examples)[0]
+    step = (model[1].weight.detach() - before).numpy()
+    np.testing.assert_allclose(step, -0.01 * np.sign(gradient), rtol=1e-3)
+
+
+def test_the_learning_rate_decays_by_round():
+    def step(server_round):
+        client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(1, 0))
+        start = client.get_parameters({})
+        config = CONFIG | {"client-lr-decay": 0.5, "server-round": server_round}
+        return client.fit(start, config)[0][0] - start[0]
+
+    np.testing.assert_allclose(step(3), 0.25 * step(1), rtol=1e-4)
+
+
+def test_everything_random_derives_from_seed_partition_and_round():
+    def trained(seed, server_round):
+        client = make_client(FedAvgClient, model=nn.Sequential(nn.Flatten(), nn.Dropout(), linear_model()[1]))
+        client.task.__dict__["seed"] = (seed, 0)
+        torch.manual_seed(np.random.randint(1000))  # whatever the process did before
+        return client.fit(client.get_parameters({}), CONFIG | {"server-round": server_round})[0][0]
+
+    np.testing.assert_array_equal(trained(0, 1), trained(0, 1))
+    assert not np.array_equal(trained(0, 1), trained(0, 2))
+    assert not np.array_equal(trained(0, 1), trained(1, 1))
+
+
+def test_training_leaves_torchs_global_generator_alone():
+    model = linear_model()
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    train_model(model, make_examples(), LocalTraining(), Objective(), 0.1, (0,))
+    assert torch.equal(torch.rand(2), expected)
+
+
+@given(count=st.integers(1, 60), size=st.integers(0, 20))
+def test_an_epoch_visits_every_example_once_and_leaves_no_batch_of_one(count, size):
+    batches = list(make_examples(count).batches(size, np.random.default_rng(0)))
+    assert sorted(np.concatenate(batches)) == list(range(count))
+    if size != 1 and count > 1:
+        assert min(len(b) for b in batches) > 1
+    if size == 0:
+        assert len(batches) == 1
+
+
+def test_a_batch_is_scaled_and_standardised():
+    images = np.array([[[[0, 255]]], [[[51, 102]]]], np.uint8)
+    examples = Examples(images, np.array([1, 0]), np.array([1]), mean=(0.2,), std=(0.5,))
+    batch, labels = examples.batch(np.array([0]))
+    np.testing.assert_allclose(batch.numpy(), [[[[0.0, 0.4]]]], atol=1e-6)
+    assert labels.tolist() == [0]
+
+
+def test_evaluation_is_the_mean_over_all_examples():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].bias.copy_(torch.tensor([np.log(2.0), 0.0, 0.0]))
+    examples = make_examples(2500)  # more than one evaluation batch
+    counts = np.bincount(examples.labels)
+    found = evaluate_model(model, examples)
+    assert found["accuracy"] == counts[0] / 2500
+    expected = (counts[0] * np.log(2) + (2500 - counts[0]) * np.log(4)) / 2500
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_fit_and_evaluate_report_the_splits_asked_for():
+    client = make_client(FedAvgClient)
+    parameters, count, metrics = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "val,test"})
+    assert count == 40
+    assert metrics.keys() == {
+        "train-loss", "train-accuracy", "loss", "accuracy", "test-loss", "test-accuracy",
+    }  # fmt: skip
+    loss, count, evaluated = client.evaluate(parameters, CONFIG | {"eval-splits": "val,test"})
+    assert (loss, count) == (metrics["loss"], 20)
+    assert evaluated["test-accuracy"] == metrics["test-accuracy"]
+    assert evaluated["train-examples"] == 40
