@@ -12,7 +12,7 @@ from clients import CLIENTS, evaluate_splits, load_entries
 from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
 
 from .config import RunConfig
-from .errors import RunFailed, UserError
+from .errors import RunFailed, UserError, not_allowed
 from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
 
 RULE_KEYS = {
@@ -88,6 +88,8 @@ class Federation:
         self.model, self.initial = model_of(config, self.dataset.spec)
         check_fit(config)
         self.local_names = CLIENTS[config.client].local_entries(self.model)
+        if not self.initial.keys() - self.local_names:
+            raise not_allowed("client", config.client, "another one: no entry is left to share")
         trainable = [n for n, _ in self.model.named_parameters() if n not in self.local_names]
         self.strategy = make_strategy(config, trainable)
 
