@@ -19,7 +19,7 @@ from fedbn_flower.federation import Federation
 from fedbn_flower.progress import ProgressBar, cell_name, summary_table
 from fedbn_flower.run_folder import default_run_folder, prepare_run_folder
 from fedbn_flower.runtime.ray_grid import RayPool
-from fedbn_flower.simulation import simulate
+from fedbn_flower.simulation import load_checkpoint, simulate
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -48,7 +48,10 @@ def run(command: Command, console: Console) -> int:
     folder = default_run_folder() if first.run_dir == "auto" else Path(first.run_dir)
     for config in command.configs:  # every mistake is told before anything starts
         Federation(config)
-    prepare_run_folder(folder)
+    if first.resume:
+        load_checkpoint(first)
+    else:
+        prepare_run_folder(folder)
     grid = Comparison(folder) if len(command.configs) > 1 else None
     status = 0
     pool = RayPool(first.workers, first.verbose) if first.backend == "ray" else None

@@ -2,9 +2,11 @@
 
 import argparse
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -19,6 +21,7 @@ from .models import MODELS
 from .partition_spec import PartitionSpec
 
 GRID_KEYS = ("strategy", "client", "objective", "seed")
+RESUME_KEYS = {"rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir"}
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,30 @@ def parse(arguments: Sequence[str]) -> Command:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {k.replace("_", "-"): v for k, v in vars(known).items() if k != "list" and v is not None}
+    if "resume" in values:
+        return Command(known.list, [_resumed(values)])
     axes = [[part.strip() for part in values.get(key, _default(key)).split(",")] for key in GRID_KEYS]
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len(set(axis)) < len(axis):
             raise UserError(f"{key}: {','.join(axis)!r} is not allowed; expected no value twice")
     cells = [dict(zip(GRID_KEYS, cell, strict=True)) for cell in product(*axes)]
     return Command(known.list, [RunConfig.of(values | cell) for cell in cells])
+
+
+def _resumed(values: dict[str, str]) -> RunConfig:
+    """The configuration that a run folder was made with; a few keys may be given anew."""
+    folder = Path(values["resume"])
+    if fixed := values.keys() - RESUME_KEYS - {"resume"}:
+        raise UserError(
+            f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
+            f"expected only {', '.join(sorted(RESUME_KEYS))}"
+        )
+    try:
+        stored = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"resume: {str(folder)!r} is not the folder of a run ({error})") from error
+    stored.pop("versions", None)
+    return RunConfig.of(stored | values | {"run-dir": str(folder)})
 
 
 def _default(key: str) -> str:

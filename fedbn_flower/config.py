@@ -88,6 +88,8 @@ class RunConfig(BaseModel):
     cache_dir: str = Field("auto", description="where decoded datasets are kept")
 
     run_dir: str = Field("auto", description="folder for the results")
+    checkpoint_every: CountOrZero = Field(1, description="rounds between checkpoints; 0 for none")
+    resume: str = Field("", description="run folder to go on with, from its last checkpoint")
     backend: Literal["ray", "inline"] = Field("ray", description="ray or inline (for debugging)")
     workers: CountOrZero = Field(0, description="Ray actors; 0 for one a core")
     verbose: bool = Field(False, description="show Flower's and Ray's own log lines")

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from clients import CLIENTS, evaluate_splits, load_entries
 from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
 
+from .checkpoint import Checkpoint
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
@@ -101,8 +102,10 @@ class Federation:
             if hasattr(self.strategy, argument)
         }
 
-    def run(self, grid: Grid, observers: Iterable[Observer]) -> ArrayRecord:
-        """All rounds; the final shared model.
+    def run(
+        self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
+    ) -> ArrayRecord:
+        """All rounds, or those after the checkpoint's; the final shared model.
 
         Raises
         ------
@@ -116,6 +119,11 @@ class Federation:
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
         )
+        first_round = 1
+        if checkpoint:
+            arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
+            first_round = checkpoint.server_round + 1
+            strategy.updates, strategy.state = checkpoint.updates, dict(checkpoint.rule)
         train_config = ConfigRecord(
             {
                 "client-lr": config.client_lr,
@@ -123,7 +131,7 @@ class Federation:
                 "objective": config.objective,
             }
         )
-        for server_round in range(1, config.rounds + 1):
+        for server_round in range(first_round, config.rounds + 1):
             started = time.monotonic()
             splits = held_out_splits(config, final=server_round == config.rounds)
             after_training = splits if config.eval_model == "local" else ""

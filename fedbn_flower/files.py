@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 Row = Mapping[str, object]
@@ -36,10 +36,17 @@ class CsvLog:
     A column that first appears later makes the file be written anew, with the column empty above.
     """
 
-    def __init__(self, path: Path, columns: Iterable[str]) -> None:
+    def __init__(self, path: Path, columns: Iterable[str], last_round: int = 0) -> None:
+        """Start the file, or go on with one after the rows of ``last_round``."""
         self.path = path
         self.columns = list(columns)
-        write_atomically(path, csv_text(self.columns, []))
+        rows: list[dict[str, str]] = []
+        if last_round:
+            with path.open(newline="") as file:
+                reader = csv.DictReader(file)
+                rows = list(_until(last_round, reader))
+                self.columns = list(reader.fieldnames or columns)
+        write_atomically(path, csv_text(self.columns, rows))
 
     def append(self, rows: list[Row]) -> None:
         """Add rows in one write."""
@@ -54,3 +61,14 @@ class CsvLog:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _until(last_round: int, rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Rows up to the last of that round. A kill may have torn the file's last line: its round is not a
+    number, or lower than the one above it."""
+    current = 0
+    for row in rows:
+        if not row["round"].isdigit() or not current <= int(row["round"]) <= last_round:
+            return
+        current = int(row["round"])
+        yield row

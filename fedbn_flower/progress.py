@@ -46,7 +46,7 @@ class ProgressBar:
                 shown.append(f"{name} {value:.3f}")
         if result.failures:
             shown.append(f"failures {result.failures}")
-        self._bar.update(self._task, advance=1, figures="  ".join(shown))
+        self._bar.update(self._task, completed=result.server_round, figures="  ".join(shown))
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:

@@ -11,6 +11,7 @@ from flwr.app import MetricRecord
 from safetensors.numpy import save
 
 from . import __version__
+from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
 from .errors import UserError
 from .federation import Federation, RoundResult
 from .files import CsvLog, write_atomically
@@ -45,25 +46,56 @@ class RunFolder:
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
     client reported; ``summary.json`` holds the last round's figures and is written after every round.
+
+    Parameters
+    ----------
+    path : Path
+        A new or empty folder, or the one to resume in.
+    federation : Federation
+        The run.
+    states : callable, optional
+        Where clients' memories can be had for a checkpoint; without it, it holds the server's side only.
+    checkpoint : Checkpoint, optional
+        The checkpoint that the run goes on from.
+
+    Raises
+    ------
+    UserError
+        When the folder has something in it already, or cannot be made.
     """
 
-    def __init__(self, path: Path, federation: Federation) -> None:
+    def __init__(
+        self,
+        path: Path,
+        federation: Federation,
+        states: ClientStates | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self.path = path
-        self.started = time.monotonic()
-        self.failures = 0
-        self.train_examples: dict[int, int] = {}
-        config = federation.config
-        prepare_run_folder(path)
+        self.federation = federation
+        self.states = states
+        self.checkpoints = CheckpointFolder(path / "checkpoint")
+        self.changed: set[int] = set()
+        counters = checkpoint.counters if checkpoint else {}
+        self.started = time.monotonic() - counters.get("seconds", 0.0)
+        self.failures: int = counters.get("failures", 0)
+        self.train_examples: dict[str, int] = counters.get("train-examples", {})
+        last_round = checkpoint.server_round if checkpoint else 0
+        if not federation.config.resume:
+            prepare_run_folder(path)
         write_atomically(path / "config.json", json.dumps(_described(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
             ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
              "accuracy", "global-loss", "global-accuracy"],
+            last_round,
         )  # fmt: skip
         self.clients = CsvLog(
-            path / "clients.csv", ["round", "phase", "partition", "num-examples", "loss", "accuracy"]
+            path / "clients.csv",
+            ["round", "phase", "partition", "num-examples", "loss", "accuracy"],
+            last_round,
         )
-        plot_partitions(path / "partitions.png", config)
+        plot_partitions(path / "partitions.png", federation.config)
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
@@ -95,14 +127,37 @@ class RunFolder:
         write_atomically(self.path / "model.safetensors", save(arrays))
         summary = self._summary(result)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
+        config = self.federation.config
+        every, last = config.checkpoint_every, result.server_round == config.rounds
+        if every and (last or result.server_round % every == 0):
+            self._save_checkpoint(result)
+
+    def _save_checkpoint(self, result: RoundResult) -> None:
+        strategy = self.federation.strategy
+        counters = {
+            "seconds": time.monotonic() - self.started,
+            "failures": self.failures,
+            "train-examples": self.train_examples,
+        }
+        checkpoint = Checkpoint(
+            result.server_round,
+            strategy.updates,
+            result.arrays,
+            dict(strategy.state),
+            counters,
+            has_clients=self.states is not None,
+        )
+        self.checkpoints.save(checkpoint, self.changed, self.states)
+        self.changed = set()
 
     def _summary(self, result: RoundResult) -> dict[str, object]:
         seconds = time.monotonic() - self.started
         for partition, metrics in result.train.metrics.items():
-            self.train_examples[partition] = int(_number(metrics, "num-examples"))
+            self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
         for partition, metrics in result.evaluate.metrics.items():
             if "train-examples" in metrics:
-                self.train_examples[partition] = int(_number(metrics, "train-examples"))
+                self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
         return {
             "rounds": result.server_round,
             "seconds": round(seconds, 3),
@@ -111,10 +166,10 @@ class RunFolder:
             "clients": {
                 str(partition): {
                     **_figures(metrics),
-                    "num-examples": self.train_examples[partition],
+                    "num-examples": self.train_examples[str(partition)],
                 }
                 for partition, metrics in result.evaluate.metrics.items()
-                if partition in self.train_examples
+                if str(partition) in self.train_examples
             },
             "failures": self.failures,
         }
@@ -142,5 +197,6 @@ def _described(federation: Federation) -> dict[str, object]:
     versions = {name: version(name) for name in PACKAGES}
     return {
         **resolved,
+        "resume": "",
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }

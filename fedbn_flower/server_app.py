@@ -8,7 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
-from .errors import RunFailed, UserError
+from .errors import RunFailed, UserError, not_allowed
 from .federation import Federation, Observer, RoundResult
 from .run_folder import RunFolder
 
@@ -34,6 +34,8 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation that the run config describes; the results go to ``run-dir`` if it is given."""
     try:
         config = RunConfig.of(context.run_config)
+        if config.resume:
+            raise not_allowed("resume", config.resume, "nothing: only run_sim.py can resume a run")
         federation = Federation(config)
         folder = None if config.run_dir == "auto" else RunFolder(Path(config.run_dir), federation)
         observers: list[Observer] = [RoundLog(), *([folder] if folder else [])]

@@ -48,8 +48,9 @@ class Layout:
             if array.dtype.kind not in "fiub":
                 raise ValueError(f"entry {name!r} has the unsupported dtype {array.dtype}")
         self.shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        self.parameters = [name for name in arrays if name in stepped]
-        self.statistics = [name for name in arrays if name not in stepped]
+        # Sorted, so that a rule's stored vectors fit whatever order the entries come in.
+        self.parameters = sorted(arrays.keys() & stepped)
+        self.statistics = sorted(arrays.keys() - stepped)
         # Differences of float32 weights are exact enough in float32; a counter needs float64.
         wide = any(arrays[name].dtype.itemsize > 4 for name in self.parameters)
         self.dtypes = (np.dtype(np.float64 if wide else np.float32), np.dtype(np.float64))

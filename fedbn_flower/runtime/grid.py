@@ -55,6 +55,14 @@ class LocalGrid(Grid):
     def submit(self, message: Message) -> Answer:
         """Start work on one message."""
 
+    @abstractmethod
+    def client_state(self, partition_id: int) -> bytes:
+        """A client's memory, as `ClientState.to_bytes` gives it."""
+
+    @abstractmethod
+    def restore_client(self, partition_id: int, state: bytes) -> None:
+        """Put a client's memory back."""
+
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a local grid serves one run, which it makes itself")
 

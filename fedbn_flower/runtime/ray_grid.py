@@ -10,6 +10,8 @@ from flwr.app import Context, Message, RecordDict, UserConfig
 from flwr.app.message import remove_content_from_message
 from ray.exceptions import GetTimeoutError
 
+from clients import ClientState
+
 from ..client_app import app
 from .grid import FIRST_NODE_ID, Answer, LocalGrid, answer, identify_process, node_context
 
@@ -34,12 +36,21 @@ class Worker:
     def handle(self, message: Message, content: RecordDict) -> Message:
         """The ClientApp's reply to a message, whose content came through the object store."""
         message.content = content
-        node_id = message.metadata.dst_node_id
-        if node_id not in self._contexts:
-            self._contexts[node_id] = node_context(
-                node_id - FIRST_NODE_ID, self._num_clients, self._run_config
-            )
-        return answer(app, message, self._contexts[node_id])
+        return answer(app, message, self._context(message.metadata.dst_node_id - FIRST_NODE_ID))
+
+    def client_state(self, partition_id: int) -> bytes:
+        """A client's memory."""
+        return ClientState(self._context(partition_id).state).to_bytes()
+
+    def restore_client(self, partition_id: int, state: bytes) -> None:
+        """Put a client's memory back."""
+        ClientState(self._context(partition_id).state).from_bytes(state)
+
+    def _context(self, partition_id: int) -> Context:
+        if partition_id not in self._contexts:
+            context = node_context(partition_id, self._num_clients, self._run_config)
+            self._contexts[partition_id] = context
+        return self._contexts[partition_id]
 
 
 class RayPool:
@@ -86,12 +97,21 @@ class RayGrid(LocalGrid):
         self._stored: tuple[RecordDict | None, Any] = (None, None)
         pool.start_run(run_config, num_clients)
 
+    def _worker(self, partition_id: int) -> Any:
+        return self._workers[partition_id % len(self._workers)]
+
+    def client_state(self, partition_id: int) -> bytes:
+        state: bytes = ray.get(self._worker(partition_id).client_state.remote(partition_id))
+        return state
+
+    def restore_client(self, partition_id: int, state: bytes) -> None:
+        ray.get(self._worker(partition_id).restore_client.remote(partition_id, state))
+
     def submit(self, message: Message) -> Answer:
         if self._stored[0] is not message.content:
             self._stored = message.content, ray.put(message.content)
         envelope = remove_content_from_message(message)
-        partition = message.metadata.dst_node_id - FIRST_NODE_ID
-        worker = self._workers[partition % len(self._workers)]
+        worker = self._worker(message.metadata.dst_node_id - FIRST_NODE_ID)
         future = worker.handle.remote(envelope, self._stored[1])
 
         def reply(timeout: float | None) -> Message | None:

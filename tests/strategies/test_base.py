@@ -118,7 +118,7 @@ def test_equal_models_average_to_themselves(weights):
 
 def test_a_layout_flattens_and_restores_a_model():
     layout = Layout(MODEL)
-    assert layout.parameters == ["layer.weight", "downsample.1.weight"]
+    assert layout.parameters == ["downsample.1.weight", "layer.weight"]
     restored = ndarrays(layout.unflatten(*layout.flatten(MODEL)))
     for name, array in MODEL.items():
         np.testing.assert_array_equal(restored[name], array)
