@@ -47,6 +47,12 @@ class CannedGrid(LocalGrid):
             reply = self.client(message, partition)
         return lambda _: reply
 
+    def client_state(self, partition_id):
+        return b""
+
+    def restore_client(self, partition_id, state):
+        raise AssertionError("canned clients remember nothing")
+
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         replies = list(super().send_and_receive(messages, timeout=timeout))
