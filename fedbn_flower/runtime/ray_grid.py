@@ -8,11 +8,12 @@ from typing import Any
 import ray
 from flwr.app import Context, Message, RecordDict, UserConfig
 from flwr.app.message import remove_content_from_message
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayActorError
 
 from clients import ClientState
 
 from ..client_app import app
+from ..errors import RunFailed
 from .grid import FIRST_NODE_ID, Answer, LocalGrid, answer, identify_process, node_context
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -65,11 +66,12 @@ class RayPool:
     """
 
     def __init__(self, workers: int, verbose: bool) -> None:
-        count = workers or len(os.sched_getaffinity(0))
+        count = workers or os.cpu_count() or 1
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         ray.init(
+            address="local",  # never somebody's running cluster
             num_cpus=count,
             include_dashboard=False,
             log_to_driver=verbose,
@@ -89,7 +91,13 @@ class RayPool:
 
 
 class RayGrid(LocalGrid):
-    """Sends messages to the pool's workers; the content of a round's messages is stored once."""
+    """Sends messages to the pool's workers; the content of a round's messages is stored once.
+
+    Raises
+    ------
+    RunFailed
+        When a worker dies.
+    """
 
     def __init__(self, pool: RayPool, num_clients: int, run_config: UserConfig) -> None:
         super().__init__(num_clients)
@@ -119,6 +127,11 @@ class RayGrid(LocalGrid):
                 answered: Message = ray.get(future, timeout=timeout)
             except GetTimeoutError:
                 return None
+            except RayActorError as error:
+                raise RunFailed(
+                    "a Ray worker died, and its clients' memories with it; "
+                    "--resume goes on from the last checkpoint"
+                ) from error
             return answered
 
         return reply

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def test_the_run_folder(configured, tmp_path):
     assert not [p for p in folder.iterdir() if p.name.startswith(".")]
     resolved = json.loads((folder / "config.json").read_text())
     assert (resolved["server-lr"], resolved["rounds"], resolved["seed"]) == (1.0, 3, 0)
-    assert resolved["versions"]["flwr"] == "1.41.0"
+    assert resolved["versions"]["flwr"] == version("flwr")
     metrics = list(csv.DictReader((folder / "metrics.csv").open()))
     assert [row["round"] for row in metrics] == ["1", "2", "3"]
     clients = list(csv.DictReader((folder / "clients.csv").open()))
