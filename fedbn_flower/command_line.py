@@ -47,6 +47,7 @@ def parse(arguments: Sequence[str]) -> Command:
     """
     parser = _Parser(
         prog="run_sim.py",
+        usage="run_sim.py [--KEY VALUE ...]",
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
         epilog=f"A comma in --{', --'.join(GRID_KEYS)} makes a grid: one table.",
         allow_abbrev=False,
@@ -56,7 +57,8 @@ def parse(arguments: Sequence[str]) -> Command:
     for name, field in RunConfig.model_fields.items():
         key = name.replace("_", "-")
         flags.append(f"--{key}")
-        text = f"{field.description} [{field.default}]; {allowed_values(key)}"
+        allowed = allowed_values(key)
+        text = f"{field.description} [{field.default}]" + (f"; {allowed}" if allowed != "text" else "")
         parser.add_argument(f"--{key}", metavar="VALUE", help=text.replace("%", "%%"))
     known, unknown = parser.parse_known_args(arguments)
     if unknown:

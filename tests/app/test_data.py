@@ -8,6 +8,7 @@ from PIL import Image as Picture
 from fedbn_flower.data import load_dataset, partition_dataset
 from fedbn_flower.data.sources import ImageRequest
 from fedbn_flower.errors import UserError
+from fedbn_flower.task import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
 
@@ -210,3 +211,22 @@ def test_natural_clients(cache_dir, tmp_path):
 def test_a_partition_that_does_not_fit_is_refused(digits, text, clients, message):
     with pytest.raises(UserError, match=message):
         partition_dataset(digits, text, clients, 0, 0.0)
+
+
+# ---- a node with its own data -----------------------------------------------------------------------
+
+
+def test_a_node_may_name_its_own_folder(configured, tmp_path):
+    features = {"picture": Image(), "digit": ClassLabel(num_classes=4)}
+    name = write_folder(tmp_path / "site", features=features)
+    task = local_task(configured(val_fraction=0.2), 1, {"partition-id": 1, "data-path": name})
+    assert (len(task.train), len(task.evaluation["val"]), len(task.evaluation["test"])) == (24, 6, 30)
+    assert set(task.train.rows).isdisjoint(task.evaluation["val"].rows)
+    images, labels = task.evaluation["test"].batch(np.arange(30))
+    np.testing.assert_allclose(images.numpy() * 255, IMAGES.transpose(0, 3, 1, 2), atol=1e-4)
+    assert labels.tolist() == [i % 4 for i in range(30)]
+
+
+def test_a_partition_that_does_not_exist_is_told(configured):
+    with pytest.raises(UserError, match="partition-id: 2 is not allowed; num-clients is 2"):
+        local_task(configured(), 2, {})
