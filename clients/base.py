@@ -57,6 +57,10 @@ class FedAvgClient(NumPyClient):
         local = self.local_entries(task.model)
         self.local_names = [name for name in task.initial if name in local]
         self.shared_names = [name for name in task.initial if name not in local]
+        self.received_control: dict[str, NDArray] | None = None
+        """What the server sent beside the model, by parameter name (SCAFFOLD's c)."""
+        self.sent_control: dict[str, NDArray] | None = None
+        """What goes back beside the model."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
@@ -76,20 +80,34 @@ class FedAvgClient(NumPyClient):
         parameters : list[NDArray]
             In the order of `shared_names`.
         config : dict
-            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), ``objective``, and
-            ``eval-splits``: comma-separated splits on which to evaluate the trained model.
+            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), ``objective`` and its
+            ``mu`` or ``alpha``, and ``eval-splits``: comma-separated splits on which to evaluate the
+            trained model.
+
+        Raises
+        ------
+        FloatingPointError
+            When training diverged; the client's memory stays as it was.
         """
         task = self.task
         self._load(parameters)
         server_round = int(config["server-round"])
-        metrics = train_model(
-            task.model,
-            task.train,
-            task.training,
-            OBJECTIVES[str(config["objective"])](),
-            float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1),
-            (*task.seed, server_round),
-        )
+        name = str(config["objective"])
+        rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
+        parameters_by_name = dict(task.model.named_parameters())
+        taking_part = {
+            n: p for n, p in parameters_by_name.items() if n in self.shared_names and p.requires_grad
+        }
+        objective = OBJECTIVES[name](taking_part, config, self.state.read(name), self.received_control)
+        seed = (*task.seed, server_round)
+        metrics = train_model(task.model, task.train, task.training, objective, rate, seed)
+        for entry, value in task.model.state_dict().items():
+            if not value.isfinite().all():
+                raise FloatingPointError(f"training diverged: {entry} is not finite")
+        outcome = objective.finish(int(metrics["local-steps"]), rate)
+        self.sent_control = outcome.control
+        if outcome.memory is not None:
+            self.state.write(name, outcome.memory)
         if self.local_names:
             entries = task.model.state_dict()
             self.state.write(

@@ -63,11 +63,13 @@ def train_model(
     Returns
     -------
     dict[str, float]
-        ``train-loss`` and ``train-accuracy``, means over the examples of the last epoch.
+        ``train-loss`` (the cross-entropy) and ``train-accuracy``, means over the examples of the last
+        epoch, and ``local-steps``, the optimiser's steps.
     """
     rng = np.random.default_rng(list(seed))
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = training.make_optimizer(parameters, learning_rate)
+    steps = 0
     model.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
@@ -78,14 +80,17 @@ def train_model(
                 optimizer.zero_grad()
                 loss, output = objective.loss(model, images, labels)
                 torch.autograd.backward(loss)
+                objective.correct_gradients()
                 if training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, training.clip_norm)
                 optimizer.step()
+                steps += 1
                 total_loss += loss.detach() * len(labels)
                 correct += (output.detach().argmax(1) == labels).sum()
     return {
         "train-loss": total_loss.item() / len(examples),
         "train-accuracy": correct.item() / len(examples),
+        "local-steps": steps,
     }
 
 

@@ -44,6 +44,8 @@ def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     client, state = _client(context)
+    if control := message.content.array_records.get("control"):
+        client.received_control = {name: array.numpy() for name, array in control.items()}
     parameters, num_examples, metrics = client.fit(_received(client, message), _config(message))
     named = zip(client.shared_names, parameters, strict=True)
     reply = RecordDict(
@@ -52,6 +54,8 @@ def train(message: Message, context: Context) -> Message:
             "metrics": _metrics({"num-examples": num_examples, **metrics}),
         }
     )
+    if client.sent_control is not None:
+        reply["control"] = ArrayRecord({n: Array(array) for n, array in client.sent_control.items()})
     state.commit()
     return Message(reply, reply_to=message)
 

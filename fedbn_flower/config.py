@@ -60,6 +60,8 @@ class RunConfig(BaseModel):
     tau: Positive | Auto = Field("auto", description="adaptivity of adaptive rules")
     bias_correction: bool | Auto = Field("auto", description="of adaptive rules")
     v_init: NonNegative | Auto = Field("auto", description="second moment at the start")
+    alpha: Positive = Field(0.01, description="regulariser of feddyn")
+    mu: NonNegative = Field(0.01, description="proximal term of fedprox")
     weighting: Literal["num-examples", "uniform"] = Field(
         "num-examples", description="what weighs a client: num-examples or uniform"
     )
@@ -150,7 +152,21 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     ):
         if value not in names:
             raise unknown_name(key, value, names)
+    _check_pair(config)
     config.partitioning.check_clients(config.num_clients)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     return config
+
+
+def _check_pair(config: RunConfig) -> None:
+    """Refuse one half of a pair, and optimisers whose steps a rule cannot count."""
+    strategy, objective = config.strategy, config.objective
+    if (needed := STRATEGIES[strategy].partner) and objective != needed:
+        raise not_allowed("objective", objective, f"{needed!r}, which goes with strategy {strategy!r}")
+    if (needed := OBJECTIVES[objective].partner) and strategy != needed:
+        raise not_allowed("strategy", strategy, f"{needed!r}, which goes with objective {objective!r}")
+    if strategy in {"scaffold", "fednova"} and config.client_optimizer != "sgd":
+        raise not_allowed("client-optimizer", config.client_optimizer, f"'sgd' with strategy {strategy!r}")
+    if strategy == "scaffold" and config.client_momentum:
+        raise not_allowed("client-momentum", config.client_momentum, "0 with strategy 'scaffold'")

@@ -24,6 +24,9 @@ RULE_KEYS = {
     "tau": "tau",
     "bias_correction": "bias_correction",
     "v_init": "v_init",
+    "alpha": "alpha",
+    "num_clients": "num_clients",
+    "client_momentum": "client_momentum",
 }
 """A rule's argument -> the configuration's field."""
 
@@ -129,6 +132,8 @@ class Federation:
                 "client-lr": config.client_lr,
                 "client-lr-decay": config.client_lr_decay,
                 "objective": config.objective,
+                "mu": config.mu,
+                "alpha": config.alpha,
             }
         )
         for server_round in range(first_round, config.rounds + 1):

@@ -9,13 +9,21 @@ from .base import PhaseReport, PseudoGradientStrategy
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
 from .fedavg import FedAvg
+from .fedavgm import FedAvgM
+from .feddyn import FedDyn
+from .fednova import FedNova
 from .fedyogi import FedYogi
+from .scaffold import Scaffold
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fednova": FedNova,
     "fedadagrad": FedAdagrad,
     "fedyogi": FedYogi,
     "fedadam": FedAdam,
+    "feddyn": FedDyn,
+    "scaffold": Scaffold,
 }
 
 __all__ = [
@@ -23,7 +31,11 @@ __all__ = [
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedDyn",
+    "FedNova",
     "FedYogi",
     "PhaseReport",
     "PseudoGradientStrategy",
+    "Scaffold",
 ]

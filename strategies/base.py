@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -10,7 +11,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from .checks import LOGGER, ReplyRefused, check_metrics, check_train_reply, require, weighted_metrics
+from .checks import (
+    LOGGER,
+    ReplyRefused,
+    TrainReply,
+    check_metrics,
+    check_train_reply,
+    require,
+    weighted_metrics,
+)
 from .nodes import NodeDirectory, sample
 from .vectors import Layout, Vector, WeightedMean
 
@@ -63,6 +72,11 @@ class PseudoGradientStrategy(Strategy):
         For an argument out of its range.
     """
 
+    partner: ClassVar[str | None] = None
+    """The local objective that this rule needs, if it is half of a pair."""
+    uniform: ClassVar[bool] = False
+    """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
+
     fraction_train: float = 1.0
     fraction_evaluate: float = 1.0
     min_train_nodes: int = 2
@@ -91,6 +105,10 @@ class PseudoGradientStrategy(Strategy):
         self.state: dict[str, Vector] = {}
         """The rule's own vectors (moments, momentum) by name; with `updates`, all there is to resume."""
         self.report = PhaseReport()
+        self.known_clients = 0
+        """How many nodes were connected when the last phase began."""
+        self.num_replies = 0
+        """How many answers the current pseudo-gradient is the mean of."""
         self.nodes = NodeDirectory(self.node_timeout, self.query_timeout)
         """The nodes met so far, in partition order."""
         self._sent: list[Message] = []
@@ -105,6 +123,20 @@ class PseudoGradientStrategy(Strategy):
         ``delta`` is the pseudo-gradient over all trainable parameters, one flat float vector; the same
         shape and dtype are to be returned. State goes through `vector`.
         """
+
+    def records(self, layout: Layout) -> dict[str, ArrayRecord]:
+        """What goes to the training clients beside the model."""
+        return {}
+
+    def begin(self, layout: Layout) -> None:
+        """Called before the first answer of a round."""
+
+    def absorb(self, content: RecordDict, answer: TrainReply, layout: Layout) -> float:
+        """Take from an answer what the rule needs beside the model; the factor on its difference.
+
+        Called once for each answer, in partition order; may raise `ReplyRefused` to drop it.
+        """
+        return 1.0
 
     def vector(self, name: str, *, like: Vector, fill: float = 0.0) -> Vector:
         """The rule's state vector of that name, to be updated in place; made on first use."""
@@ -141,6 +173,10 @@ class PseudoGradientStrategy(Strategy):
             chosen = sample(nodes, fraction, minimum, (self.seed, server_round, int(training)))
             config["server-round"] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+            if training:
+                for name, extra in self.records(Layout(self._current, self.trainable)).items():
+                    content[name] = extra
+            self.known_clients = len(nodes)
             self._sent = [Message(content, node, phase) for node in chosen]
         return self._sent
 
@@ -152,21 +188,26 @@ class PseudoGradientStrategy(Strategy):
         parameters, statistics = layout.flatten(self._current)
         means = WeightedMean(parameters), WeightedMean(statistics)
         contents: list[RecordDict] = []
+        self.begin(layout)
         for partition, reply in self._in_partition_order(replies):
             try:
                 answer = check_train_reply(
                     _content(reply), self._current, self.arrayrecord_key, self.weighted_by_key
                 )
+                factor = self.absorb(reply.content, answer, layout)
             except ReplyRefused as refusal:
                 self._drop(partition, str(refusal))
                 continue
-            for mean, vector in zip(means, layout.flatten(answer.arrays), strict=True):
-                mean.add(vector, answer.weight)
+            weight = 1.0 if self.uniform else answer.weight
+            trained, measured = layout.flatten(answer.arrays)
+            means[0].add(trained, weight, factor)
+            means[1].add(measured, weight)
             self.report.metrics[partition] = answer.metrics
             contents.append(RecordDict({"metrics": answer.metrics}))
         if not contents:
             return None, None
         self.updates += 1
+        self.num_replies = len(contents)
         parameters += self.step(means[0].mean(), self.updates)
         statistics += means[1].mean()
         return (

@@ -1,6 +1,6 @@
 """The model as flat vectors, so that a server rule is arithmetic on one array."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -57,27 +57,37 @@ class Layout:
 
     def flatten(self, arrays: Mapping[str, NDArray]) -> tuple[Vector, Vector]:
         """The entries of a model as (parameters, statistics), each one new flat vector."""
-        groups = (self.parameters, self.statistics)
-        vectors = []
-        for names, dtype in zip(groups, self.dtypes, strict=True):
-            parts = [arrays[name].ravel() for name in names]
-            vectors.append(np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype))
-        return vectors[0], vectors[1]
+        return self.flatten_parameters(arrays), _flat(arrays, self.statistics, self.dtypes[1])
+
+    def flatten_parameters(self, arrays: Mapping[str, NDArray]) -> Vector:
+        """The stepped entries alone."""
+        return _flat(arrays, self.parameters, self.dtypes[0])
+
+    def parameters_record(self, parameters: Vector) -> ArrayRecord:
+        """A vector over the stepped parameters as arrays by name, in the parameters' shapes and dtypes."""
+        return ArrayRecord({name: Array(entry) for name, entry in self._entries(self.parameters, parameters)})
 
     def unflatten(self, parameters: Vector, statistics: Vector) -> ArrayRecord:
         """The model with every entry under its name, in its own order, shape and dtype."""
-        entries: dict[str, NDArray] = {}
-        for names, vector in ((self.parameters, parameters), (self.statistics, statistics)):
-            start = 0
-            for name in names:
-                shape, dtype = self.shapes[name]
-                size = int(np.prod(shape))
-                values = vector[start : start + size].reshape(shape)
-                start += size
-                if dtype.kind != "f":
-                    values = np.rint(values)
-                entries[name] = np.asarray(values, dtype)
+        entries = {
+            **dict(self._entries(self.parameters, parameters)),
+            **dict(self._entries(self.statistics, statistics)),
+        }
         return ArrayRecord({name: Array(entries[name]) for name in self.shapes})
+
+    def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
+        start = 0
+        for name in names:
+            shape, dtype = self.shapes[name]
+            size = int(np.prod(shape))
+            values = vector[start : start + size].reshape(shape)
+            start += size
+            yield name, np.asarray(values if dtype.kind == "f" else np.rint(values), dtype)
+
+
+def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> Vector:
+    parts = [arrays[name].ravel() for name in names]
+    return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
 
 
 class WeightedMean:
@@ -92,10 +102,11 @@ class WeightedMean:
         self.sum = np.zeros_like(reference)
         self.total_weight = 0.0
 
-    def add(self, vector: Vector, weight: float) -> None:
-        """Add one vector of the reference's shape and dtype; it is overwritten."""
+    def add(self, vector: Vector, weight: float, factor: float = 1.0) -> None:
+        """Add ``factor`` times the difference of a vector of the reference's shape and dtype, which is
+        overwritten."""
         vector -= self.reference
-        vector *= weight
+        vector *= weight * factor
         self.sum += vector
         self.total_weight += weight
 

@@ -45,7 +45,7 @@ def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
             v[...] = momentum * v + scale * g + decay * p
             np.subtract(p, 0.5 * v, out=p)
     training = LocalTraining(3, 0, momentum=momentum, weight_decay=decay, clip_norm=clip)
-    train_model(model, examples, training, Objective(), 0.5, (0,))
+    train_model(model, examples, training, Objective({}, {}), 0.5, (0,))
     for got, expected in zip(model.parameters(), parameters, strict=True):
         np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
 
@@ -53,7 +53,7 @@ def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
 def test_adam_first_step_has_the_length_of_the_learning_rate():
     examples, model = make_examples(), linear_model()
     before = model[1].weight.detach().clone()
-    train_model(model, examples, LocalTraining(1, 0, "adam"), Objective(), 0.01, (0,))
+    train_model(model, examples, LocalTraining(1, 0, "adam"), Objective({}, {}), 0.01, (0,))
     gradient = full_batch_gradient(before.numpy().astype(float), np.zeros(3), examples)[0]
     step = (model[1].weight.detach() - before).numpy()
     np.testing.assert_allclose(step, -0.01 * np.sign(gradient), rtol=1e-3)
@@ -86,7 +86,7 @@ def test_training_leaves_torchs_global_generator_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    train_model(model, make_examples(), LocalTraining(), Objective(), 0.1, (0,))
+    train_model(model, make_examples(), LocalTraining(), Objective({}, {}), 0.1, (0,))
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -126,7 +126,7 @@ def test_fit_and_evaluate_report_the_splits_asked_for():
     parameters, count, metrics = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "val,test"})
     assert count == 40
     assert metrics.keys() == {
-        "train-loss", "train-accuracy", "loss", "accuracy", "test-loss", "test-accuracy",
+        "train-loss", "train-accuracy", "local-steps", "loss", "accuracy", "test-loss", "test-accuracy",
     }  # fmt: skip
     loss, count, evaluated = client.evaluate(parameters, CONFIG | {"eval-splits": "val,test"})
     assert (loss, count) == (metrics["loss"], 20)

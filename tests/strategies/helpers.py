@@ -21,9 +21,11 @@ def ndarrays(arrays: ArrayRecord) -> dict[str, NDArray]:
 
 
 def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **metrics: float) -> Message:
-    content = RecordDict(
-        {"arrays": record(arrays), "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
-    )
+    """An answer that suits any rule: five local steps, and a control variate that did not change."""
+    metrics = {"num-examples": num_examples, "local-steps": 5} | metrics
+    content = RecordDict({"arrays": record(arrays), "metrics": MetricRecord(metrics)})
+    if message.has_content() and (control := message.content.array_records.get("control")):
+        content["control"] = record({n: np.zeros_like(a) for n, a in ndarrays(control).items()})
     return Message(content, reply_to=message)
 
 

@@ -1,0 +1,71 @@
+"""The base of every local objective, and the plain one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from flwr.common import Scalar
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+Arrays = Mapping[str, NDArray]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round of local training leaves: the client's new memory, and what goes to the server beside
+    the model; both by parameter name, None for nothing."""
+
+    memory: dict[str, NDArray] | None = None
+    control: dict[str, NDArray] | None = None
+
+
+class Objective:
+    """Plain empirical risk f: the mean cross-entropy. Subclasses add their own terms to its gradient.
+
+    One object lives for one round of one client.
+
+    Parameters
+    ----------
+    parameters : Mapping[str, nn.Parameter]
+        The shared, trainable parameters, holding the received model x. Local BatchNorm takes no part.
+    settings : Mapping[str, Scalar]
+        The train message's config: ``mu``, ``alpha``, ...
+    memory : Mapping[str, NDArray], optional
+        `Outcome.memory` of the client's last committed round.
+    control : Mapping[str, NDArray], optional
+        What the server sent beside the model.
+    """
+
+    partner: ClassVar[str | None] = None
+    """The strategy that this objective needs, if it is half of a pair."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        settings: Mapping[str, Scalar],
+        memory: Arrays | None = None,
+        control: Arrays | None = None,
+    ) -> None:
+        self.parameters = parameters
+        self.start = {name: p.detach().clone() for name, p in parameters.items()}
+
+    def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of one batch, a scalar, and the model's output, shape (b, classes)."""
+        output = model(images)
+        return functional.cross_entropy(output, labels), output
+
+    def correct_gradients(self) -> None:
+        """Add the gradient of the objective's own terms to the parameters' ``grad``."""
+
+    def finish(self, steps: int, learning_rate: float) -> Outcome:
+        """What is left after ``steps`` optimiser steps; the parameters hold x_i."""
+        return Outcome()
+
+    def tensors(self, arrays: Arrays | None) -> dict[str, Tensor]:
+        """Arrays as tensors by parameter name; zeros where there are none yet."""
+        if arrays is None:
+            return {name: torch.zeros_like(x) for name, x in self.start.items()}
+        return {name: torch.from_numpy(arrays[name]) for name in self.start}

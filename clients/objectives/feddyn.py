@@ -1,0 +1,40 @@
+"""FedDyn: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization" (arXiv 2111.04263)."""
+
+from collections.abc import Mapping
+
+from flwr.common import Scalar
+from torch import nn
+
+from .base import Arrays, Objective, Outcome
+
+
+class FedDyn(Objective):
+    """``f - <g_i, w> + alpha/2 ||w - x||^2``; afterwards ``g_i -= alpha (x_i - x)``.
+
+    Algorithm 1, g_i = 0 at first; the gradient adds ``-g_i + alpha (w - x)``.
+    """
+
+    partner = "feddyn"
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        settings: Mapping[str, Scalar],
+        memory: Arrays | None = None,
+        control: Arrays | None = None,
+    ) -> None:
+        super().__init__(parameters, settings, memory, control)
+        self.alpha = float(settings["alpha"])
+        self.g = self.tensors(memory)
+
+    def correct_gradients(self) -> None:
+        for name, w in self.parameters.items():
+            assert w.grad is not None
+            w.grad.sub_(self.g[name]).add_(w.detach() - self.start[name], alpha=self.alpha)
+
+    def finish(self, steps: int, learning_rate: float) -> Outcome:
+        g = {
+            name: (self.g[name] - self.alpha * (w.detach() - self.start[name])).numpy()
+            for name, w in self.parameters.items()
+        }
+        return Outcome(memory=g)
