@@ -28,6 +28,10 @@ class Worker:
         self._run_config: UserConfig = {}
         self._num_clients = 0
 
+    def process_id(self) -> int:
+        """This worker's process."""
+        return os.getpid()
+
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
         """Forget the clients of an earlier run."""
         self._contexts = {}

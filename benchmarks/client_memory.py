@@ -1,0 +1,52 @@
+"""What 1,000 clients' FedDyn memory costs: private memory of driver and workers, with and without it.
+
+python benchmarks/client_memory.py --dataset path/to/mnist --run-dir runs/memory
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import ray
+
+from fedbn_flower.config import RunConfig
+from fedbn_flower.federation import Federation
+from fedbn_flower.runtime.ray_grid import RayPool
+from fedbn_flower.simulation import simulate
+
+CLIENTS = 1000
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that the process shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
+
+
+def main() -> None:
+    """Run both jobs, each on fresh workers, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    options = parser.parse_args()
+    print("| strategy | driver, MB | workers, MB | clients' memory by arithmetic, MB |")
+    print("| --- | --- | --- | --- |")
+    for strategy, objective in (("fedavg", "sgd"), ("feddyn", "feddyn")):
+        values = {
+            "strategy": strategy, "objective": objective, "client": "fedavg", "model": "mlp-bn",
+            "dataset": options.dataset, "partition": "iid", "num-clients": CLIENTS, "rounds": 2,
+            "local-epochs": 1, "fraction-evaluate": 0, "checkpoint-every": 0,
+        }  # fmt: skip
+        federation = Federation(RunConfig.of(values))
+        pool = RayPool(2, verbose=False)
+        workers = ray.get([worker.process_id.remote() for worker in pool.workers])
+        simulate(federation, options.run_dir / strategy, pool)
+        parameters = sum(p.numel() for p in federation.model.parameters())
+        expected = 4 * parameters * CLIENTS if objective == "feddyn" else 0
+        driver, all_workers = private_bytes(os.getpid()), sum(map(private_bytes, workers))
+        pool.close()
+        print(f"| {strategy} | {driver / 1e6:.0f} | {all_workers / 1e6:.0f} | {expected / 1e6:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

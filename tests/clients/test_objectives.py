@@ -1,0 +1,154 @@
+"""Objectives: their gradients against finite differences, two rounds by hand, and what they remember."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import OBJECTIVES, ClientState, FedAvgClient, FedBNClient, LocalTraining
+
+from .helpers import CONFIG, make_client, make_examples
+
+SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
+
+
+def double_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
+
+
+def written_objective(name, f, w, x, g):
+    """The objectives as the papers write them, on flat vectors."""
+    if name == "fedprox":
+        return f(w) + 0.3 / 2 * ((w - x) ** 2).sum()
+    return f(w) - (g * w).sum() + 0.7 / 2 * ((w - x) ** 2).sum()
+
+
+@pytest.mark.parametrize("name", ["fedprox", "feddyn"])
+def test_the_gradient_agrees_with_finite_differences_of_the_objective(name):
+    model, examples = double_model(), make_examples()
+    images, labels = examples.batch(np.arange(len(examples)))
+    images = images.double()
+    parameters = dict(model.named_parameters())
+    rng = np.random.default_rng(1)
+    memory = {n: rng.normal(size=tuple(p.shape)) for n, p in parameters.items()}
+    objective = OBJECTIVES[name](parameters, SETTINGS, memory if name == "feddyn" else None)
+    x = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    w = x + rng.normal(scale=0.5, size=x.shape)
+
+    def f(vector):
+        nn.utils.vector_to_parameters(torch.from_numpy(vector), model.parameters())
+        with torch.no_grad():
+            return nn.functional.cross_entropy(model(images), labels).item()
+
+    g = np.concatenate([memory[n].ravel() for n in parameters])
+    numeric = np.array(
+        [
+            (written_objective(name, f, w + e, x, g) - written_objective(name, f, w - e, x, g)) / 2e-6
+            for e in np.eye(len(x)) * 1e-6
+        ]
+    )
+    nn.utils.vector_to_parameters(torch.from_numpy(w), model.parameters())
+    model.zero_grad()
+    objective.loss(model, images, labels)[0].backward()
+    objective.correct_gradients()
+    got = np.concatenate([p.grad.numpy().ravel() for p in model.parameters()])
+    np.testing.assert_allclose(got, numeric, atol=1e-6)
+
+
+class Line(nn.Module):
+    """One parameter, no data in it."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([start]))
+
+
+def descend(objective, gradient, steps, rate):
+    (w,) = objective.parameters.values()
+    for _ in range(steps):
+        w.grad = torch.tensor([gradient(w.item())])
+        objective.correct_gradients()
+        with torch.no_grad():
+            w -= rate * w.grad
+    return w.item()
+
+
+def test_fedprox_by_hand():
+    """grad f = w - 4, mu 1, rate 0.25, x = 0: w = 1, then 1 - 0.25 (-3 + 1) = 1.5."""
+    model = Line(0.0)
+    objective = OBJECTIVES["fedprox"](dict(model.named_parameters()), {"mu": 1.0})
+    assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(1.5, abs=1e-6)
+
+
+def test_feddyn_by_hand():
+    """grad f = w - 4, alpha 1, rate 0.25, two steps a round.
+
+    Round 1, x = 0, g = 0: w = 1, 1.5; g = -1.5.
+    Round 2, x = 2, g = -1.5: w = 2 - 0.25 (-2 + 1.5) = 2.125, then the gradient is -1.875 + 1.5 + 0.125 =
+    -0.25: w = 2.1875; g = -1.5 - 0.1875 = -1.6875.
+    """
+    memory = None
+    for x, w, g in ((0.0, 1.5, -1.5), (2.0, 2.1875, -1.6875)):
+        objective = OBJECTIVES["feddyn"](dict(Line(x).named_parameters()), {"alpha": 1.0}, memory)
+        assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(w, abs=1e-6)
+        memory = objective.finish(2, 0.25).memory
+        np.testing.assert_allclose(memory["w"], g, atol=1e-6)
+
+
+def test_scaffold_by_hand():
+    """grad f = w - 4, rate 0.25, two steps a round.
+
+    Round 1, x = 0, c = c_i = 0: w = 1, 1.75; c_i = -1.75/0.5 = -3.5 (the mean of -4 and -3), the change too.
+    Round 2, x = 2, c = -1, c_i = -3.5: the gradients are -2 + 2.5 = 0.5, w = 1.875; -2.125 + 2.5 = 0.375,
+    w = 1.78125; c_i = -3.5 + 1 + 0.21875/0.5 = -2.0625 (the mean of -2 and -2.125), the change 1.4375.
+    """
+    memory = None
+    for x, c, w, c_i, change in ((0.0, 0.0, 1.75, -3.5, -3.5), (2.0, -1.0, 1.78125, -2.0625, 1.4375)):
+        control = {"w": np.array([c], np.float32)}
+        objective = OBJECTIVES["scaffold"](dict(Line(x).named_parameters()), {}, memory, control)
+        assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(w, abs=1e-6)
+        outcome = objective.finish(2, 0.25)
+        memory = outcome.memory
+        np.testing.assert_allclose(memory["w"], c_i, atol=1e-6)
+        np.testing.assert_allclose(outcome.control["w"], change, atol=1e-6)
+
+
+def test_scaffold_without_the_servers_variate_is_refused():
+    with pytest.raises(ValueError, match="control variate"):
+        OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})
+
+
+@pytest.mark.parametrize("name", ["feddyn", "scaffold"])
+def test_only_shared_trainable_parameters_are_remembered(name):
+    record = RecordDict()
+    client = make_client(FedBNClient, ClientState(record))
+    shared = {n for n in client.shared_names if n in dict(client.task.model.named_parameters())}
+    client.received_control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
+    client.fit(client.get_parameters({}), SETTINGS | {"objective": name})
+    client.state.commit()
+    assert set(record[f"fedbn.{name}"]) == shared == {"1.weight", "1.bias", "4.weight", "4.bias"}
+
+
+def test_a_client_that_diverges_keeps_its_memory():
+    record = RecordDict()
+    client = make_client(FedBNClient, ClientState(record))
+    start = client.get_parameters({})
+    config = SETTINGS | {"objective": "feddyn"}
+    client.fit(start, config)
+    client.state.commit()
+    before = client.state.to_bytes()
+    with pytest.raises(FloatingPointError, match="training diverged"):
+        client.fit(start, config | {"client-lr": 1e30})
+    assert ClientState(record).to_bytes() == before
+
+
+def test_fedprox_with_mu_zero_is_sgd():
+    def trained(config):
+        client = make_client(FedAvgClient, training=LocalTraining(2, 8))
+        return client.fit(client.get_parameters({}), SETTINGS | config)[0]
+
+    plain, prox = trained({}), trained({"objective": "fedprox", "mu": 0.0})
+    for a, b in zip(plain, prox, strict=True):
+        np.testing.assert_array_equal(a, b)
