@@ -64,6 +64,20 @@ def test_no_local_entry_is_in_any_message(configured, client, eval_model):
             assert all(isinstance(value, int | float | str) for value in record.values())
 
 
+@pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
+def test_what_an_objective_remembers_is_in_no_message(configured, pair):
+    """SCAFFOLD's control variates travel, in a record of their own; FedDyn's g_i never does."""
+    config = configured(strategy=pair, objective=pair, client="fedbn", rounds=2)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    trained = [m for m in grid.heard if m.metadata.message_type == "train"]
+    assert len(trained) == 8
+    for message in trained:
+        records = {name: set(record) for name, record in message.content.array_records.items()}
+        shared = MLP_BN - LOCAL["fedbn"]
+        assert records == {"arrays": shared} | ({"control": shared} if pair == "scaffold" else {})
+
+
 def test_the_run_folder(configured, tmp_path):
     config = configured(client="fedavg", strategy="fedavg", rounds=3)
     summary = simulate(Federation(config), tmp_path / "run", None)

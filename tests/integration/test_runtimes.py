@@ -104,6 +104,15 @@ def test_the_same_bits_on_every_runtime(client, tmp_path, cache_dir, marked_envi
     assert summaries[0]["clients"] == summaries[1]["clients"]
 
 
+@pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
+def test_clients_that_remember_do_so_on_ray(pair, tmp_path, cache_dir):
+    common = (*SMALL, "--strategy", pair, "--objective", pair, "--cache-dir", cache_dir)
+    for backend in ("inline", "ray"):
+        result = run_sim(*common, "--backend", backend, "--run-dir", tmp_path / backend)
+        assert result.returncode == 0, result.stderr
+    assert bits(tmp_path / "inline") == bits(tmp_path / "ray")
+
+
 def test_a_mistake_under_flwr_run_is_one_line(tmp_path, marked_environment):
     _, environment = marked_environment
     result = flwr_run(tmp_path, environment, f"strategy='fedyog' run-dir='{tmp_path / 'never'}'", 2)
