@@ -1,6 +1,6 @@
 """The base of every local objective, and the plain one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,7 +50,14 @@ class Objective:
         control: Arrays | None = None,
     ) -> None:
         self.parameters = parameters
+        self.settings = settings
+        self.memory = memory
+        self.control = control
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
+        self.begin()
+
+    def begin(self) -> None:
+        """Read the settings, the memory and the control that the objective needs."""
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of one batch, a scalar, and the model's output, shape (b, classes)."""
@@ -58,7 +65,13 @@ class Objective:
         return functional.cross_entropy(output, labels), output
 
     def correct_gradients(self) -> None:
-        """Add the gradient of the objective's own terms to the parameters' ``grad``."""
+        """Add the gradient of the objective's own terms, in place, to each of `gradients`."""
+
+    def gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """(name, w, gradient) of every parameter that has a gradient; what the loss does not reach stays."""
+        for name, w in self.parameters.items():
+            if w.grad is not None:
+                yield name, w.detach(), w.grad
 
     def finish(self, steps: int, learning_rate: float) -> Outcome:
         """What is left after ``steps`` optimiser steps; the parameters hold x_i."""

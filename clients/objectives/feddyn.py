@@ -1,11 +1,6 @@
 """FedDyn: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization" (arXiv 2111.04263)."""
 
-from collections.abc import Mapping
-
-from flwr.common import Scalar
-from torch import nn
-
-from .base import Arrays, Objective, Outcome
+from .base import Objective, Outcome
 
 
 class FedDyn(Objective):
@@ -16,21 +11,13 @@ class FedDyn(Objective):
 
     partner = "feddyn"
 
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        settings: Mapping[str, Scalar],
-        memory: Arrays | None = None,
-        control: Arrays | None = None,
-    ) -> None:
-        super().__init__(parameters, settings, memory, control)
-        self.alpha = float(settings["alpha"])
-        self.g = self.tensors(memory)
+    def begin(self) -> None:
+        self.alpha = float(self.settings["alpha"])
+        self.g = self.tensors(self.memory)
 
     def correct_gradients(self) -> None:
-        for name, w in self.parameters.items():
-            assert w.grad is not None
-            w.grad.sub_(self.g[name]).add_(w.detach() - self.start[name], alpha=self.alpha)
+        for name, w, gradient in self.gradients():
+            gradient.sub_(self.g[name]).add_(w - self.start[name], alpha=self.alpha)
 
     def finish(self, steps: int, learning_rate: float) -> Outcome:
         g = {

@@ -1,11 +1,6 @@
 """SCAFFOLD: Karimireddy et al. 2020, "Stochastic Controlled Averaging" (arXiv 1910.06378)."""
 
-from collections.abc import Mapping
-
-from flwr.common import Scalar
-from torch import nn
-
-from .base import Arrays, Objective, Outcome
+from .base import Objective, Outcome
 
 
 class Scaffold(Objective):
@@ -16,22 +11,14 @@ class Scaffold(Objective):
 
     partner = "scaffold"
 
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        settings: Mapping[str, Scalar],
-        memory: Arrays | None = None,
-        control: Arrays | None = None,
-    ) -> None:
-        super().__init__(parameters, settings, memory, control)
-        if control is None:
+    def begin(self) -> None:
+        if self.control is None:
             raise ValueError("scaffold needs the server's control variate, which did not come")
-        self.c_i, self.c = self.tensors(memory), self.tensors(control)
+        self.c_i, self.c = self.tensors(self.memory), self.tensors(self.control)
 
     def correct_gradients(self) -> None:
-        for name, w in self.parameters.items():
-            assert w.grad is not None
-            w.grad.add_(self.c[name] - self.c_i[name])
+        for name, _, gradient in self.gradients():
+            gradient.add_(self.c[name] - self.c_i[name])
 
     def finish(self, steps: int, learning_rate: float) -> Outcome:
         change = {
