@@ -54,7 +54,7 @@ class RunConfig(BaseModel):
     clip_norm: NonNegative = Field(0.0, description="bound on the gradient's L2 norm; 0 for none")
 
     server_lr: Positive | Auto = Field("auto", description="eta")
-    server_momentum: Share | Auto = Field("auto", description="momentum of FedAvg")
+    server_momentum: Share | Auto = Field("auto", description="momentum of FedAvg, FedAvgM")
     beta_1: Share | Auto = Field("auto", description="first-moment decay of adaptive rules")
     beta_2: Share | Auto = Field("auto", description="second-moment decay of FedYogi, FedAdam")
     tau: Positive | Auto = Field("auto", description="adaptivity of adaptive rules")

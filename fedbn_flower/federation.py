@@ -19,6 +19,8 @@ from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
 RULE_KEYS = {
     "eta": "server_lr",
     "momentum": "server_momentum",
+    "server_learning_rate": "server_lr",
+    "server_momentum": "server_momentum",
     "beta_1": "beta_1",
     "beta_2": "beta_2",
     "tau": "tau",

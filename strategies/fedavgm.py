@@ -2,11 +2,34 @@
 
 from dataclasses import dataclass
 
-from .fedavg import FedAvg
+from .base import PseudoGradientStrategy
+from .checks import require
+from .vectors import Vector
 
 
-@dataclass(eq=False, kw_only=True)
-class FedAvgM(FedAvg):
-    """`FedAvg` with server momentum, 0.9 by default: ``v = momentum v + D; x += eta v``."""
+@dataclass(eq=False)
+class FedAvgM(PseudoGradientStrategy):
+    """``v = server_momentum v + D; x += server_learning_rate v``, under Flower's argument names.
 
-    momentum: float = 0.9
+    Parameters
+    ----------
+    server_learning_rate : float
+        > 0.
+    server_momentum : float
+        In [0, 1). Flower's default is 0, which makes it FedAvg.
+    """
+
+    server_learning_rate: float = 1.0
+    server_momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rate, momentum = self.server_learning_rate, self.server_momentum
+        require(rate > 0, "server_learning_rate", rate, "a number > 0")
+        require(0 <= momentum < 1, "server_momentum", momentum, "a number in [0, 1)")
+
+    def step(self, delta: Vector, t: int) -> Vector:
+        v = self.vector("velocity", like=delta)
+        v *= self.server_momentum
+        v += delta
+        return self.server_learning_rate * v

@@ -292,7 +292,7 @@ def test_metrics_are_averaged_over_the_clients_that_report_them():
 # ---- a drop-in for Flower's -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "FedAdagrad", "FedYogi", "FedAdam"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedAvgM", "FedAdagrad", "FedYogi", "FedAdam"])
 def test_takes_every_argument_of_flowers_rule(name):
     import strategies
 

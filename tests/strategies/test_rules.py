@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import FedAdagrad, FedAdam, FedAvg, FedYogi
+from strategies import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 
 from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
 
@@ -63,6 +63,12 @@ def test_fedavg_follows_its_equation(problem, eta, momentum):
     np.testing.assert_allclose(got, fedavg(x, mean, eta, momentum), atol=1e-6)
 
 
+def test_fedavgm_follows_its_equation(problem):
+    x, deltas, weights, mean = problem
+    got = run(FedAvgM(server_learning_rate=0.3, server_momentum=0.8), x, deltas, weights)
+    np.testing.assert_allclose(got, fedavg(x, mean, 0.3, 0.8), atol=1e-6)
+
+
 @pytest.mark.parametrize(("rule", "cls"), [("yogi", FedYogi), ("adam", FedAdam)])
 @pytest.mark.parametrize(("corrected", "v_init"), [(True, 0.0), (False, 1e-6), (False, 0.0)])
 def test_adaptive_rules_follow_their_equations(problem, rule, cls, corrected, v_init):
@@ -86,6 +92,7 @@ def test_fedadagrad_follows_its_equation(problem, beta_1):
         (FedYogi(bias_correction=False), flower.FedYogi()),
         (FedAdagrad(eta=0.1), flower.FedAdagrad()),
         (FedAvg(), flower.FedAvg()),
+        (FedAvgM(), flower.FedAvgM(server_momentum=0.9)),
     ],
 )
 def test_agrees_with_flower_where_flower_is_right(problem, ours, theirs):
