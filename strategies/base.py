@@ -140,7 +140,9 @@ class PseudoGradientStrategy(Strategy):
 
     def vector(self, name: str, *, like: Vector, fill: float = 0.0) -> Vector:
         """The rule's state vector of that name, to be updated in place; made on first use."""
-        return self.state.setdefault(name, np.full_like(like, fill))
+        if name not in self.state:
+            self.state[name] = np.full_like(like, fill)
+        return self.state[name]
 
     def summary(self) -> None:
         """Log the settings."""

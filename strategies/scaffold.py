@@ -41,12 +41,10 @@ class Scaffold(PseudoGradientStrategy):
         )
 
     def records(self, layout: Layout) -> dict[str, ArrayRecord]:
-        parameters, _ = layout.flatten(self._current)
-        c = self.vector("c", like=parameters)
-        return {CONTROL: layout.parameters_record(c)}
+        return {CONTROL: layout.parameters_record(self._c(layout))}
 
     def begin(self, layout: Layout) -> None:
-        self._change = np.zeros_like(self.state["c"])
+        self._change = np.zeros_like(self._c(layout))
 
     def absorb(self, content: RecordDict, answer: TrainReply, layout: Layout) -> float:
         record = content.array_records.get(CONTROL)
@@ -56,6 +54,9 @@ class Scaffold(PseudoGradientStrategy):
         changes = check_arrays(record, expected)
         self._change += layout.flatten_parameters(changes)
         return 1.0
+
+    def _c(self, layout: Layout) -> Vector:
+        return self.vector("c", like=layout.flatten_parameters(self._current))
 
     def step(self, delta: Vector, t: int) -> Vector:
         self.state["c"] += self._change / (self.num_clients or self.known_clients)
