@@ -39,11 +39,10 @@ class ProgressBar:
         self._bar.stop()
 
     def on_round(self, result: RoundResult) -> None:
-        shown = []
-        for name in ("train-loss", "loss", "accuracy"):
-            value = result.means.get(name) or (result.global_metrics or {}).get(name)
-            if isinstance(value, float):
-                shown.append(f"{name} {value:.3f}")
+        held_out = {**(result.global_metrics or {}), **result.means}
+        shown = [f"{name} {held_out[name]:.3f}" for name in ("loss", "accuracy") if name in held_out]
+        if not shown and "train-loss" in held_out:
+            shown = [f"train-loss {held_out['train-loss']:.3f}"]
         if result.failures:
             shown.append(f"failures {result.failures}")
         self._bar.update(self._task, completed=result.server_round, figures="  ".join(shown))
