@@ -1,5 +1,7 @@
 """Heterogeneous quadratics with a closed-form optimum, through the real strategies, adapter and clients."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +87,42 @@ def test_feddyn_and_scaffold_reach_the_optimum_and_fedavg_does_not(quadratic, co
     assert fedavg > 0.01
     assert feddyn < 1e-4
     assert scaffold < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("strategy", "objective", "models"),
+    [
+        (FedAvg(), "fedprox", [0.75, 1.21875]),
+        (FedDyn(alpha=1.0), "feddyn", [1.5, 2.0625]),
+        (Scaffold(), "scaffold", [0.875, 1.3671875]),
+    ],
+)
+def test_two_clients_and_two_rounds_by_hand(quadratic, configured, monkeypatch, strategy, objective, models):
+    """f_i = 1/2 (w - b_i)^2 with b = (4, 0); two steps of rate 1/4 from x = 0; mu = alpha = 1.
+
+    FedProx: 0, 1, 1.5 and 0, 0, 0; then from 0.75: 1.5625, 1.96875 and 0.5625, 0.46875.
+    FedDyn: the same first round, so g = (-1.5, 0), h = -0.75, x = 0.75 + 0.75; then 1.75, 1.875 and 1.125,
+    0.9375, so h = -0.75 + 0.09375 and x = 1.40625 + 0.65625.
+    SCAFFOLD: 0, 1, 1.75 and 0, 0, 0, so c_i = (-3.5, 0), c = -1.75; then from 0.875 with the gradients
+    w - 2.25 and w - 1.75: 1.21875, 1.4765625 and 1.09375, 1.2578125.
+    """
+    this = sys.modules[__name__]
+    monkeypatch.setattr(this, "CURVATURE", np.ones((2, SIZE), np.float32))
+    monkeypatch.setattr(this, "CENTRE", np.array([[4] * SIZE, [0] * SIZE], np.float32))
+    monkeypatch.setattr(this, "LOCAL_STEPS", 2)
+    values = {"strategy": strategy.partner or "fedavg", "objective": objective, "client": "fedavg"}
+    sent = []
+    strategy.start(
+        grid=InlineGrid(app, 2, configured(**values).to_user_config()),
+        initial_arrays=ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))}),
+        num_rounds=2,
+        train_config=ConfigRecord(
+            {"client-lr": 0.25, "client-lr-decay": 1.0, "objective": objective, "eval-splits": "",
+             "alpha": 1.0, "mu": 1.0}
+        ),
+        evaluate_fn=lambda _, arrays: sent.append(arrays["w"].numpy()),
+    )  # fmt: skip
+    np.testing.assert_allclose(sent[1:], np.repeat(models, SIZE).reshape(2, SIZE), atol=1e-6)
 
 
 class LosesOneReply(InlineGrid):
