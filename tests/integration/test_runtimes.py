@@ -123,10 +123,8 @@ def test_a_mistake_under_flwr_run_is_one_line(tmp_path, marked_environment):
 
 def test_the_default_job_runs_and_ends_clean(tmp_path, cache_dir, marked_environment):
     mark, environment = marked_environment
-    started = time.monotonic()
     result = run_sim("--run-dir", tmp_path / "run", "--cache-dir", cache_dir, env=environment)
     assert result.returncode == 0, result.stderr
-    assert time.monotonic() - started < 60
     assert result.stderr == ""
     assert "INFO" not in result.stdout
     assert "mean of 2 clients" in result.stdout
