@@ -149,9 +149,10 @@ def test_ctrl_c_ends_every_process_and_keeps_what_was_done(tmp_path, cache_dir, 
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert metrics.read_text().count("\n") > 3
+    rounds = metrics.read_text().count("\n") - 1
+    assert rounds >= 3
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["rounds"] >= 3
+    assert rounds - 1 <= summary["rounds"] <= rounds  # the signal may fall between the two files
     assert (tmp_path / "run" / "curves.png").exists()
     deadline = time.monotonic() + 15
     while processes_with(mark) and time.monotonic() < deadline:
