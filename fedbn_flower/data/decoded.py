@@ -33,7 +33,6 @@ class DecodedSplit:
 class DecodedDataset:
     """The two splits of a dataset; ``mean`` and ``std`` are the training set's, per channel, in 0..1."""
 
-    key: str
     spec: InputSpec
     train: DecodedSplit
     test: DecodedSplit
@@ -69,7 +68,7 @@ def load_dataset(request: ImageRequest, cache: Path) -> DecodedDataset:
                     _decode(source, folder)
         except OSError as error:
             raise UserError(f"cache-dir: cannot write {cache} ({error})") from error
-    return _open(key, folder)
+    return _open(folder)
 
 
 def _decode(source: Source, folder: Path) -> None:
@@ -103,7 +102,7 @@ def _decode(source: Source, folder: Path) -> None:
         target.rename(folder)
 
 
-def _open(key: str, folder: Path) -> DecodedDataset:
+def _open(folder: Path) -> DecodedDataset:
     meta = json.loads((folder / "meta.json").read_text())
 
     def split(name: str) -> DecodedSplit:
@@ -118,4 +117,4 @@ def _open(key: str, folder: Path) -> DecodedDataset:
     channels, height, width = train.images.shape[1:]
     spec = InputSpec(channels, height, width, meta["classes"])
     mean, std = tuple(meta["mean"]), tuple(meta["std"])
-    return DecodedDataset(key, spec, train, split("test"), mean, std, folder)
+    return DecodedDataset(spec, train, split("test"), mean, std, folder)
