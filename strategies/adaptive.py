@@ -7,7 +7,7 @@ import numpy as np
 
 from .base import PseudoGradientStrategy
 from .checks import require
-from .vectors import Vector
+from .vectors import Vector, blocks
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,7 +53,10 @@ class AdaptiveStrategy(PseudoGradientStrategy):
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> None:
-        """Update ``v`` in place from the squared pseudo-gradient, the one line the rules differ in."""
+        """Update ``v`` in place from the squared pseudo-gradient, the one line the rules differ in.
+
+        Called for one part of the vectors after the other: entry by entry, nothing else.
+        """
 
     def corrections(self, t: int) -> tuple[float, float]:
         """What m and v are divided by at the t-th update, t = 1, 2, ..."""
@@ -64,12 +67,12 @@ class AdaptiveStrategy(PseudoGradientStrategy):
     def step(self, delta: Vector, t: int) -> Vector:
         m = self.vector("m", like=delta)
         v = self.vector("v", like=delta, fill=self.v_init)
-        m *= self.beta_1
-        m += (1 - self.beta_1) * delta
-        self.second_moment(v, np.square(delta))
         m_correction, v_correction = self.corrections(t)
-        denominator = np.sqrt(v / v_correction)
-        denominator += self.tau
-        update: Vector = (self.eta / m_correction) * m
-        update /= denominator
-        return update
+        for part in blocks(delta.size):
+            m[part] *= self.beta_1
+            m[part] += (1 - self.beta_1) * delta[part]
+            self.second_moment(v[part], np.square(delta[part]))
+            denominator = np.sqrt(v[part] / v_correction)
+            denominator += self.tau
+            np.divide((self.eta / m_correction) * m[part], denominator, out=delta[part])
+        return delta

@@ -121,7 +121,7 @@ class PseudoGradientStrategy(Strategy):
         """What is added to the parameters at the t-th update, t = 1, 2, ...
 
         ``delta`` is the pseudo-gradient over all trainable parameters, one flat float vector; the same
-        shape and dtype are to be returned. State goes through `vector`.
+        shape and dtype are to be returned, in ``delta`` itself if that is handy. State goes through `vector`.
         """
 
     def records(self, layout: Layout) -> dict[str, ArrayRecord]:
@@ -201,9 +201,8 @@ class PseudoGradientStrategy(Strategy):
                 self._drop(partition, str(refusal))
                 continue
             weight = 1.0 if self.uniform else answer.weight
-            trained, measured = layout.flatten(answer.arrays)
-            means[0].add(trained, weight, factor)
-            means[1].add(measured, weight)
+            means[0].add((answer.arrays[name] for name in layout.parameters), weight, factor)
+            means[1].add((answer.arrays[name] for name in layout.statistics), weight)
             self.report.metrics[partition] = answer.metrics
             contents.append(RecordDict({"metrics": answer.metrics}))
         if not contents:

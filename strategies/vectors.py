@@ -1,12 +1,14 @@
 """The model as flat vectors, so that a server rule is arithmetic on one array."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 Vector = NDArray[np.floating]
+
+BLOCK = 2**16  # entries; a few float32 parts of so many fit a core's cache
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -90,11 +92,22 @@ def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> V
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
 
 
+def blocks(size: int) -> Iterator[slice]:
+    """The parts of a vector for elementwise work, so small that what is between stays in the cache."""
+    for start in range(0, size, BLOCK):
+        yield slice(start, min(start + BLOCK, size))
+
+
 class WeightedMean:
     """The weighted mean of differences to a reference, as a running sum.
 
-    One difference is held at a time, so that memory does not grow with the number of clients. Summing
-    ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
+    Nothing is kept of a model once it is added, so that memory does not grow with the number of clients.
+    Summing ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
+
+    Parameters
+    ----------
+    reference : Vector
+        The model that was sent, its entries one after the other; sets the dtype.
     """
 
     def __init__(self, reference: Vector) -> None:
@@ -102,14 +115,24 @@ class WeightedMean:
         self.sum = np.zeros_like(reference)
         self.total_weight = 0.0
 
-    def add(self, vector: Vector, weight: float, factor: float = 1.0) -> None:
-        """Add ``factor`` times the difference of a vector of the reference's shape and dtype, which is
-        overwritten."""
-        vector -= self.reference
-        vector *= weight * factor
-        self.sum += vector
+    def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+        """Add ``factor`` times the difference of a client's model, given entry by entry."""
+        dtype = self.sum.dtype
+        scale = dtype.type(weight * factor)
+        scratch = np.empty(min(BLOCK, self.sum.size), dtype)
+        offset = 0
+        for entry in entries:
+            values = entry.ravel()
+            reference, total = (v[offset : offset + values.size] for v in (self.reference, self.sum))
+            offset += values.size
+            for part in blocks(values.size):
+                difference = scratch[: part.stop - part.start]
+                np.subtract(values[part], reference[part], out=difference, dtype=dtype)
+                difference *= scale
+                total[part] += difference
         self.total_weight += weight
 
     def mean(self) -> Vector:
-        """``sum_i w_i (x_i - x) / sum_i w_i`` over what was added."""
-        return self.sum / self.total_weight
+        """``sum_i w_i (x_i - x) / sum_i w_i`` over what was added; the sum itself becomes it."""
+        self.sum /= self.total_weight
+        return self.sum
