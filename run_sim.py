@@ -54,7 +54,7 @@ def run(command: Command, console: Console) -> int:
         prepare_run_folder(folder)
     grid = Comparison(folder) if len(command.configs) > 1 else None
     status = 0
-    pool = RayPool(first.workers, first.verbose) if first.backend == "ray" else None
+    pool = RayPool(first.workers, first.verbose, first.ray_address) if first.backend == "ray" else None
     try:
         for config in command.configs:
             try:

@@ -3,16 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
 from .objectives import OBJECTIVES
 from .state import ClientState
-from .training import EVALUATION_BATCH, LocalTraining, evaluate_splits, load_entries, train_model
+from .training import (
+    EVALUATION_BATCH,
+    LocalRun,
+    LocalTraining,
+    evaluate_splits,
+    load_entries,
+    train_model,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +65,10 @@ class FedAvgClient(NumPyClient):
         local = self.local_entries(task.model)
         self.local_names = [name for name in task.initial if name in local]
         self.shared_names = [name for name in task.initial if name not in local]
+        self.trained_names = [
+            name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
+        ]
+        """The shared, trainable parameters: those that a local objective is about."""
         self.received_control: dict[str, NDArray] | None = None
         """What the server sent beside the model, by parameter name (SCAFFOLD's c)."""
         self.sent_control: dict[str, NDArray] | None = None
@@ -69,8 +81,7 @@ class FedAvgClient(NumPyClient):
 
     def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
         """The model's shared entries, in the order of `shared_names`."""
-        entries = self.task.model.state_dict()
-        return [entries[name].numpy().copy() for name in self.shared_names]
+        return self._sent(self.task.model.state_dict())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train from the received shared entries and the client's own local ones.
@@ -89,32 +100,43 @@ class FedAvgClient(NumPyClient):
         FloatingPointError
             When training diverged; the client's memory stays as it was.
         """
+        entries = self.task.model.state_dict()
+        self.load(entries, parameters)
+        run = self.begin_run(dict(self.task.model.named_parameters()), config)
+        return self.end_run(run, train_model(self.task.model, run), entries, config)
+
+    def begin_run(self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar]) -> LocalRun:
+        """The round's local training, from parameters that hold the model to start from."""
         task = self.task
-        self._load(parameters)
         server_round = int(config["server-round"])
         name = str(config["objective"])
         rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
-        parameters_by_name = dict(task.model.named_parameters())
-        taking_part = {
-            n: p for n, p in parameters_by_name.items() if n in self.shared_names and p.requires_grad
-        }
+        taking_part = {n: parameters[n] for n in self.trained_names}
         objective = OBJECTIVES[name](taking_part, config, self.state.read(name), self.received_control)
-        seed = (*task.seed, server_round)
-        metrics = train_model(task.model, task.train, task.training, objective, rate, seed)
-        for entry, value in task.model.state_dict().items():
+        return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
+
+    def end_run(
+        self,
+        run: LocalRun,
+        metrics: dict[str, float],
+        entries: Mapping[str, Tensor],
+        config: Mapping[str, Scalar],
+    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """What `fit` returns, from the trained model's entries; the client's memory is written."""
+        for entry, value in entries.items():
             if not value.isfinite().all():
                 raise FloatingPointError(f"training diverged: {entry} is not finite")
-        outcome = objective.finish(int(metrics["local-steps"]), rate)
+        outcome = run.objective.finish(int(metrics["local-steps"]), run.learning_rate)
         self.sent_control = outcome.control
         if outcome.memory is not None:
-            self.state.write(name, outcome.memory)
+            self.state.write(str(config["objective"]), outcome.memory)
         if self.local_names:
-            entries = task.model.state_dict()
-            self.state.write(
-                self.STATE_GROUP, {name: entries[name].numpy().copy() for name in self.local_names}
-            )
-        metrics |= evaluate_splits(task.model, task.evaluation, str(config["eval-splits"]))
-        return self.get_parameters({}), len(task.train), dict(metrics)
+            self.state.write(self.STATE_GROUP, {name: to_array(entries[name]) for name in self.local_names})
+        splits = str(config["eval-splits"])
+        if splits:
+            self.task.model.load_state_dict(dict(entries))
+            metrics |= evaluate_splits(self.task.model, self.task.evaluation, splits)
+        return self._sent(entries), len(self.task.train), dict(metrics)
 
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
@@ -125,17 +147,27 @@ class FedAvgClient(NumPyClient):
         training images first (AdaBN).
         """
         task = self.task
-        if not self._load(parameters) and batch_norm_statistics(task.model) & set(self.local_names):
+        if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
+            self.local_names
+        ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH)
         splits = str(config["eval-splits"])
         metrics = evaluate_splits(task.model, task.evaluation, splits)
         num_examples = len(task.evaluation[splits.split(",", maxsplit=1)[0]])
         return metrics.pop("loss"), num_examples, {**metrics, "train-examples": len(task.train)}
 
-    def _load(self, parameters: NDArrays) -> bool:
-        """Load every entry of the model; whether the local ones are this client's own."""
+    def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
+        """Set every entry of a model; whether the local ones are this client's own."""
         own = self.state.read(self.STATE_GROUP) if self.local_names else None
         local = {name: (own or self.task.initial)[name] for name in self.local_names}
         named = zip(self.shared_names, parameters, strict=True)
-        load_entries(self.task.model, {**dict(named), **local})
+        load_entries(entries, {**dict(named), **local})
         return own is not None
+
+    def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
+        return [to_array(entries[name]) for name in self.shared_names]
+
+
+def to_array(entry: Tensor) -> NDArray:
+    """A copy on the CPU, in C order."""
+    return np.array(entry.detach().cpu().numpy(), order="C")

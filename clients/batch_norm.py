@@ -46,8 +46,8 @@ def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int) -
     model.train()
     try:
         with torch.no_grad():
-            for indices in examples.batches(batch_size):
-                model(examples.batch(indices)[0])
+            for images, _ in examples.load(examples.batches(batch_size)):
+                model(images)
     finally:
         model.train(was_training)
         for layer, momentum in zip(layers, momenta, strict=True):

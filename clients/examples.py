@@ -1,12 +1,14 @@
 """A client's examples: rows of a shared, memory-mapped array."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,28 +24,22 @@ class Examples:
     rows : NDArray
         int64, shape (n,): the rows of ``images`` and ``labels`` that these examples are.
     mean, std : tuple[float, ...]
-        Per channel, of intensities in [0, 1]; a batch is ``(image / 255 - mean) / std``.
+        Per channel, of intensities in [0, 1]; an image becomes ``(image / 255 - mean) / std``.
+    device : str
+        Where batches are put: ``cpu`` or ``cuda``.
     """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    rows: Indices
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    device: str = "cpu"
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Images, float32 (b, channels, height, width), and labels, int64 (b,), at ``indices`` in 0..n-1."""
-        rows = self.rows[indices]
-        images = torch.from_numpy(self.images[rows]).float().div_(255)
-        if any(self.mean) or set(self.std) != {1.0}:
-            mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (self.mean, self.std))
-            images.sub_(mean).div_(std)
-        return images, torch.from_numpy(self.labels[rows])
-
-    def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[NDArray[np.int64]]:
+    def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[Indices]:
         """Indices of one epoch in batches, shuffled if a generator is given; batch size 0 is one batch.
 
         A last batch of one example joins the one before it: BatchNorm cannot train on a single value.
@@ -56,3 +52,17 @@ class Examples:
             starts.pop()
         for start, stop in zip(starts, [*starts[1:], count], strict=True):
             yield order[start:stop]
+
+    def load(self, batches: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images, float32 (b, channels, height, width), and labels, int64 (b,), of each batch of indices."""
+        for indices in batches:
+            rows = self.rows[indices]
+            yield self.scaled(self.images[rows]), torch.from_numpy(self.labels[rows]).to(self.device)
+
+    def scaled(self, images: NDArray[np.uint8]) -> Tensor:
+        """Images, uint8 (..., channels, height, width), as the model takes them."""
+        values = torch.from_numpy(images).to(self.device).float().div_(255)
+        if any(self.mean) or set(self.std) != {1.0}:
+            mean, std = (torch.tensor(v, device=self.device).view(-1, 1, 1) for v in (self.mean, self.std))
+            values.sub_(mean).div_(std)
+        return values

@@ -1,12 +1,13 @@
 """The local training loop, and evaluation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from .examples import Examples
@@ -40,9 +41,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
-    def make_optimizer(
-        self, parameters: Iterable[nn.Parameter], learning_rate: float
-    ) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, learning_rate, weight_decay=self.weight_decay)
         return torch.optim.SGD(
@@ -50,52 +49,74 @@ class LocalTraining:
         )
 
 
-def train_model(
-    model: nn.Module,
-    examples: Examples,
-    training: LocalTraining,
-    objective: Objective,
-    learning_rate: float,
-    seed: Iterable[int],
-) -> dict[str, float]:
-    """Train in place; everything random (shuffling, dropout) derives from ``seed``.
+@dataclass(frozen=True, eq=False)
+class LocalRun:
+    """One client's training in one round: all that it needs but the model.
 
-    Returns
-    -------
-    dict[str, float]
-        ``train-loss`` (the cross-entropy) and ``train-accuracy``, means over the examples of the last
-        epoch, and ``local-steps``, the optimiser's steps.
+    ``seed`` decides everything random (shuffling, dropout).
     """
-    rng = np.random.default_rng(list(seed))
+
+    examples: Examples
+    training: LocalTraining
+    objective: Objective
+    learning_rate: float
+    seed: tuple[int, ...]
+
+    def generator(self) -> np.random.Generator:
+        """The source of the run's randomness, from its start."""
+        return np.random.default_rng(list(self.seed))
+
+    def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
+        """The batches of each epoch, as indices into the examples."""
+        for _ in range(self.training.epochs):
+            yield list(self.examples.batches(self.training.batch_size, rng))
+
+    def metrics(self, steps: int, loss: float, correct: float) -> dict[str, float]:
+        """``train-loss`` (the cross-entropy) and ``train-accuracy``, means over the examples of the last
+        epoch, from their sums; and ``local-steps``, the optimiser's steps."""
+        count = len(self.examples)
+        return {"train-loss": loss / count, "train-accuracy": correct / count, "local-steps": steps}
+
+
+def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
+    """Train in place; the run's metrics."""
+    rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = training.make_optimizer(parameters, learning_rate)
+    optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     steps = 0
     model.train()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(rng.integers(2**63)))
-        for _ in range(training.epochs):
-            total_loss, correct = torch.zeros(()), torch.zeros((), dtype=torch.int64)
-            for indices in examples.batches(training.batch_size, rng):
-                images, labels = examples.batch(indices)
+    with seeded(int(rng.integers(2**63))):
+        for batches in run.epochs(rng):
+            losses, hits = [], []
+            for images, labels in run.examples.load(batches):
                 optimizer.zero_grad()
-                loss, output = objective.loss(model, images, labels)
-                torch.autograd.backward(loss)
-                objective.correct_gradients()
-                if training.clip_norm:
-                    nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+                loss, output = run.objective.loss(model, images, labels)
+                torch.autograd.backward(loss.mean())
+                run.objective.correct_gradients()
+                if run.training.clip_norm:
+                    nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
                 optimizer.step()
                 steps += 1
-                total_loss += loss.detach() * len(labels)
-                correct += (output.detach().argmax(1) == labels).sum()
-    return {
-        "train-loss": total_loss.item() / len(examples),
-        "train-accuracy": correct.item() / len(examples),
-        "local-steps": steps,
-    }
+                losses.append(loss.detach())
+                hits.append(output.detach().argmax(1) == labels)
+    optimizer.zero_grad()
+    return run.metrics(steps, torch.cat(losses).sum().item(), torch.cat(hits).sum().item())
 
 
-def load_entries(model: nn.Module, entries: Mapping[str, NDArray]) -> None:
-    """Copy a whole state dict into the model.
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's global generator, seeded; afterwards it is as it was before."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:
+    """Copy a whole state dict into the tensors of a model.
 
     Raises
     ------
@@ -103,7 +124,7 @@ def load_entries(model: nn.Module, entries: Mapping[str, NDArray]) -> None:
         When an entry is missing or has another shape.
     """
     with torch.no_grad():
-        for name, target in model.state_dict().items():
+        for name, target in targets.items():
             entry = entries[name]
             if target.shape != entry.shape:
                 raise ValueError(f"{name} has shape {entry.shape}, expected {tuple(target.shape)}")
@@ -126,8 +147,7 @@ def evaluate_model(model: nn.Module, examples: Examples) -> dict[str, float]:
     loss, correct = 0.0, 0
     model.eval()
     with torch.inference_mode():
-        for indices in examples.batches(EVALUATION_BATCH):
-            images, labels = examples.batch(indices)
+        for images, labels in examples.load(examples.batches(EVALUATION_BATCH)):
             output = model(images)
             loss += functional.cross_entropy(output, labels, reduction="sum").item()
             correct += int((output.argmax(1) == labels).sum())

@@ -1,13 +1,28 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from collections.abc import Mapping, Sequence
+
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from flwr.common import NDArrays, Scalar
+from flwr.common.constant import ErrorCode
+from numpy.typing import NDArray
 
 from clients import CLIENTS, ClientState, FedAvgClient
+from clients.lockstep import FitResult, fit_in_lockstep
 
 from .config import RunConfig
-from .task import local_task
+from .task import cohort_size, local_task
 
 app = ClientApp()
 
@@ -24,11 +39,33 @@ def _client(context: Context) -> tuple[FedAvgClient, ClientState]:
     return CLIENTS[config.client](task, state), state
 
 
+class _Received:
+    """The model that came last, decoded; the messages of a round that share a process share it."""
+
+    record: ArrayRecord | None = None
+    arrays: Mapping[str, NDArray] = {}
+
+
+def _decoded(record: ArrayRecord) -> Mapping[str, NDArray]:
+    if _Received.record is not record:
+        _Received.arrays = {name: array.numpy() for name, array in record.items()}
+        _Received.record = record
+    return _Received.arrays
+
+
 def _received(client: FedAvgClient, message: Message) -> NDArrays:
-    record = message.content.array_records["arrays"]
-    if record.keys() != set(client.shared_names):
-        raise ValueError(f"the model came with {sorted(record.keys() ^ set(client.shared_names))} amiss")
-    return [record[name].numpy() for name in client.shared_names]
+    arrays = _decoded(message.content.array_records["arrays"])
+    if arrays.keys() != set(client.shared_names):
+        raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
+    return [arrays[name] for name in client.shared_names]
+
+
+def _prepared(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
+    """The client of a train message, with what came beside the model."""
+    client, state = _client(context)
+    if control := message.content.array_records.get("control"):
+        client.received_control = {name: array.numpy() for name, array in control.items()}
+    return client, state
 
 
 def _config(message: Message) -> dict[str, Scalar]:
@@ -40,13 +77,9 @@ def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
     return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Train on the received model; the client's memory changes only if all went well."""
-    client, state = _client(context)
-    if control := message.content.array_records.get("control"):
-        client.received_control = {name: array.numpy() for name, array in control.items()}
-    parameters, num_examples, metrics = client.fit(_received(client, message), _config(message))
+def _trained(message: Message, client: FedAvgClient, state: ClientState, result: FitResult) -> Message:
+    """The reply with what `fit` returned; the client's memory changes now."""
+    parameters, num_examples, metrics = result
     named = zip(client.shared_names, parameters, strict=True)
     reply = RecordDict(
         {
@@ -58,6 +91,14 @@ def train(message: Message, context: Context) -> Message:
         reply["control"] = ArrayRecord({n: Array(array) for n, array in client.sent_control.items()})
     state.commit()
     return Message(reply, reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the received model; the client's memory changes only if all went well."""
+    client, state = _prepared(message, context)
+    result = client.fit(_received(client, message), _config(message))
+    return _trained(message, client, state, result)
 
 
 @app.evaluate()
@@ -74,3 +115,40 @@ def query_partition_id(message: Message, context: Context) -> Message:
     """Tell which partition this node holds, so that the strategy can order nodes by it."""
     record = ConfigRecord({"partition-id": partition_id_of(context)})
     return Message(RecordDict({"partition": record}), reply_to=message)
+
+
+def answer_all(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+    """The app's replies to messages of one content; more than one train message is done in lockstep if the
+    configuration says so. A client that raises is answered for by an error that says what."""
+    if len(messages) > 1 and messages[0].metadata.message_type == MessageType.TRAIN:
+        config = RunConfig.of(contexts[0].run_config)
+        if cohort_size(config) > 1:
+            try:
+                return _train_in_lockstep(messages, contexts)
+            except Exception as error:
+                return [_failed(message, error) for message in messages]
+    return [_answer(message, context) for message, context in zip(messages, contexts, strict=True)]
+
+
+def _answer(message: Message, context: Context) -> Message:
+    try:
+        return app(message, context)
+    except Exception as error:  # a client's failure is an answer, never the end of the runtime
+        return _failed(message, error)
+
+
+def _failed(message: Message, error: Exception) -> Message:
+    reason = f"{type(error).__name__}: {error}"
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _train_in_lockstep(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+    prepared = [_prepared(m, c) for m, c in zip(messages, contexts, strict=True)]
+    clients = [client for client, _ in prepared]
+    results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+    return [
+        _failed(message, result)
+        if isinstance(result, Exception)
+        else _trained(message, client, state, result)
+        for message, (client, state), result in zip(messages, prepared, results, strict=True)
+    ]

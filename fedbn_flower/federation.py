@@ -175,7 +175,7 @@ class Federation:
         """The global model on the whole held-out sets, or None where BatchNorm stays at home."""
         if self.local_names:
             return None
-        load_entries(self.model, {name: array.numpy() for name, array in arrays.items()})
+        load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
         return evaluate_splits(self.model, held_out, splits)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import Checkpoint, CheckpointFolder
-from .client_app import app
 from .config import RunConfig
 from .errors import not_allowed
 from .federation import Federation, Observer
 from .run_folder import RunFolder
 from .runtime import InlineGrid, LocalGrid
 from .runtime.ray_grid import RayGrid, RayPool
+from .task import cohort_size
 
 
 def simulate(
@@ -71,6 +71,5 @@ def load_checkpoint(config: RunConfig) -> Checkpoint | None:
 
 def make_grid(config: RunConfig, pool: RayPool | None) -> LocalGrid:
     """A Grid with one virtual node for each partition."""
-    if pool is None:
-        return InlineGrid(app, config.num_clients, config.to_user_config())
-    return RayGrid(pool, config.num_clients, config.to_user_config())
+    settings = (config.num_clients, config.to_user_config(), cohort_size(config))
+    return InlineGrid(*settings) if pool is None else RayGrid(pool, *settings)

@@ -12,7 +12,8 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining
+from clients import OBJECTIVES, Examples, LocalTask, LocalTraining
+from clients.lockstep import fits_lockstep
 
 from .config import RunConfig
 from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
@@ -22,6 +23,7 @@ from .errors import UserError, not_allowed
 from .models import InputSpec, build_model
 
 VALIDATION, TEST = "val", "test"
+COHORT = 8
 
 
 def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
@@ -47,16 +49,30 @@ def partitions_of(config: RunConfig) -> Partitions:
 
 @lru_cache(maxsize=2)
 def initial_model(
-    name: str, spec: InputSpec, softmax_output: bool, seed: int
+    name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
 ) -> tuple[nn.Module, dict[str, NDArray]]:
     """A module of this process and the run's initial state dict, the same in every process."""
     model = build_model(name, spec, softmax_output, seed)
-    return model, {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    return model.to(device), initial
 
 
 def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, NDArray]]:
     """`initial_model` of a configuration."""
-    return initial_model(config.model, spec, config.softmax_output, config.seed)
+    return initial_model(config.model, spec, config.softmax_output, config.seed, config.device)
+
+
+def cohort_size(config: RunConfig) -> int:
+    """How many clients train in lockstep; 1 for one by one.
+
+    It does not depend on the number of workers, nor does it leave some of them without work when a round
+    has few clients.
+    """
+    per_round = max(1, int(config.fraction_train * config.num_clients))
+    model, _ = model_of(config, dataset_of(config).spec)
+    fits = fits_lockstep(model, OBJECTIVES[config.objective], config.device)
+    worth_it = fits and per_round >= 2 * COHORT
+    return COHORT if config.lockstep == "auto" and worth_it else 1
 
 
 def held_out_splits(config: RunConfig, final: bool) -> str:
@@ -75,12 +91,14 @@ def check_fit(config: RunConfig) -> None:
         When the partition does not fit, images are too small for the model, or a client would be evaluated
         on no examples.
     """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset, partitions = dataset_of(config), partitions_of(config)
     model, _ = model_of(config, dataset.spec)
     shape = (2, dataset.spec.channels, dataset.spec.height, dataset.spec.width)
     try:
         with torch.no_grad():
-            model.eval()(torch.zeros(shape))
+            model.eval()(torch.zeros(shape, device=config.device))
     except RuntimeError as error:
         raise UserError(f"model: {config.model!r} does not fit images of shape {shape[1:]}") from error
     if config.val_fraction and not len(partitions.val_rows):
@@ -154,5 +172,5 @@ def local_task(config: RunConfig, partition_id: int, node_config: Mapping[str, U
 def _examples(config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]) -> Examples:
     decoded = dataset.train if split == "train" else dataset.test
     if config.normalize:
-        return Examples(decoded.images, decoded.labels, rows, dataset.mean, dataset.std)
-    return Examples(decoded.images, decoded.labels, rows)
+        return Examples(decoded.images, decoded.labels, rows, dataset.mean, dataset.std, config.device)
+    return Examples(decoded.images, decoded.labels, rows, device=config.device)

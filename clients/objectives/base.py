@@ -1,13 +1,13 @@
 """The base of every local objective, and the plain one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 Arrays = Mapping[str, NDArray]
@@ -29,7 +29,7 @@ class Objective:
 
     Parameters
     ----------
-    parameters : Mapping[str, nn.Parameter]
+    parameters : Mapping[str, Tensor]
         The shared, trainable parameters, holding the received model x. Local BatchNorm takes no part.
     settings : Mapping[str, Scalar]
         The train message's config: ``mu``, ``alpha``, ...
@@ -41,10 +41,13 @@ class Objective:
 
     partner: ClassVar[str | None] = None
     """The strategy that this objective needs, if it is half of a pair."""
+    elementwise: ClassVar[bool] = True
+    """Whether `correct_gradients` treats every entry by itself, and `loss` needs nothing of the client's own.
+    Then many can train in lockstep, their parameters and memories stacked along a new first dimension."""
 
     def __init__(
         self,
-        parameters: Mapping[str, nn.Parameter],
+        parameters: Mapping[str, Tensor],
         settings: Mapping[str, Scalar],
         memory: Arrays | None = None,
         control: Arrays | None = None,
@@ -59,10 +62,13 @@ class Objective:
     def begin(self) -> None:
         """Read the settings, the memory and the control that the objective needs."""
 
-    def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of one batch, a scalar, and the model's output, shape (b, classes)."""
+    def loss(
+        self, model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of each example, shape (b,), whose mean is minimised; and the model's output, shape
+        (b, classes)."""
         output = model(images)
-        return functional.cross_entropy(output, labels), output
+        return functional.cross_entropy(output, labels, reduction="none"), output
 
     def correct_gradients(self) -> None:
         """Add the gradient of the objective's own terms, in place, to each of `gradients`."""
@@ -81,4 +87,4 @@ class Objective:
         """Arrays as tensors by parameter name; zeros where there are none yet."""
         if arrays is None:
             return {name: torch.zeros_like(x) for name, x in self.start.items()}
-        return {name: torch.from_numpy(arrays[name]) for name in self.start}
+        return {name: torch.from_numpy(arrays[name]).to(x.device) for name, x in self.start.items()}

@@ -21,7 +21,7 @@ class FedDyn(Objective):
 
     def finish(self, steps: int, learning_rate: float) -> Outcome:
         g = {
-            name: (self.g[name] - self.alpha * (w.detach() - self.start[name])).numpy()
+            name: (self.g[name] - self.alpha * (w.detach() - self.start[name])).numpy(force=True)
             for name, w in self.parameters.items()
         }
         return Outcome(memory=g)

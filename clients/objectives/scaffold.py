@@ -26,6 +26,6 @@ class Scaffold(Objective):
             for name, w in self.parameters.items()
         }
         return Outcome(
-            memory={name: (self.c_i[name] + d).numpy() for name, d in change.items()},
-            control={name: d.numpy() for name, d in change.items()},
+            memory={name: (self.c_i[name] + d).numpy(force=True) for name, d in change.items()},
+            control={name: d.numpy(force=True) for name, d in change.items()},
         )

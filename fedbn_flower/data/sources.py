@@ -62,7 +62,34 @@ def open_source(request: ImageRequest) -> Source:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
     if not folder.is_dir() or not files:
         raise not_allowed("dataset", request.name, "'digits', a folder with data, or a hub name")
+    if (folder / "train-images.npy").exists():
+        return _arrays(request, folder, repr(stamps))
     return _hugging_face(request, str(folder.resolve()), repr(stamps))
+
+
+def _arrays(request: ImageRequest, folder: Path, stamps: str) -> Source:
+    """NumPy files ``{train,test}-{images,labels}.npy``: uint8 images (N, height, width) or (N, channels,
+    height, width), and class numbers (N,)."""
+    for key, value in (("image-size", request.image_size), ("partition", request.group_column)):
+        if value:
+            raise not_allowed(key, value, f"another one: {request.name!r} holds NumPy files")
+
+    def read(split: str) -> Split:
+        try:
+            images, labels = (
+                np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in ("images", "labels")
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
+        if images.ndim == 3:
+            images = images[:, None]
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise UserError(f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not images")
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
+            raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
+        return images, labels.astype(np.int64), None
+
+    return Source(f"{folder.resolve()} {stamps}", read, lambda: 0)
 
 
 def _digits(request: ImageRequest) -> Source:

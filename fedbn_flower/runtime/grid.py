@@ -1,12 +1,11 @@
-"""What our own Grids share: virtual nodes, message ids, and answers in message order."""
+"""What our own Grids share: virtual nodes, message ids, and which messages are answered together."""
 
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator
+from itertools import count, groupby, pairwise
 
-from flwr.app import Context, Error, Message, RecordDict, UserConfig
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -15,45 +14,41 @@ RUN_ID = 1
 # Message.__init__ asks Flower for the identity of its process, which it has no public call to set.
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
 
-Answer = Callable[[float | None], Message | None]
-"""Wait up to so many seconds (None: for ever) for the reply; None if it is not there by then."""
 
-
-def node_context(partition_id: int, num_partitions: int, run_config: UserConfig) -> Context:
-    """A fresh Context of the virtual node that holds this partition."""
+def node_context(
+    partition_id: int, num_partitions: int, run_config: UserConfig, state: RecordDict | None = None
+) -> Context:
+    """The Context of the virtual node that holds this partition; with an empty state if none is given."""
     return Context(
         run_id=RUN_ID,
         node_id=FIRST_NODE_ID + partition_id,
         node_config={"partition-id": partition_id, "num-partitions": num_partitions},
-        state=RecordDict(),
+        state=RecordDict() if state is None else state,
         run_config=run_config,
     )
 
 
-def answer(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
-    """The app's reply, or an error reply that says what it raised."""
-    try:
-        return app(message, context)
-    except Exception as error:  # a client's failure is an answer, never the end of the runtime
-        reason = f"{type(error).__name__}: {error}"
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+def partition_of(message: Message) -> int:
+    """The partition that the message goes to."""
+    return message.metadata.dst_node_id - FIRST_NODE_ID
 
 
 class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
-    Subclasses implement `submit`.
+    A reply is made when it is asked for. Subclasses implement `work` and keep the clients' memories.
     """
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: int, run_config: UserConfig) -> None:
         self.num_clients = num_clients
+        self.run_config = run_config
         self._ids = count()
-        self._answers: dict[str, Answer] = {}
+        self._pushed: dict[str, Message] = {}
         identify_process()
 
     @abstractmethod
-    def submit(self, message: Message) -> Answer:
-        """Start work on one message."""
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """The replies as they come, in any order; those not there after ``timeout`` seconds are left out."""
 
     @abstractmethod
     def client_state(self, partition_id: int) -> bytes:
@@ -88,31 +83,30 @@ class LocalGrid(Grid):
         for message in messages:
             message_id = f"message-{next(self._ids)}"
             message.metadata.__dict__["_message_id"] = message_id  # as Flower's own grids set it
-            self._answers[message_id] = self.submit(message)
+            self._pushed[message_id] = message
             ids.append(message_id)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = []
-        for message_id in message_ids:
-            if message_id in self._answers and (reply := self._answers[message_id](0)):
-                del self._answers[message_id]
-                replies.append(reply)
-        return replies
+        known = [message_id for message_id in message_ids if message_id in self._pushed]
+        return list(self.work([self._pushed.pop(message_id) for message_id in known], None))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """All messages are sent at once; replies stream back in the messages' order."""
-        return self._stream(list(self.push_messages(messages)), timeout)
+        """Replies stream back as they come."""
+        message_ids = self.push_messages(messages)
+        return self.work([self._pushed.pop(message_id) for message_id in message_ids], timeout)
 
-    def _stream(self, message_ids: list[str], timeout: float | None) -> Iterator[Message]:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for message_id in message_ids:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            reply = self._answers.pop(message_id)(left)
-            if reply is not None:
-                yield reply
+
+def in_groups(messages: list[Message], size: int) -> Iterator[list[Message]]:
+    """Groups of consecutive messages of one and the same content, ``size`` at most, as even as can be."""
+    for _, same in groupby(messages, key=lambda message: id(message.content)):
+        together = list(same)
+        parts = -(-len(together) // size)
+        bounds = [len(together) * i // parts for i in range(parts + 1)]
+        for start, stop in pairwise(bounds):
+            yield together[start:stop]
 
 
 def identify_process() -> None:

@@ -1,29 +1,39 @@
 """Every client in this process, one after the other: for debugging."""
 
+from collections.abc import Iterator
+
 from flwr.app import Message, UserConfig
-from flwr.clientapp import ClientApp
 
 from clients import ClientState
 
-from .grid import FIRST_NODE_ID, Answer, LocalGrid, answer, node_context
+from ..client_app import answer_all
+from .grid import LocalGrid, in_groups, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
-    """Runs the ClientApp when a reply is asked for."""
+    """Runs the ClientApp when a reply is asked for.
 
-    def __init__(self, app: ClientApp, num_clients: int, run_config: UserConfig) -> None:
-        super().__init__(num_clients)
-        self._app = app
-        self._contexts = {
-            FIRST_NODE_ID + i: node_context(i, num_clients, run_config) for i in range(num_clients)
-        }
+    Parameters
+    ----------
+    num_clients : int
+        One virtual node each.
+    run_config : UserConfig
+        The run's keys and values.
+    cohort : int
+        How many clients train in lockstep; 1 for one after the other.
+    """
+
+    def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1) -> None:
+        super().__init__(num_clients, run_config)
+        self._cohort = cohort
+        self._contexts = [node_context(i, num_clients, run_config) for i in range(num_clients)]
 
     def client_state(self, partition_id: int) -> bytes:
-        return ClientState(self._contexts[FIRST_NODE_ID + partition_id].state).to_bytes()
+        return ClientState(self._contexts[partition_id].state).to_bytes()
 
     def restore_client(self, partition_id: int, state: bytes) -> None:
-        ClientState(self._contexts[FIRST_NODE_ID + partition_id].state).from_bytes(state)
+        ClientState(self._contexts[partition_id].state).from_bytes(state)
 
-    def submit(self, message: Message) -> Answer:
-        context = self._contexts[message.metadata.dst_node_id]
-        return lambda _: answer(self._app, message, context)
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        for group in in_groups(messages, self._cohort):
+            yield from answer_all(group, [self._contexts[partition_of(message)] for message in group])

@@ -1,141 +1,253 @@
-"""Clients in Ray actors: each client is pinned to one worker, where its memory and data stay warm."""
+"""Clients in Ray actors: any worker serves any client, whose memory lives in the object store."""
 
 import logging
 import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
-from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app import Error, Message, RecordDict, UserConfig
 from flwr.app.message import remove_content_from_message
-from ray.exceptions import GetTimeoutError, RayActorError
+from flwr.common.constant import ErrorCode
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from clients import ClientState
 
-from ..client_app import app
-from ..errors import RunFailed
-from .grid import FIRST_NODE_ID, Answer, LocalGrid, answer, identify_process, node_context
+from ..errors import RunFailed, UserError
+from .grid import LocalGrid, in_groups, partition_of
+from .worker import Worker
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = Path(__file__).resolve().parents[2]
+LOGGER = logging.getLogger("flwr.fedbn")
 
-
-class Worker:
-    """Runs the ClientApp for the clients pinned to it."""
-
-    def __init__(self) -> None:
-        identify_process()
-        self._contexts: dict[int, Context] = {}
-        self._run_config: UserConfig = {}
-        self._num_clients = 0
-
-    def process_id(self) -> int:
-        """This worker's process."""
-        return os.getpid()
-
-    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
-        """Forget the clients of an earlier run."""
-        self._contexts = {}
-        self._run_config = run_config
-        self._num_clients = num_clients
-
-    def handle(self, message: Message, content: RecordDict) -> Message:
-        """The ClientApp's reply to a message, whose content came through the object store."""
-        message.content = content
-        return answer(app, message, self._context(message.metadata.dst_node_id - FIRST_NODE_ID))
-
-    def client_state(self, partition_id: int) -> bytes:
-        """A client's memory."""
-        return ClientState(self._context(partition_id).state).to_bytes()
-
-    def restore_client(self, partition_id: int, state: bytes) -> None:
-        """Put a client's memory back."""
-        ClientState(self._context(partition_id).state).from_bytes(state)
-
-    def _context(self, partition_id: int) -> Context:
-        if partition_id not in self._contexts:
-            context = node_context(partition_id, self._num_clients, self._run_config)
-            self._contexts[partition_id] = context
-        return self._contexts[partition_id]
+CALL_BYTES = 4 * 2**20  # of replies that come back together
+QUEUED = 2  # calls a worker has at a time, so that it never waits for the driver
+AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that wait to be reduced
 
 
 class RayPool:
-    """A Ray instance of its own with so many workers, ended by `close`.
+    """Workers of one core each, in a Ray of their own or in a running cluster; ended by `close`.
 
     Parameters
     ----------
     workers : int
-        Actors of one core each; 0 for one a core of this machine.
+        Number of actors; 0 for one a core.
     verbose : bool
         Whether Ray's own log lines are shown.
+    address : str
+        A running cluster (``HOST:PORT``, or ``auto`` for the one of this machine); by default a Ray of its
+        own. The project's code is sent to the cluster; datasets must lie at the same path everywhere.
+
+    Raises
+    ------
+    UserError
+        When there is no cluster at the address.
     """
 
-    def __init__(self, workers: int, verbose: bool) -> None:
-        count = workers or os.cpu_count() or 1
+    def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-        ray.init(
-            address="local",  # never somebody's running cluster
-            num_cpus=count,
-            include_dashboard=False,
-            log_to_driver=verbose,
-            logging_level=logging.INFO if verbose else logging.ERROR,
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
-        )
-        actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
-        self.workers: list[Any] = [actor.remote() for _ in range(count)]
+        level = logging.INFO if verbose else logging.ERROR
+        if address:
+            packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
+            try:
+                ray.init(
+                    address=address,
+                    runtime_env={"py_modules": packages},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
+            except (ConnectionError, ValueError) as error:
+                reason = str(error).strip().splitlines()[0]
+                raise UserError(f"ray-address: no cluster at {address!r} ({reason})") from error
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            cores = int(resources["CPU"])
+        else:
+            cores = os.cpu_count() or 1
+            path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            ray.init(
+                address="local",  # never somebody's running cluster
+                num_cpus=workers or cores,
+                include_dashboard=False,
+                runtime_env={"env_vars": {"PYTHONPATH": path}},
+                log_to_driver=verbose,
+                logging_level=level,
+            )
+        self._actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
+        self._run: tuple[UserConfig, int] = ({}, 0)
+        self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
-        """Have every worker begin a run with empty client memories."""
-        ray.get([w.start_run.remote(run_config, num_clients) for w in self.workers])
+        """Have every worker serve this run."""
+        self._run = run_config, num_clients
+        ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
+
+    def replace(self, index: int) -> None:
+        """End a worker, if it still lives, and put a new one into its place."""
+        ray.kill(self.workers[index])
+        self.workers[index] = self._actor.remote(*self._run)
 
     def close(self) -> None:
-        """End Ray and every process it started."""
+        """End the workers, and Ray if it is the pool's own."""
         ray.shutdown()
+
+
+@dataclass
+class Call:
+    """Messages that a worker answers together; the ``order``-th of its phase."""
+
+    order: int
+    messages: list[Message]
+    retried: bool = False
 
 
 class RayGrid(LocalGrid):
     """Sends messages to the pool's workers; the content of a round's messages is stored once.
 
+    The next call goes to whichever worker is free. A worker that dies is replaced and what it was at is tried
+    once more, from the same memories; a second time, these clients count as failed. So does, at the
+    end of a timeout, whoever has not answered: the workers still busy with it are ended.
+
+    Parameters
+    ----------
+    pool : RayPool
+        The workers.
+    num_clients : int
+        One virtual node each.
+    run_config : UserConfig
+        The run's keys and values.
+    cohort : int
+        How many clients train in lockstep; 1 for one after the other.
+
     Raises
     ------
     RunFailed
-        When a worker dies.
+        When Ray itself fails, or a client's memory is lost with the machine that held it.
     """
 
-    def __init__(self, pool: RayPool, num_clients: int, run_config: UserConfig) -> None:
-        super().__init__(num_clients)
-        self._workers = pool.workers
-        self._stored: tuple[RecordDict | None, Any] = (None, None)
+    def __init__(self, pool: RayPool, num_clients: int, run_config: UserConfig, cohort: int = 1) -> None:
+        super().__init__(num_clients, run_config)
+        self._pool = pool
+        self._cohort = cohort
+        self._states: dict[int, Any] = {}  # partition -> its memory in the object store
         pool.start_run(run_config, num_clients)
 
-    def _worker(self, partition_id: int) -> Any:
-        return self._workers[partition_id % len(self._workers)]
-
     def client_state(self, partition_id: int) -> bytes:
-        state: bytes = ray.get(self._worker(partition_id).client_state.remote(partition_id))
-        return state
+        if partition_id not in self._states:
+            return b""
+        return ClientState(ray.get(self._states[partition_id])).to_bytes()
 
     def restore_client(self, partition_id: int, state: bytes) -> None:
-        ray.get(self._worker(partition_id).restore_client.remote(partition_id, state))
+        record = RecordDict()
+        ClientState(record).from_bytes(state)
+        self._states[partition_id] = ray.put(record)
 
-    def submit(self, message: Message) -> Answer:
-        if self._stored[0] is not message.content:
-            self._stored = message.content, ray.put(message.content)
-        envelope = remove_content_from_message(message)
-        worker = self._worker(message.metadata.dst_node_id - FIRST_NODE_ID)
-        future = worker.handle.remote(envelope, self._stored[1])
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        phase = _Phase(self._pool, self._states, self._calls(messages), timeout, self._cohort == 1)
+        try:
+            yield from phase.replies()
+        except RayError as error:
+            raise RunFailed(f"Ray failed: {str(error).strip().splitlines()[0]}; try --resume") from error
+        finally:
+            phase.abandon()
 
-        def reply(timeout: float | None) -> Message | None:
+    def _calls(self, messages: list[Message]) -> list[Call]:
+        """With lockstep, cohorts that do not depend on the workers; without, what balances them."""
+        size = self._cohort
+        if size == 1 and messages:
+            arrays = messages[0].content.array_records.values()
+            reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
+            shares = 4 * len(self._pool.workers)
+            size = min(-(-len(messages) // shares), max(1, CALL_BYTES // max(1, reply_bytes)))
+        return [Call(i, group) for i, group in enumerate(in_groups(messages, size))]
+
+
+class _Phase:
+    """The calls of one phase on their way."""
+
+    def __init__(
+        self,
+        pool: RayPool,
+        states: dict[int, Any],
+        calls: list[Call],
+        timeout: float | None,
+        apart: bool,
+    ) -> None:
+        self.pool = pool
+        self.apart = apart  # whether the clients of a call may be tried again one by one
+        self.states = states
+        self.calls = deque(calls)
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.running: dict[int, list[tuple[Call, list[Any]]]] = {i: [] for i in range(len(pool.workers))}
+        self.contents: dict[int, Any] = {}
+
+    def replies(self) -> Iterator[Message]:
+        """The replies, until all have come or the time is over."""
+        while True:
+            self._submit()
+            waiting = {futures[0]: i for i, queue in self.running.items() for _, futures in queue}
+            if not waiting:
+                return
+            left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not ready:
+                return
+            worker = waiting[ready[0]]
             try:
-                answered: Message = ray.get(future, timeout=timeout)
-            except GetTimeoutError:
-                return None
-            except RayActorError as error:
-                raise RunFailed(
-                    "a Ray worker died, and its clients' memories with it; "
-                    "--resume goes on from the last checkpoint"
-                ) from error
-            return answered
+                replies, changed = ray.get(ready[0])
+            except (RayActorError, OutOfMemoryError) as error:
+                yield from self._bury(worker, str(error).strip().splitlines()[0])
+                continue
+            call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
+            self.running[worker].remove((call, futures))
+            for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
+                if new:
+                    self.states[partition_of(message)] = memory
+            self._submit()  # before the driver is busy with what came
+            yield from replies
 
-        return reply
+    def abandon(self) -> None:
+        """End the workers that are still busy, so that they do not hold up what comes next."""
+        for worker, queue in self.running.items():
+            if queue:
+                self.pool.replace(worker)
+                queue.clear()
+
+    def _submit(self) -> None:
+        """Give out calls, evenly, as long as none runs too far ahead of the first that is not done."""
+        while self.calls:
+            worker = min(self.running, key=lambda i: len(self.running[i]))
+            queue = self.running[worker]
+            orders = [call.order for calls in self.running.values() for call, _ in calls]
+            ahead = self.calls[0].order - min(orders, default=self.calls[0].order)
+            if len(queue) >= QUEUED or ahead > AHEAD * len(self.running):
+                return
+            call = self.calls.popleft()
+            content = call.messages[0].content
+            if id(content) not in self.contents:
+                self.contents[id(content)] = ray.put(content)
+            envelopes = [remove_content_from_message(message) for message in call.messages]
+            states = [self.states.get(partition_of(message)) for message in call.messages]
+            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(states))
+            queue.append((call, handle.remote(envelopes, [self.contents[id(content)]], *states)))
+
+    def _bury(self, worker: int, reason: str) -> Iterator[Message]:
+        """Replace a dead worker. It died of the first of its calls; those behind it had not begun."""
+        (first, _), *rest = self.running[worker]
+        self.running[worker] = []
+        self.pool.replace(worker)
+        self.calls.extendleft(call for call, _ in reversed(rest))
+        clients = ", ".join(str(partition_of(message)) for message in first.messages)
+        if first.retried:
+            LOGGER.warning("a worker died again of clients %s, which count as failed: %s", clients, reason)
+            for message in first.messages:
+                error = Error(ErrorCode.CLIENT_APP_CRASHED, f"its worker died twice: {reason}")
+                yield Message(error, reply_to=message)
+            return
+        LOGGER.warning("a worker died; its clients %s are tried once more: %s", clients, reason)
+        apart = [[message] for message in first.messages] if self.apart else [first.messages]
+        self.calls.extendleft(Call(first.order, messages, retried=True) for messages in reversed(apart))

@@ -222,7 +222,7 @@ def test_a_node_may_name_its_own_folder(configured, tmp_path):
     task = local_task(configured(val_fraction=0.2), 1, {"partition-id": 1, "data-path": name})
     assert (len(task.train), len(task.evaluation["val"]), len(task.evaluation["test"])) == (24, 6, 30)
     assert set(task.train.rows).isdisjoint(task.evaluation["val"].rows)
-    images, labels = task.evaluation["test"].batch(np.arange(30))
+    images, labels = next(task.evaluation["test"].load([np.arange(30)]))
     np.testing.assert_allclose(images.numpy() * 255, IMAGES.transpose(0, 3, 1, 2), atol=1e-4)
     assert labels.tolist() == [i % 4 for i in range(30)]
 

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, FedAvgClient
-from fedbn_flower.client_app import app
 from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
 from fedbn_flower.models import MODELS
@@ -33,18 +32,14 @@ class Listening(InlineGrid):
     """Keeps every message that passes, in either direction."""
 
     def __init__(self, config):
-        super().__init__(app, config.num_clients, config.to_user_config())
+        super().__init__(config.num_clients, config.to_user_config())
         self.heard = []
 
-    def submit(self, message):
-        self.heard.append(message)
-        answer = super().submit(message)
-
-        def reply(timeout):
-            self.heard.append(answer(timeout))
-            return self.heard[-1]
-
-        return reply
+    def work(self, messages, timeout):
+        self.heard += messages
+        for reply in super().work(messages, timeout):
+            self.heard.append(reply)
+            yield reply
 
 
 @pytest.mark.parametrize("client", LOCAL)
@@ -229,7 +224,7 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
 def test_the_server_app_ends_with_the_same_status_and_no_traceback(configured, caplog, values, status):
     """Under ``flwr run`` the run config comes unchecked."""
     config = configured(rounds=1).to_user_config()
-    grid = InlineGrid(app, 2, config)
+    grid = InlineGrid(2, config)
     with pytest.raises(SystemExit) as stopped:
         server_main(grid, Context(1, 1, {}, RecordDict(), config | values))
     assert stopped.value.code == status
@@ -239,7 +234,7 @@ def test_the_server_app_ends_with_the_same_status_and_no_traceback(configured, c
 def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
     config = configured()
     with pytest.raises(UserError, match="num-clients: 2 is not allowed; the federation has 3 SuperNodes"):
-        Federation(config).run(InlineGrid(app, 3, config.to_user_config()), [])
+        Federation(config).run(InlineGrid(3, config.to_user_config()), [])
 
 
 # ---- what the README shows --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def written_objective(name, f, w, x, g):
 @pytest.mark.parametrize("name", ["fedprox", "feddyn"])
 def test_the_gradient_agrees_with_finite_differences_of_the_objective(name):
     model, examples = double_model(), make_examples()
-    images, labels = examples.batch(np.arange(len(examples)))
+    images, labels = next(examples.load([np.arange(len(examples))]))
     images = images.double()
     parameters = dict(model.named_parameters())
     rng = np.random.default_rng(1)
@@ -51,7 +51,7 @@ def test_the_gradient_agrees_with_finite_differences_of_the_objective(name):
     )
     nn.utils.vector_to_parameters(torch.from_numpy(w), model.parameters())
     model.zero_grad()
-    objective.loss(model, images, labels)[0].backward()
+    objective.loss(model, images, labels)[0].mean().backward()
     objective.correct_gradients()
     got = np.concatenate([p.grad.numpy().ravel() for p in model.parameters()])
     np.testing.assert_allclose(got, numeric, atol=1e-6)

@@ -97,7 +97,7 @@ def test_a_client_that_never_trained_estimates_its_statistics_on_its_own_images(
     client = make_client(FedBNClient)
     client.evaluate(client.get_parameters({}), CONFIG | {"eval-splits": "test"})
     linear, norm = client.task.model[1], client.task.model[2]
-    images, _ = client.task.train.batch(np.arange(len(client.task.train)))
+    images, _ = next(client.task.train.load([np.arange(len(client.task.train))]))
     hidden = linear(images.flatten(1)).detach().numpy()
     np.testing.assert_allclose(norm.running_mean.numpy(), hidden.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(norm.running_var.numpy(), hidden.var(0, ddof=1), rtol=1e-5)

@@ -9,7 +9,7 @@ from torch import nn
 
 from clients import Examples, FedAvgClient, LocalTraining
 from clients.objectives import Objective
-from clients.training import evaluate_model, train_model
+from clients.training import LocalRun, evaluate_model, train_model
 
 from .helpers import CONFIG, make_client, make_examples
 
@@ -45,7 +45,7 @@ def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
             v[...] = momentum * v + scale * g + decay * p
             np.subtract(p, 0.5 * v, out=p)
     training = LocalTraining(3, 0, momentum=momentum, weight_decay=decay, clip_norm=clip)
-    train_model(model, examples, training, Objective({}, {}), 0.5, (0,))
+    train_model(model, LocalRun(examples, training, Objective({}, {}), 0.5, (0,)))
     for got, expected in zip(model.parameters(), parameters, strict=True):
         np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
 
@@ -53,7 +53,7 @@ def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
 def test_adam_first_step_has_the_length_of_the_learning_rate():
     examples, model = make_examples(), linear_model()
     before = model[1].weight.detach().clone()
-    train_model(model, examples, LocalTraining(1, 0, "adam"), Objective({}, {}), 0.01, (0,))
+    train_model(model, LocalRun(examples, LocalTraining(1, 0, "adam"), Objective({}, {}), 0.01, (0,)))
     gradient = full_batch_gradient(before.numpy().astype(float), np.zeros(3), examples)[0]
     step = (model[1].weight.detach() - before).numpy()
     np.testing.assert_allclose(step, -0.01 * np.sign(gradient), rtol=1e-3)
@@ -86,7 +86,7 @@ def test_training_leaves_torchs_global_generator_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    train_model(model, make_examples(), LocalTraining(), Objective({}, {}), 0.1, (0,))
+    train_model(model, LocalRun(make_examples(), LocalTraining(), Objective({}, {}), 0.1, (0,)))
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -103,7 +103,7 @@ def test_an_epoch_visits_every_example_once_and_leaves_no_batch_of_one(count, si
 def test_a_batch_is_scaled_and_standardised():
     images = np.array([[[[0, 255]]], [[[51, 102]]]], np.uint8)
     examples = Examples(images, np.array([1, 0]), np.array([1]), mean=(0.2,), std=(0.5,))
-    batch, labels = examples.batch(np.array([0]))
+    batch, labels = next(examples.load([np.array([0])]))
     np.testing.assert_allclose(batch.numpy(), [[[[0.0, 0.4]]]], atol=1e-6)
     assert labels.tolist() == [0]
 

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedbn_flower.runtime.grid import Answer, LocalGrid
+from fedbn_flower.runtime.grid import LocalGrid
 
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
@@ -33,21 +33,22 @@ class CannedGrid(LocalGrid):
     """Nodes answer by a function of (message, partition); ``order`` permutes the answers."""
 
     def __init__(self, num_clients: int, client: Client, tells_partition: bool = True) -> None:
-        super().__init__(num_clients)
+        super().__init__(num_clients, {})
         self.client = client
         self.tells_partition = tells_partition
         self.order: Callable[[list[Message]], Iterable[Message]] = lambda replies: replies
 
-    def submit(self, message: Message) -> Answer:
-        partition = message.metadata.dst_node_id - 2
-        if message.metadata.message_type.startswith("query"):
-            if not self.tells_partition:
-                return lambda _: None
-            answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
-            reply = Message(answer, reply_to=message)
-        else:
-            reply = self.client(message, partition)
-        return lambda _: reply
+    def work(self, messages, timeout):
+        replies = []
+        for message in messages:
+            partition = message.metadata.dst_node_id - 2
+            if message.metadata.message_type.startswith("query"):
+                if self.tells_partition:
+                    answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
+                    replies.append(Message(answer, reply_to=message))
+            elif (reply := self.client(message, partition)) is not None:
+                replies.append(reply)
+        return iter(replies)
 
     def client_state(self, partition_id):
         return b""

@@ -156,12 +156,11 @@ def test_nodes_that_tell_no_partition_are_ordered_by_node_id():
 
 def test_nodes_are_ordered_by_the_partition_they_tell():
     class Shuffled(CannedGrid):
-        def submit(self, message):
-            if not message.metadata.message_type.startswith("query"):
-                return super().submit(message)
-            partition = 6 - message.metadata.dst_node_id  # node 2 holds partition 4, node 6 partition 0
-            answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
-            return lambda _: Message(answer, reply_to=message)
+        def work(self, messages, timeout):
+            for message in messages:
+                partition = 6 - message.metadata.dst_node_id  # node 2 holds partition 4, node 6 partition 0
+                answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
+                yield Message(answer, reply_to=message)
 
     assert sampled(FedAvg(), Shuffled(5, lambda m, i: None)) == [4, 3, 2, 1, 0]
 

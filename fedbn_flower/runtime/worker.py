@@ -1,0 +1,67 @@
+"""The Ray actor that runs clients."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from flwr.app import Message, RecordDict, UserConfig
+
+from ..client_app import answer_all
+from .grid import identify_process, node_context, partition_of
+
+
+class Worker:
+    """Runs the ClientApp for any client: its memory comes with the call and goes back with the replies.
+
+    Datasets, partitions and modules stay warm in the process, whichever clients it serves.
+    """
+
+    def __init__(self, run_config: UserConfig, num_clients: int) -> None:
+        identify_process()
+        self._run_config = run_config
+        self._num_clients = num_clients
+        self._content: tuple[Any, RecordDict] = (None, RecordDict())
+
+    def process_id(self) -> int:
+        """This worker's process."""
+        return os.getpid()
+
+    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+        """Serve another run."""
+        self._run_config = run_config
+        self._num_clients = num_clients
+
+    def handle(
+        self, envelopes: Sequence[Message], stored: Sequence[Any], *states: RecordDict | None
+    ) -> tuple[Any, ...]:
+        """Answer messages of one content; each client's memory, or None for an empty one.
+
+        Parameters
+        ----------
+        envelopes : Sequence[Message]
+            The messages without their content.
+        stored : Sequence[ObjectRef]
+            The content in the object store, fetched once a worker and round.
+        *states : RecordDict, optional
+            The memories of the clients, in the messages' order.
+
+        Returns
+        -------
+        tuple
+            The replies and, by message, whether the client's memory changed; then each memory that did.
+        """
+        if self._content[0] != stored[0]:
+            self._content = stored[0], ray.get(stored[0])
+        contexts = []
+        for message, state in zip(envelopes, states, strict=True):
+            message.content = self._content[1]
+            memory = RecordDict(dict(state)) if state else None
+            contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, memory))
+        replies = answer_all(envelopes, contexts)
+        changed = [
+            any(state is None or record is not state.get(name) for name, record in context.state.items())
+            for context, state in zip(contexts, states, strict=True)
+        ]
+        memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
+        return (replies, changed), *memories

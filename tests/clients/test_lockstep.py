@@ -1,0 +1,128 @@
+"""Clients in lockstep against the same clients one by one."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import CLIENTS, OBJECTIVES, ClientState, LocalTraining
+from clients.lockstep import fit_in_lockstep, fits_lockstep
+from clients.objectives import Objective
+
+from .helpers import CONFIG, make_client, make_examples, small_model
+
+SIZES = (17, 40, 8, 33, 9, 2)  # of batches of 8: a lone last example, full ones only, one batch, ...
+
+
+def conv_model():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3)
+    )
+
+
+def cohort(cls, training, make_model=small_model, sizes=SIZES):
+    """Clients that share one model, the local entries and memories of each its own."""
+    model = make_model()
+    clients = []
+    for i, size in enumerate(sizes):
+        client = make_client(cls, ClientState(RecordDict()), model, i, training)
+        client.task.__dict__["train"] = make_examples(size, seed=i)
+        clients.append(client)
+    return clients
+
+
+def rounds(clients, config, lockstep, count=2):
+    """Some rounds from one and the same model each; what every client answered and remembers."""
+    parameters = [np.array(p) for p in clients[0].get_parameters({})]
+    names = clients[0].trained_names
+    initial = clients[0].task.initial
+    answers = []
+    for server_round in range(1, count + 1):
+        given = CONFIG | config | {"server-round": server_round}
+        for client in clients:
+            client.received_control = {n: np.full_like(initial[n], 0.01) for n in names}
+        if lockstep:
+            results = fit_in_lockstep(clients, parameters, given)
+        else:
+            results = [client.fit(parameters, given) for client in clients]
+        for client, (sent, num_examples, metrics) in zip(clients, results, strict=True):
+            control = client.sent_control or {}
+            client.state.commit()
+            answers.append((sent, num_examples, metrics, control))
+    memories = [client.state.to_bytes() for client in clients]
+    return answers, memories
+
+
+def assert_same(lockstep, one_by_one):
+    for a, b in zip(lockstep[0], one_by_one[0], strict=True):
+        for x, y in zip(a[0], b[0], strict=True):
+            assert (x.dtype, x.shape, x.flags.c_contiguous) == (y.dtype, y.shape, True)
+            np.testing.assert_allclose(x, y, atol=1e-5)
+        assert a[1] == b[1]
+        assert a[2] == pytest.approx(b[2], abs=1e-5)
+        assert a[3].keys() == b[3].keys()
+        for name in a[3]:
+            np.testing.assert_allclose(a[3][name], b[3][name], atol=1e-4)  # divided by K lr
+    assert [len(m) for m in lockstep[1]] == [len(m) for m in one_by_one[1]]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_client_and_objective(client, objective):
+    config = {"objective": objective, "alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
+    training = LocalTraining(epochs=3, batch_size=8)
+    runs = [rounds(cohort(CLIENTS[client], training), config, lockstep) for lockstep in (True, False)]
+    assert_same(*runs)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        LocalTraining(2, 8, momentum=0.9, weight_decay=0.1),
+        LocalTraining(2, 8, optimizer="adam", weight_decay=0.01),
+        LocalTraining(2, 8, clip_norm=0.2),
+        LocalTraining(2, 0),
+    ],
+    ids=["momentum", "adam", "clipped", "whole batches"],
+)
+@pytest.mark.parametrize("objective", ["sgd", "feddyn"])
+def test_every_way_of_training(training, objective):
+    config = {"objective": objective, "alpha": 0.1, "client-lr": 0.01}
+    runs = [rounds(cohort(CLIENTS["fedbn"], training), config, lockstep) for lockstep in (True, False)]
+    assert_same(*runs)
+
+
+def test_convolutions_and_batch_norm_over_images():
+    training = LocalTraining(2, 8)
+    runs = [rounds(cohort(CLIENTS["silobn"], training, conv_model), {}, lock) for lock in (True, False)]
+    assert_same(*runs)
+
+
+def test_clients_of_one_size_need_no_mask():
+    training = LocalTraining(1, 8)
+    clients = [cohort(CLIENTS["fedavg"], training, sizes=[16] * 4) for _ in range(2)]
+    assert_same(rounds(clients[0], {}, lockstep=True), rounds(clients[1], {}, lockstep=False))
+
+
+def test_a_client_that_diverges_is_alone_in_it():
+    clients = cohort(CLIENTS["fedbn"], LocalTraining(1, 8))
+    own = {n: np.array(clients[2].task.initial[n]) for n in clients[2].local_names}
+    own["2.weight"][:] = np.nan
+    clients[2].state.write("local", own)
+    results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
+    assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]
+
+
+def test_what_does_not_fit():
+    assert fits_lockstep(small_model(), Objective, "cpu")
+    assert not fits_lockstep(nn.Sequential(small_model(), nn.Dropout()), Objective, "cpu")
+    assert not fits_lockstep(nn.BatchNorm1d(3, momentum=None), Objective, "cpu")
+    assert not fits_lockstep(conv_model(), Objective, "cpu")
+    assert fits_lockstep(conv_model(), Objective, "cuda")
+
+    class Whole(Objective):
+        elementwise = False
+
+    assert not fits_lockstep(small_model(), Whole, "cpu")
