@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
@@ -123,9 +124,10 @@ class FedAvgClient(NumPyClient):
         config: Mapping[str, Scalar],
     ) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """What `fit` returns, from the trained model's entries; the client's memory is written."""
-        for entry, value in entries.items():
-            if not value.isfinite().all():
-                raise FloatingPointError(f"training diverged: {entry} is not finite")
+        lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
+        if not torch.stack(list(lengths.values())).isfinite().all():
+            entry = next(name for name, length in lengths.items() if not length.isfinite())
+            raise FloatingPointError(f"training diverged: {entry} is not finite")
         outcome = run.objective.finish(int(metrics["local-steps"]), run.learning_rate)
         self.sent_control = outcome.control
         if outcome.memory is not None:

@@ -1,5 +1,6 @@
 """A client's examples: rows of a shared, memory-mapped array."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Indices = NDArray[np.int64]
+LOADED = 2**18  # values, gathered at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,25 @@ class Examples:
 
     def load(self, batches: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
         """Images, float32 (b, channels, height, width), and labels, int64 (b,), of each batch of indices."""
+        for group in self._groups(batches):
+            rows = self.rows[np.concatenate(group)]
+            sizes = [len(indices) for indices in group]
+            images = torch.split(self.scaled(self.images[rows]), sizes)
+            labels = torch.split(torch.from_numpy(self.labels[rows]).to(self.device), sizes)
+            yield from zip(images, labels, strict=True)
+
+    def _groups(self, batches: Iterable[Indices]) -> Iterator[list[Indices]]:
+        """As many batches at a time as make up `LOADED` values: fewer, larger operations."""
+        group: list[Indices] = []
+        count, size = 0, math.prod(self.images.shape[1:])
         for indices in batches:
-            rows = self.rows[indices]
-            yield self.scaled(self.images[rows]), torch.from_numpy(self.labels[rows]).to(self.device)
+            if group and (count + len(indices)) * size > LOADED:
+                yield group
+                group, count = [], 0
+            group.append(indices)
+            count += len(indices)
+        if group:
+            yield group
 
     def scaled(self, images: NDArray[np.uint8]) -> Tensor:
         """Images, uint8 (..., channels, height, width), as the model takes them."""

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.sgd import sgd
 
 from .examples import Examples
 from .objectives import Objective
@@ -41,12 +43,57 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
-    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> "Optimizer":
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, learning_rate, weight_decay=self.weight_decay)
-        return torch.optim.SGD(
-            parameters, learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+        return _Sgd(list(parameters), learning_rate, self.momentum, self.weight_decay)
+
+
+class Optimizer(Protocol):
+    """What a training loop needs of an optimiser."""
+
+    def step(self) -> object:
+        """Move the parameters by their gradients."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+
+
+class _Sgd:
+    """`torch.optim.SGD` in its functional form, without hooks that cost more than the step itself."""
+
+    def __init__(
+        self, parameters: list[Tensor], learning_rate: float, momentum: float, weight_decay: float
+    ) -> None:
+        self.parameters = parameters
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.buffers: list[Tensor | None] = [None] * len(parameters)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        reached = [i for i, p in enumerate(self.parameters) if p.grad is not None]
+        buffers = [self.buffers[i] for i in reached]
+        parameters = [self.parameters[i] for i in reached]
+        sgd(
+            parameters,
+            [p.grad for p in parameters if p.grad is not None],
+            buffers,
+            foreach=True,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
         )
+        for i, buffer in zip(reached, buffers, strict=True):
+            self.buffers[i] = buffer
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,20 +134,22 @@ def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
     model.train()
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
-            losses, hits = [], []
+            losses, outputs, answers = [], [], []
             for images, labels in run.examples.load(batches):
                 optimizer.zero_grad()
                 loss, output = run.objective.loss(model, images, labels)
-                torch.autograd.backward(loss.mean())
+                torch.autograd.backward(loss)
                 run.objective.correct_gradients()
                 if run.training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
                 optimizer.step()
                 steps += 1
-                losses.append(loss.detach())
-                hits.append(output.detach().argmax(1) == labels)
+                losses.append(loss.detach() * len(labels))
+                outputs.append(output.detach())
+                answers.append(labels)
     optimizer.zero_grad()
-    return run.metrics(steps, torch.cat(losses).sum().item(), torch.cat(hits).sum().item())
+    hits = torch.cat(outputs).argmax(1) == torch.cat(answers)
+    return run.metrics(steps, torch.stack(losses).sum().item(), hits.sum().item())
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from flwr.app import (
-    Array,
     ArrayRecord,
     ConfigRecord,
     Context,
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from clients import CLIENTS, ClientState, FedAvgClient
 from clients.lockstep import FitResult, fit_in_lockstep
+from strategies.npy import encoded
 
 from .config import RunConfig
 from .task import cohort_size, local_task
@@ -83,12 +83,12 @@ def _trained(message: Message, client: FedAvgClient, state: ClientState, result:
     named = zip(client.shared_names, parameters, strict=True)
     reply = RecordDict(
         {
-            "arrays": ArrayRecord({name: Array(array) for name, array in named}),
+            "arrays": ArrayRecord({name: encoded(array) for name, array in named}),
             "metrics": _metrics({"num-examples": num_examples, **metrics}),
         }
     )
     if client.sent_control is not None:
-        reply["control"] = ArrayRecord({n: Array(array) for n, array in client.sent_control.items()})
+        reply["control"] = ArrayRecord({n: encoded(array) for n, array in client.sent_control.items()})
     state.commit()
     return Message(reply, reply_to=message)
 

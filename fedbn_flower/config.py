@@ -94,7 +94,7 @@ class RunConfig(BaseModel):
     resume: str = Field("", description="run folder to go on with, from its last checkpoint")
     backend: Literal["ray", "inline"] = Field("ray", description="ray or inline (for debugging)")
     workers: CountOrZero = Field(0, description="Ray actors; 0 for one a core")
-    ray_address: str = Field("", description="HOST:PORT of a running Ray cluster to work in")
+    ray_address: str = Field("", description="HOST:PORT of a running Ray cluster to run in")
     lockstep: Literal["auto", "off"] = Field(
         "auto", description="train clients of small models many at a time"
     )

@@ -26,6 +26,7 @@ VALIDATION, TEST = "val", "test"
 COHORT = 8
 
 
+@lru_cache(maxsize=4)
 def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
     """The run's dataset, or the node's own folder if it names one."""
     spec = config.partitioning
@@ -40,6 +41,7 @@ def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
     return load_dataset(request, cache_folder(config.cache_dir))
 
 
+@lru_cache(maxsize=4)
 def partitions_of(config: RunConfig) -> Partitions:
     """The rows of every client."""
     return partition_dataset(
@@ -131,7 +133,11 @@ def local_task(config: RunConfig, partition_id: int, node_config: Mapping[str, U
         When there is no such partition, or the data cannot be had.
     """
     torch.set_num_threads(1)  # the same bits on every runtime
-    data_path = str(node_config.get("data-path", ""))
+    return _local_task(config, partition_id, str(node_config.get("data-path", "")))
+
+
+@lru_cache(maxsize=4096)
+def _local_task(config: RunConfig, partition_id: int, data_path: str) -> LocalTask:
     dataset = dataset_of(config, data_path)
     if data_path:
         every = np.arange(len(dataset.train.labels))

@@ -4,13 +4,12 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from io import BytesIO
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
-from flwr.common.constant import SType
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
+
+from .npy import decoded
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")
@@ -84,7 +83,7 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
         if len(record[name].data) > 8 * reference.size + NPY_HEADER_BYTES:
             raise ReplyRefused(f"{name}: {len(record[name].data)} bytes for shape {reference.shape}")
         try:
-            array = _decoded(record[name], reference)
+            array = decoded(record[name], reference)
         except Exception as error:  # whatever a client may have sent
             raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
         if array.shape != reference.shape:
@@ -101,22 +100,6 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
             raise ReplyRefused(f"{name}: {found}")
         arrays[name] = array
     return arrays
-
-
-def _decoded(array: Array, expected: NDArray) -> NDArray:
-    """The array, read in place where its bytes begin with the header that ``np.save`` gives ``expected``."""
-    header = _npy_header(expected.shape, expected.dtype.str)
-    if array.stype == SType.NUMPY and array.data.startswith(header):
-        return np.frombuffer(array.data, expected.dtype, offset=len(header)).reshape(expected.shape)
-    return array.numpy()
-
-
-@lru_cache(maxsize=4096)
-def _npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
-    file = BytesIO()
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    return file.getvalue()
 
 
 def check_train_reply(

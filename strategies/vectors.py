@@ -3,8 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
+
+from .npy import encoded
 
 Vector = NDArray[np.floating]
 
@@ -67,7 +69,9 @@ class Layout:
 
     def parameters_record(self, parameters: Vector) -> ArrayRecord:
         """A vector over the stepped parameters as arrays by name, in the parameters' shapes and dtypes."""
-        return ArrayRecord({name: Array(entry) for name, entry in self._entries(self.parameters, parameters)})
+        return ArrayRecord(
+            {name: encoded(entry) for name, entry in self._entries(self.parameters, parameters)}
+        )
 
     def unflatten(self, parameters: Vector, statistics: Vector) -> ArrayRecord:
         """The model with every entry under its name, in its own order, shape and dtype."""
@@ -75,7 +79,7 @@ class Layout:
             **dict(self._entries(self.parameters, parameters)),
             **dict(self._entries(self.statistics, statistics)),
         }
-        return ArrayRecord({name: Array(entries[name]) for name in self.shapes})
+        return ArrayRecord({name: encoded(entries[name]) for name in self.shapes})
 
     def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
         start = 0

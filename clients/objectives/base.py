@@ -1,13 +1,13 @@
 """The base of every local objective, and the plain one."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 Arrays = Mapping[str, NDArray]
@@ -63,12 +63,15 @@ class Objective:
         """Read the settings, the memory and the control that the objective needs."""
 
     def loss(
-        self, model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
+        self, model: nn.Module, images: Tensor, labels: Tensor, reduction: str = "mean"
     ) -> tuple[Tensor, Tensor]:
-        """The loss of each example, shape (b,), whose mean is minimised; and the model's output, shape
-        (b, classes)."""
+        """The loss of a batch, and the model's output, shape (b, classes).
+
+        ``reduction`` is as in PyTorch: ``mean`` for a scalar, ``none`` for the loss of each example, shape
+        (b,). With ``none`` the examples may be many clients', and the model all of theirs.
+        """
         output = model(images)
-        return functional.cross_entropy(output, labels, reduction="none"), output
+        return functional.cross_entropy(output, labels, reduction=reduction), output
 
     def correct_gradients(self) -> None:
         """Add the gradient of the objective's own terms, in place, to each of `gradients`."""

@@ -51,7 +51,7 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, mo
     assert (data.spec.channels, data.spec.height, data.spec.width, data.spec.classes) == (3, 6, 5, 4)
     np.testing.assert_allclose(data.mean, IMAGES.mean((0, 1, 2)) / 255)
     np.testing.assert_allclose(data.std, IMAGES.std((0, 1, 2)) / 255)
-    assert isinstance(data.train.images, np.memmap)
+    assert isinstance(data.train.images.base, np.memmap)
     assert not data.train.images.flags.writeable
 
     load_dataset.cache_clear()
@@ -230,3 +230,21 @@ def test_a_node_may_name_its_own_folder(configured, tmp_path):
 def test_a_partition_that_does_not_exist_is_told(configured):
     with pytest.raises(UserError, match="partition-id: 2 is not allowed; num-clients is 2"):
         local_task(configured(), 2, {})
+
+
+def test_a_folder_of_numpy_files(cache_dir, tmp_path):
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    for split, count in (("train", 12), ("test", 5)):
+        np.save(folder / f"{split}-images.npy", IMAGES[:count, :, :, 0])
+        np.save(folder / f"{split}-labels.npy", np.arange(count) % 3)
+    data = load(cache_dir, str(folder))
+    np.testing.assert_array_equal(data.train.images, IMAGES[:12, None, :, :, 0])
+    assert data.spec.classes == 3
+    load_dataset.cache_clear()
+    np.save(folder / "test-labels.npy", np.arange(4))
+    with pytest.raises(UserError, match="test-labels.npy does not hold a class number for each image"):
+        load(cache_dir, str(folder))
+    np.save(folder / "test-images.npy", np.zeros((4, 6, 5)))
+    with pytest.raises(UserError, match="test-images.npy holds float64"):
+        load(cache_dir, str(folder))

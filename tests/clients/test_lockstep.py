@@ -55,13 +55,13 @@ def rounds(clients, config, lockstep, count=2):
     return answers, memories
 
 
-def assert_same(lockstep, one_by_one):
+def assert_same(lockstep, one_by_one, atol=1e-5):
     for a, b in zip(lockstep[0], one_by_one[0], strict=True):
         for x, y in zip(a[0], b[0], strict=True):
             assert (x.dtype, x.shape, x.flags.c_contiguous) == (y.dtype, y.shape, True)
-            np.testing.assert_allclose(x, y, atol=1e-5)
+            np.testing.assert_allclose(x, y, atol=atol)
         assert a[1] == b[1]
-        assert a[2] == pytest.approx(b[2], abs=1e-5)
+        assert a[2] == pytest.approx(b[2], abs=atol)
         assert a[3].keys() == b[3].keys()
         for name in a[3]:
             np.testing.assert_allclose(a[3][name], b[3][name], atol=1e-4)  # divided by K lr
@@ -91,7 +91,7 @@ def test_every_client_and_objective(client, objective):
 def test_every_way_of_training(training, objective):
     config = {"objective": objective, "alpha": 0.1, "client-lr": 0.01}
     runs = [rounds(cohort(CLIENTS["fedbn"], training), config, lockstep) for lockstep in (True, False)]
-    assert_same(*runs)
+    assert_same(*runs, atol=1e-4 if training.optimizer == "adam" else 1e-5)  # Adam divides by what is near 0
 
 
 def test_convolutions_and_batch_norm_over_images():
@@ -126,3 +126,10 @@ def test_what_does_not_fit():
         elementwise = False
 
     assert not fits_lockstep(small_model(), Whole, "cpu")
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+    assert not fits_lockstep(nn.Sequential(small_model(), Scaled()), Objective, "cuda")

@@ -1,0 +1,177 @@
+"""Speed and memory of a simulation: Flower's own, this project's, a bare PyTorch loop's, pfl-research's.
+
+    python benchmarks/simulation.py                      # everything; about half an hour on two cores
+    python benchmarks/simulation.py --workload mlp,server
+    python benchmarks/simulation.py --workload cnn --per-round 4 --repetitions 1
+    python benchmarks/simulation.py --pfl-python path/to/venv/bin/python
+
+All sides train the same network from the same weights on the same images, with FedAvg, one local epoch of
+SGD, and as many local steps. Each runs in a process of its own, one after the other in every repetition,
+in turning order. ``simulation_peers/`` holds the sides; what each leaves out or adds is said there.
+
+- mlp, cnn: 100 clients of 480 images, 28x28. The CNN is McMahan et al.'s, of 1.66 million parameters.
+- many: 10,000 clients of 120 images against 100 such clients, 100 a round.
+- memory: the driver's memory with 50 and with 500 answers of the CNN in a round.
+- server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients.
+
+A client update's time is a round's duration over its clients, the median over the rounds but the first two.
+How memory is measured, and when, is said in ``simulation_peers/recorder.py``.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from simulation_peers.job import Job, write_data
+from simulation_peers.sides import WARM_UP, Side, print_ratios, print_table, run_all, run_module, span
+
+from fedbn_flower.config import RunConfig
+
+FLOWER, BARE, PFL = "Flower", "bare loop", "pfl-research"
+OURS = {"off": "fedbn-flower", "auto": "fedbn-flower, lockstep"}
+
+
+def lockstep_settings() -> list[str]:
+    """The values of ``lockstep`` to try; before there was such a key, its absence."""
+    return ["off", "auto"] if "lockstep" in RunConfig.model_fields else [""]
+
+
+def our_sides(job: Job, suffix: str = "") -> list[Side]:
+    """This project, without lockstep and with it."""
+    return [
+        Side(OURS[setting or "off"] + suffix, "fedbn_side", replace(job, lockstep=setting))
+        for setting in lockstep_settings()
+    ]
+
+
+class Benchmark:
+    """The workloads, with what the command line changes in them."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options = options
+        self.folder = folder
+
+    def job(self, model: str, clients: int, images: int, per_round: int, rounds: int) -> Job:
+        given = self.options
+        clients, images = given.clients or clients, given.images or images
+        per_round, rounds = min(given.per_round or per_round, clients), given.rounds or rounds
+        data = self.data(clients * images)
+        steps = (given.batch_size, given.client_lr, given.workers, given.seed)
+        return Job(data, model, clients, images, per_round, rounds, *steps)
+
+    def data(self, num_train: int) -> str:
+        """The folder with so many training images, written if it is not there yet."""
+        folder = self.folder / f"{num_train}-images"
+        write_data(folder, num_train)
+        return str(folder)
+
+    def has_pfl(self) -> bool:
+        command = [self.options.pfl_python, "-c", "import pfl.model.pytorch"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def against_peers(self, title: str, job: Job) -> None:
+        """Flower, this project, the bare loop and pfl-research on one job."""
+        sides = [Side(FLOWER, "flower_side", job), *our_sides(job), Side(BARE, "bare_side", job)]
+        if self.has_pfl():
+            sides.append(Side(PFL, "pfl_side", job, self.options.pfl_python))
+        else:
+            print(f"{PFL} is left out: {self.options.pfl_python} cannot import it (pip install pfl)")
+        results = run_all(sides, self.options.repetitions)
+        print_table(title, sides, results)
+        ours = OURS.values()
+        ratios = [(FLOWER, o) for o in ours] + [(o, BARE) for o in ours] + [(PFL, o) for o in ours]
+        print_ratios("time", ratios, sides, results, Side.milliseconds)
+
+    def mlp(self) -> None:
+        self.against_peers("mlp: 784-128-BN-10", self.job("mlp-bn", 100, 480, 50, 12))
+
+    def cnn(self) -> None:
+        self.against_peers("cnn: 1.66 million parameters", self.job("cnn", 100, 480, 10, 5))
+
+    def many(self) -> None:
+        """All clients of the few train in a round, as many as are sampled from the many."""
+        many = self.job("mlp-bn", 10_000, 120, 100, 12)
+        few = replace(many, clients=many.per_round, data=self.data(many.per_round * many.images))
+        told = {job: f", {job.clients:,} clients" for job in (few, many)}
+        # The bare loop's time does not depend on clients that do not train; it would hold 4 GB of the many.
+        sides = [side for job in told for side in our_sides(job, told[job])]
+        sides.append(Side(BARE + told[few], "bare_side", few))
+        results = run_all(sides, self.options.repetitions)
+        print_table(f"many: 784-128-BN-10, {many.per_round} clients a round", sides, results)
+        ratios = [(o + told[many], o + told[few]) for o in OURS.values()]
+        ratios += [(o + told[few], BARE + told[few]) for o in OURS.values()]
+        print_ratios("time", ratios, sides, results, Side.milliseconds)
+
+    def memory(self) -> None:
+        """So little to train on that the answers are what there is."""
+        every = replace(self.job("cnn", 500, 2, 500, 3), batch=2)
+        tenth = replace(every, per_round=max(1, every.per_round // 10))
+        told = {job: f", {job.per_round} answers" for job in (tenth, every)}
+        sides = [side for job in told for side in our_sides(job, told[job])]
+        results = run_all(sides, self.options.repetitions)
+        print_table("memory: 1.66 million parameters an answer", sides, results)
+        ratios = [(o + told[every], o + told[tenth]) for o in OURS.values()]
+        print_ratios("driver peak", ratios, sides, results, lambda _, measured: measured.driver_peak)
+
+    def server(self) -> None:
+        seconds: dict[str, list[float]] = run_module("server_step", [])
+        print("\n## server: FedYogi on ResNet-18, 10 answers\n")
+        print("| side | ms a round | spread |\n| --- | --- | --- |")
+        for side, times in seconds.items():
+            print(f"| {side} | {1000 * median(times):.0f} | {span((1000 * t for t in times), 0)} |")
+        flower, ours = seconds.values()
+        ratios = [f / o for f, o in zip(flower, ours, strict=True)]
+        print(f"\n- time, Flower / fedbn-flower: {median(ratios):.3f} ({span(ratios, 3)})\n", flush=True)
+
+
+WORKLOADS = {
+    "mlp": Benchmark.mlp,
+    "cnn": Benchmark.cnn,
+    "many": Benchmark.many,
+    "memory": Benchmark.memory,
+    "server": Benchmark.server,
+}
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line; a size that is not given is the workload's own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--workload", default=",".join(WORKLOADS), help="comma-separated; default: all")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help=f"timed rounds, of which {WARM_UP} are warm-up")
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--images", type=int, help="training images of a client")
+    parser.add_argument("--per-round", type=int, help="clients that train in a round")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--client-lr", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: one a core")
+    parser.add_argument("--data-dir", type=Path, help="keep the images here; default: a temporary folder")
+    parser.add_argument("--pfl-python", default=sys.executable, help="a Python that can import pfl")
+    options = parser.parse_args()
+    if unknown := set(options.workload.split(",")) - WORKLOADS.keys():
+        parser.error(f"--workload: unknown {sorted(unknown)}; expected some of {', '.join(WORKLOADS)}")
+    if options.rounds is not None and options.rounds <= WARM_UP:
+        parser.error(f"--rounds: {options.rounds} is not allowed; expected more than {WARM_UP}")
+    # The sides run in another directory; a virtual environment's link must not be resolved.
+    options.pfl_python = os.path.abspath(shutil.which(options.pfl_python) or options.pfl_python)
+    return options
+
+
+def main() -> None:
+    """Run the workloads and print their tables."""
+    options = parse_options()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (options.data_dir or Path(temporary)).resolve()
+        for workload in options.workload.split(","):
+            WORKLOADS[workload](Benchmark(options, folder))
+
+
+if __name__ == "__main__":
+    main()

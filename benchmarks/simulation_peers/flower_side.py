@@ -1,0 +1,80 @@
+"""Flower's own simulation, with its FedAvg and the client of its quickstart."""
+
+import logging
+import time
+from collections.abc import Iterable
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+
+# The ClientApp is in a module of its own: one in this script would be pickled by value with every message.
+from .flower_client import app as client_app
+from .job import Job
+from .recorder import Recorder
+
+
+class TimedFedAvg(FedAvg):
+    """FedAvg that times its rounds, and takes no round that lacks an answer."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(
+            fraction_train=job.per_round / job.clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=job.per_round,
+            min_available_nodes=job.clients,
+        )
+        self.job = job
+        self.recorder = Recorder(job)
+        self.started = 0.0
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.started = time.perf_counter()
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        received = list(replies)
+        aggregated = super().aggregate_train(server_round, received)
+        self.recorder.add(time.perf_counter() - self.started)
+        failed = [reply.error.reason for reply in received if reply.has_error()]
+        if failed or len(received) != self.job.per_round:
+            raise RuntimeError(f"{len(received)} answers, of which failed: {failed}")
+        return aggregated
+
+
+def main() -> None:
+    """Run the job and print what was measured."""
+    job = Job.of_this_process()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    server_app = ServerApp()
+
+    @server_app.main()
+    def run_server(grid: Grid, context: Context) -> None:
+        strategy = TimedFedAvg(job)
+        initial = ArrayRecord(job.initial_model().state_dict())
+        train_config = ConfigRecord({"job": job.to_json()})
+        strategy.start(grid, initial, num_rounds=job.all_rounds, train_config=train_config)
+        strategy.recorder.print()
+
+    run_simulation(
+        server_app,
+        client_app,
+        job.clients,
+        backend_config={
+            "init_args": {
+                "num_cpus": job.workers,
+                "log_to_driver": False,
+                "logging_level": logging.ERROR,
+            },
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

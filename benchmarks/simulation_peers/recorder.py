@@ -1,0 +1,81 @@
+"""Times of rounds and peak memory, which a side's process prints for the benchmark to read.
+
+Memory is private memory (Private_* of smaps_rollup) of the process that drives the rounds, and the sum over
+all processes below it: workers, and with Ray also its raylet and the like. It is sampled every 20 ms by a
+thread, in one extra round after the timed ones, so that sampling costs no timed round anything. What
+processes share (the memory-mapped data set, Ray's object store, the bare loop's tensors) is not counted;
+pages of a library are, in a process that alone has them mapped.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from .job import Job
+
+SECONDS_BETWEEN_SAMPLES = 0.02
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that the process shares with no other; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Every process below this one."""
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = thread.read_text().split()
+        except OSError:  # ended meanwhile
+            continue
+        for child in map(int, children):
+            yield child
+            yield from descendants(child)
+
+
+@dataclass
+class Measurement:
+    """One run of one side: seconds of its timed rounds, and memory in bytes."""
+
+    seconds: list[float] = field(default_factory=list)
+    driver_peak: int = 0
+    workers_peak: int = 0
+
+
+class Recorder:
+    """Takes the duration of every round."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.measured = Measurement()
+        self._done = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+
+    def add(self, seconds: float) -> None:
+        """A round took so long; the one after the timed rounds is not timed, but sampled."""
+        if len(self.measured.seconds) < self.job.rounds:
+            self.measured.seconds.append(seconds)
+            if len(self.measured.seconds) == self.job.rounds:
+                self._sampler.start()
+        else:
+            self._done.set()
+            self._sampler.join()
+
+    def print(self) -> None:
+        print(json.dumps(asdict(self.measured)), flush=True)
+
+    def _sample(self) -> None:
+        measured, own = self.measured, os.getpid()
+        workers = list(descendants(own))
+        while True:
+            measured.driver_peak = max(measured.driver_peak, private_bytes(own))
+            measured.workers_peak = max(measured.workers_peak, sum(map(private_bytes, workers)))
+            if self._done.wait(SECONDS_BETWEEN_SAMPLES):
+                return

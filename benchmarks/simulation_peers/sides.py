@@ -1,0 +1,111 @@
+"""Running the sides in turn, and the tables of what they measured."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from .job import Job
+from .recorder import Measurement
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+WARM_UP = 2  # rounds
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One row of a table: a module of this package and its job."""
+
+    name: str
+    module: str
+    job: Job
+    python: str = sys.executable
+
+    def run(self) -> Measurement:
+        return Measurement(**run_module(self.module, [self.job.to_json()], self.python))
+
+    def milliseconds(self, measured: Measurement) -> float:
+        """Of a client update, in the steady state."""
+        return 1000 * median(measured.seconds[WARM_UP:]) / self.job.per_round
+
+
+Results = dict[str, list[Measurement]]
+Ratio = tuple[str, str]
+
+
+def run_module(module: str, arguments: list[str], python: str = sys.executable) -> dict:
+    """What a module of this package, in a process of its own, printed last.
+
+    Raises
+    ------
+    SystemExit
+        When it failed; with what it wrote to standard error.
+    """
+    command = [python, "-m", f"{__package__}.{module}", *arguments]
+    environment = os.environ | QUIET | {"PYTHONPATH": str(BENCHMARKS.parent)}
+    ended = subprocess.run(
+        command, cwd=BENCHMARKS, env=environment, check=False, capture_output=True, text=True
+    )
+    if ended.returncode:
+        raise SystemExit(f"{module} failed:\n{ended.stderr}")
+    printed: dict = json.loads(ended.stdout.splitlines()[-1])
+    return printed
+
+
+def run_all(sides: list[Side], repetitions: int) -> Results:
+    """Every side once in each repetition, forwards and backwards in turn."""
+    results: Results = {side.name: [] for side in sides}
+    for repetition in range(repetitions):
+        for side in sides[:: -1 if repetition % 2 else 1]:
+            print(f"repetition {repetition + 1} of {repetitions}: {side.name}", file=sys.stderr)
+            results[side.name].append(side.run())
+    return results
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
+    """Smallest and largest."""
+    values = list(values)
+    return f"{min(values):.{digits}f}-{max(values):.{digits}f}"
+
+
+def print_table(title: str, sides: list[Side], results: Results) -> None:
+    """A row a side."""
+    print(f"\n## {title}\n")
+    print("| side | ms a client update | spread | driver peak, MB | workers peak, MB |")
+    print("| --- | --- | --- | --- | --- |")
+    for side in sides:
+        runs = results[side.name]
+        times = [side.milliseconds(run) for run in runs]
+        driver, workers = (max(getattr(run, f"{who}_peak") for run in runs) for who in ("driver", "workers"))
+        figures = f"{median(times):.2f} | {span(times)} | {driver / 1e6:.0f} | {workers / 1e6:.0f}"
+        print(f"| {side.name} | {figures} |")
+    print(flush=True)
+
+
+def print_ratios(
+    what: str,
+    wanted: list[Ratio],
+    sides: list[Side],
+    results: Results,
+    value: Callable[[Side, Measurement], float],
+) -> None:
+    """The ratios of those that ran: medians over the repetitions, each ratio taken within one."""
+    by_name = {side.name: side for side in sides}
+    for upper, lower in wanted:
+        if upper in by_name and lower in by_name:
+            pairs = zip(results[upper], results[lower], strict=True)
+            ratios = [value(by_name[upper], u) / value(by_name[lower], w) for u, w in pairs]
+            print(f"- {what}, {upper} / {lower}: {median(ratios):.3f} ({span(ratios, 3)})")
+    print(flush=True)

@@ -1,0 +1,179 @@
+"""Many models of one network as a single module, their parameters stacked along a new first dimension."""
+
+import copy
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class _Stacked(nn.Module):
+    """A layer of many models: rows of its parameters are models, and its input holds the examples of the
+    first `active` ones, one model's after the other, as many for each."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.active = count
+        self.mask: Tensor | None = None
+        """Which examples there are, (active, b), where models have fewer than b; None for all."""
+
+    def rows(self, name: str) -> Tensor:
+        """The active rows of an entry."""
+        entry: Tensor = getattr(self, name)
+        return entry if self.active == len(entry) else entry[: self.active]
+
+
+class StackedLinear(_Stacked):
+    """`nn.Linear` of many models."""
+
+    def __init__(self, layer: nn.Linear, count: int) -> None:
+        super().__init__(count)
+        # Laid out as the gradient comes out of the batched product: a strided copy of it would cost as much.
+        weight = torch.empty(count, layer.in_features, layer.out_features, device=layer.weight.device)
+        self.weight = nn.Parameter(weight.transpose(1, 2))
+        bias = None if layer.bias is None else nn.Parameter(_room(layer.bias, count))
+        self.register_parameter("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, x = self.rows("weight").transpose(1, 2), _by_model(x, self.active)
+        if self.bias is None:
+            return torch.bmm(x, weight).flatten(0, 1)
+        return torch.baddbmm(self.rows("bias").unsqueeze(1), x, weight).flatten(0, 1)
+
+
+class StackedConv2d(_Stacked):
+    """`nn.Conv2d` of many models: one convolution in groups."""
+
+    def __init__(self, layer: nn.Conv2d, count: int) -> None:
+        super().__init__(count)
+        self.layer = [layer]  # for its settings; in a list, so that it is no submodule
+        self.weight = nn.Parameter(_room(layer.weight, count))
+        bias = None if layer.bias is None else nn.Parameter(_room(layer.bias, count))
+        self.register_parameter("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        settings = self.layer[0]
+        bias = None if self.bias is None else self.rows("bias").flatten()
+        y = functional.conv2d(
+            _side_by_side(x, self.active),
+            self.rows("weight").flatten(0, 1),
+            bias,
+            settings.stride,
+            settings.padding,
+            settings.dilation,
+            settings.groups * self.active,
+        )
+        return _one_after_the_other(y, self.active)
+
+
+class StackedBatchNorm(_Stacked):
+    """BatchNorm of many models; what the mask leaves out counts for nothing."""
+
+    def __init__(self, layer: _BatchNorm, count: int) -> None:
+        super().__init__(count)
+        self.momentum = layer.momentum or 0.0
+        self.eps = layer.eps
+        for name, parameter in layer.named_parameters():
+            self.register_parameter(name, nn.Parameter(_room(parameter, count)))
+        for name, buffer in layer.named_buffers():
+            self.register_buffer(name, _room(buffer, count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows("num_batches_tracked").add_(1)
+        mean, variance, weight, bias = (
+            self.rows(name) for name in ("running_mean", "running_var", "weight", "bias")
+        )
+        if self.mask is None:
+            y = functional.batch_norm(
+                _side_by_side(x, self.active),
+                mean.flatten(),
+                variance.flatten(),
+                weight.flatten(),
+                bias.flatten(),
+                training=True,
+                momentum=self.momentum,
+                eps=self.eps,
+            )
+            return _one_after_the_other(y, self.active)
+        x = _by_model(x, self.active)
+        dims = [1, *range(3, x.dim())]
+        mask = self.mask.view(*self.mask.shape, *[1] * (x.dim() - 2))
+        count = (self.mask.sum(1) * x[0, 0, 0].numel()).unsqueeze(1)
+        found = (x * mask).sum(dims) / count
+        shape = (self.active, 1, -1, *[1] * (x.dim() - 3))
+        centred = x - found.view(shape)
+        spread = (centred.square() * mask).sum(dims) / count
+        with torch.no_grad():
+            mean.lerp_(found, self.momentum)
+            variance.lerp_(spread * count / (count - 1), self.momentum)
+        scale = weight * torch.rsqrt(spread + self.eps)
+        return (centred * scale.view(shape) + bias.view(shape)).flatten(0, 1)
+
+
+def can_stack(model: nn.Module) -> bool:
+    """Whether every layer with parameters or buffers is one of the above."""
+    return all(_stacks(module) or not (module._parameters or module._buffers) for module in model.modules())
+
+
+@lru_cache(maxsize=4)
+def stacked(model: nn.Module, count: int) -> nn.Module:
+    """``count`` models of this network in one, its entries not yet filled; kept for the next time.
+
+    Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
+    models' examples one after the other. Everything but the layers above must treat each example alone.
+    """
+    return _stack(model, count, {})
+
+
+def set_batch(model: nn.Module, active: int, mask: Tensor | None) -> None:
+    """Say which rows the next input is for, and which of its examples there are."""
+    for module in model.modules():
+        if isinstance(module, _Stacked):
+            module.active, module.mask = active, mask
+
+
+def _stacks(module: nn.Module) -> bool:
+    if isinstance(module, _BatchNorm):
+        return module.affine and module.track_running_stats and module.momentum is not None
+    if type(module) is nn.Conv2d:
+        return module.padding_mode == "zeros"
+    return type(module) is nn.Linear
+
+
+def _stack(module: nn.Module, count: int, done: dict[int, nn.Module]) -> nn.Module:
+    if id(module) not in done:
+        if isinstance(module, nn.Linear):
+            new: nn.Module = StackedLinear(module, count)
+        elif isinstance(module, nn.Conv2d):
+            new = StackedConv2d(module, count)
+        elif isinstance(module, _BatchNorm):
+            new = StackedBatchNorm(module, count)
+        else:
+            new = copy.copy(module)
+            new._modules = {
+                name: None if child is None else _stack(child, count, done)
+                for name, child in module._modules.items()
+            }
+        done[id(module)] = new
+    return done[id(module)]
+
+
+def _room(entry: Tensor, count: int) -> Tensor:
+    return torch.zeros((count, *entry.shape), dtype=entry.dtype, device=entry.device)
+
+
+def _by_model(x: Tensor, count: int) -> Tensor:
+    """(count * b, ...) as (count, b, ...)."""
+    return x.reshape(count, -1, *x.shape[1:])
+
+
+def _side_by_side(x: Tensor, count: int) -> Tensor:
+    """(count * b, channels, ...) as (b, count * channels, ...)."""
+    return _by_model(x, count).transpose(0, 1).flatten(1, 2)
+
+
+def _one_after_the_other(x: Tensor, count: int) -> Tensor:
+    """The way back."""
+    return x.reshape(len(x), count, -1, *x.shape[2:]).transpose(0, 1).flatten(0, 1)

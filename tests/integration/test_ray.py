@@ -1,0 +1,212 @@
+"""Our Ray runtime: workers that die or hang, a cluster of two raylets, cohorts."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import ray
+from flwr.app import RecordDict
+
+from fedbn_flower.federation import Federation
+from fedbn_flower.runtime.ray_grid import RayGrid, RayPool
+from fedbn_flower.runtime.worker import Worker
+from fedbn_flower.simulation import make_grid
+from fedbn_flower.task import COHORT
+
+from .test_runtimes import bits, run_sim
+
+pytestmark = pytest.mark.slow
+
+UNLUCKY = 3
+
+
+class Deadly(Worker):
+    """Dies whenever it is to train a certain client."""
+
+    def handle(self, envelopes, stored, *states):
+        kinds = {message.metadata.message_type for message in envelopes}
+        if "train" in kinds and UNLUCKY in [message.metadata.dst_node_id - 2 for message in envelopes]:
+            os._exit(1)
+        return super().handle(envelopes, stored, *states)
+
+
+class Slow(Worker):
+    """Takes an hour to train a certain client."""
+
+    def handle(self, envelopes, stored, *states):
+        kinds = {message.metadata.message_type for message in envelopes}
+        if "train" in kinds and UNLUCKY in [message.metadata.dst_node_id - 2 for message in envelopes]:
+            time.sleep(3600)
+        return super().handle(envelopes, stored, *states)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = RayPool(2, verbose=False)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def staffed(pool):
+    """The pool, its workers of another class for one test."""
+
+    def staff(cls):
+        pool._actor = ray.remote(num_cpus=1, max_restarts=0)(cls)
+        for i in range(len(pool.workers)):
+            pool.replace(i)
+        return pool
+
+    yield staff
+    staff(Worker)
+
+
+def final_model(config, pool, observers=()):
+    federation = Federation(config)
+    arrays = federation.run(make_grid(config, pool), observers)
+    return {name: array.numpy().tobytes() for name, array in arrays.items()}
+
+
+class KillsWorkers:
+    """Kills a worker after round 1, while it is idle, and one a moment later, while it works."""
+
+    def __init__(self, pool):
+        self.pool = pool
+        self.killed = []
+        self.failures = 0
+
+    def on_round(self, result):
+        self.failures += result.failures
+        if result.server_round == 1:
+            self.kill(0)
+            threading.Timer(0.3, self.kill, [1]).start()
+
+    def kill(self, index):
+        pid = ray.get(self.pool.workers[index].process_id.remote()) if index == 0 else self.second
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self.killed.append(pid)
+
+
+@pytest.mark.parametrize("pair", [("fedyogi", "sgd"), ("feddyn", "feddyn")])
+def test_a_killed_worker_changes_nothing(pool, configured, pair):
+    strategy, objective = pair
+    config = configured(
+        strategy=strategy, objective=objective, partition="iid", num_clients=6, rounds=4, local_epochs=8
+    )
+    killer = KillsWorkers(pool)
+    killer.second = ray.get(pool.workers[1].process_id.remote())
+    disturbed = final_model(config, pool, [killer])
+    assert len(killer.killed) == 2
+    assert killer.failures == 0
+    assert disturbed == final_model(config, None)
+    assert all(ray.get([worker.process_id.remote() for worker in pool.workers]))
+
+
+def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configured):
+    config = configured(partition="iid", num_clients=12, rounds=2)
+    failures = []
+
+    class Watch:
+        def on_round(self, result):
+            failures.append(result.train.failures)
+            assert len(result.train.metrics) == 11
+
+    final_model(config, staffed(Deadly), [Watch()])
+    assert [list(f) for f in failures] == [[UNLUCKY], [UNLUCKY]]
+    assert all("its worker died twice" in f[UNLUCKY] for f in failures)
+
+
+def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(staffed, configured):
+    config = configured(partition="iid", num_clients=12, rounds=2, round_timeout=15, fraction_evaluate=0)
+    failures = []
+
+    class Watch:
+        def on_round(self, result):
+            failures.append(result.train.failures)
+
+    started = time.monotonic()
+    final_model(config, staffed(Slow), [Watch()])
+    assert time.monotonic() - started < 120
+    assert [f[UNLUCKY] for f in failures] == ["no answer in time"] * 2
+    assert all(len(f) < 6 for f in failures)
+
+
+def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):
+    config = configured(
+        strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * COHORT, rounds=3,
+        fraction_train=0.7,
+    )  # fmt: skip
+    inline = final_model(config, None)
+    assert final_model(config, pool) == inline
+    assert final_model(config.model_copy(update={"lockstep": "off"}), None) != inline  # lockstep was at work
+    alone = RayGrid(pool, config.num_clients, config.to_user_config(), COHORT)
+    alone._pool = type("One", (), {"workers": pool.workers[:1], "replace": pool.replace})()
+    arrays = Federation(config).run(alone, [])
+    assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
+
+
+def test_a_grid_can_be_pushed_to_and_pulled_from(pool, configured):
+    grid = RayGrid(pool, 100, configured(partition="iid", num_clients=100).to_user_config())
+    content = RecordDict()
+    messages = [grid.create_message(content, "query.partition_id", node, "") for node in grid.get_node_ids()]
+    replies = grid.pull_messages(grid.push_messages(messages))
+    assert {reply.content["partition"]["partition-id"] for reply in replies} == set(range(100))
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Two raylets of one core each on this machine; the address of their cluster."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    ray_command = str(Path(sys.executable).parent / "ray")
+    common = ["--num-cpus=1", "--block", "--disable-usage-stats", f"--temp-dir={tmp_path / 'ray'}"]
+    head = [
+        "--head",
+        f"--port={address.split(':')[1]}",
+        "--node-ip-address=127.0.0.1",
+        "--include-dashboard=false",
+    ]
+    processes = []
+    try:
+        for arguments in (head, [f"--address={address}"]):
+            processes.append(
+                subprocess.Popen(
+                    [ray_command, "start", *arguments, *(common if arguments is head else common[:-1])],
+                    start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )
+            )  # fmt: skip
+            time.sleep(8)
+        yield address
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):
+    common = ("--rounds", 2, "--partition", "iid", "--num-clients", 4, "--cache-dir", cache_dir)
+    away = run_sim(*common, "--ray-address", cluster, "--run-dir", tmp_path / "cluster", "--verbose", "true")
+    assert away.returncode == 0, away.stderr
+    assert run_sim(*common, "--backend", "inline", "--run-dir", tmp_path / "inline").returncode == 0
+    assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
+
+
+def test_no_cluster_is_one_line(tmp_path, cache_dir):
+    result = run_sim("--ray-address", "127.0.0.1:1", "--run-dir", tmp_path / "no", "--cache-dir", cache_dir)
+    assert result.returncode == 2
+    assert "ray-address: no cluster at '127.0.0.1:1'" in result.stderr
+    assert result.stderr.count("\n") == 1
