@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from clients import ClientState
 
-from ..errors import RunFailed, UserError
+from ..errors import RunFailed, not_allowed
 from .grid import LocalGrid, in_groups, partition_of
 from .worker import Worker
 
@@ -39,8 +40,8 @@ class RayPool:
     verbose : bool
         Whether Ray's own log lines are shown.
     address : str
-        A running cluster (``HOST:PORT``, or ``auto`` for the one of this machine); by default a Ray of its
-        own. The project's code is sent to the cluster; datasets must lie at the same path everywhere.
+        ``HOST:PORT`` of a running cluster; by default a Ray of its own. The project's code is sent to the
+        cluster; datasets must lie at the same path on every machine.
 
     Raises
     ------
@@ -53,17 +54,14 @@ class RayPool:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         level = logging.INFO if verbose else logging.ERROR
         if address:
+            _check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
-            try:
-                ray.init(
-                    address=address,
-                    runtime_env={"py_modules": packages},
-                    log_to_driver=verbose,
-                    logging_level=level,
-                )
-            except (ConnectionError, ValueError) as error:
-                reason = str(error).strip().splitlines()[0]
-                raise UserError(f"ray-address: no cluster at {address!r} ({reason})") from error
+            ray.init(
+                address=address,
+                runtime_env={"py_modules": packages},
+                log_to_driver=verbose,
+                logging_level=level,
+            )
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = int(resources["CPU"])
         else:
@@ -94,6 +92,15 @@ class RayPool:
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
         ray.shutdown()
+
+
+def _check_cluster(address: str) -> None:
+    """Ray itself would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
 
 
 @dataclass
