@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from flwr.common import NDArrays, Scalar
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from .base import FedAvgClient
+from .examples import Examples
 from .objectives import Objective
 from .stacked import can_stack, set_batch, stacked
 from .training import LocalRun
@@ -69,54 +71,97 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     training = runs[0].training
     objective = _stacked_objective([run.objective for run in runs], parameters)
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
-    schedules = [_Schedule(run) for run in runs]
+    plan = _Plan(runs)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
     model.train()
-    for step in range(len(schedules[0].batches)):
-        still = sum(step < len(schedule.batches) for schedule in schedules)
+    for step in range(len(plan.rows)):
+        still = int((plan.sizes[step] > 0).sum())
         if still < active:  # what comes after moves these rows too, to no effect
             rows = slice(still, active)
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
             active = still
-        images, labels, mask = _batch(schedules[:active], step)
-        sizes = mask.sum(1)
-        set_batch(model, active, None if bool(mask.all()) else mask)
+        images, labels, mask = plan.batch(step, active)
+        set_batch(model, active, mask)
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, images.flatten(0, 1), labels.flatten(), "none")
-        losses = losses.view_as(labels) * mask
-        torch.autograd.backward((losses.sum(1) / sizes).sum())
+        losses = losses.view_as(labels)
+        means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
+        torch.autograd.backward(means.sum())
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
         optimizer.step()
-        hits = (outputs.detach().argmax(1).view_as(labels) == labels) * mask
-        totals = torch.stack((losses.detach().sum(1), hits.sum(1)), dim=1).tolist()
-        for schedule, found in zip(schedules, totals, strict=False):
-            schedule.totals.append(found)
+        plan.note(step, losses.detach(), outputs.detach())
     optimizer.zero_grad()
     for rows, final in finished:
         for name, values in final.items():
             parameters[name].detach()[rows] = values
-    return [schedule.metrics() for schedule in schedules]
+    return plan.metrics()
 
 
-class _Schedule:
-    """The batches of one client's run, and what came of them."""
+class _Plan:
+    """Every batch of a cohort, and what came of it; by (step, client, place in the batch)."""
 
-    def __init__(self, run: LocalRun) -> None:
-        self.run = run
-        rng = run.generator()
-        rng.integers(2**63)  # the draw that seeds dropout, which there is none of here
-        epochs = list(run.epochs(rng))
-        self.batches = [batch for epoch in epochs for batch in epoch]
-        self.last_epoch = len(self.batches) - len(epochs[-1])
-        self.totals: list[list[float]] = []
-        """By step: the sum of the losses and the number of hits."""
+    def __init__(self, runs: Sequence[LocalRun]) -> None:
+        self.runs = runs
+        self.examples = runs[0].examples
+        self.images, offsets = _joined([run.examples for run in runs])
+        batches, self.last_epochs = [], []
+        for run in runs:
+            rng = run.generator()
+            rng.integers(2**63)  # the draw that seeds dropout, which there is none of here
+            epochs = list(run.epochs(rng))
+            batches.append([batch for epoch in epochs for batch in epoch])
+            self.last_epochs.append(len(batches[-1]) - len(epochs[-1]))
+        steps = len(batches[0])
+        self.sizes = np.zeros((steps, len(runs)), np.int64)
+        for i, own in enumerate(batches):
+            self.sizes[: len(own), i] = [len(batch) for batch in own]
+        shape = (*self.sizes.shape, int(self.sizes.max()))
+        self.rows = np.zeros(shape, np.int64)  # where nothing is, the first image: it is masked
+        labels = np.zeros(shape, np.int64)
+        for i, (run, own, offset) in enumerate(zip(runs, batches, offsets, strict=True)):
+            for step, batch in enumerate(own):
+                rows = run.examples.rows[batch]
+                labels[step, i, : len(batch)] = run.examples.labels[rows]
+                self.rows[step, i, : len(batch)] = rows + offset
+        self.labels = torch.from_numpy(labels).to(self.examples.device)
+        present = np.arange(shape[2]) < self.sizes[..., None]
+        self.mask = torch.from_numpy(present.astype(np.float32)).to(self.examples.device)
+        self.losses = torch.zeros_like(self.mask)
+        self.answers = torch.zeros_like(self.labels)
 
-    def metrics(self) -> dict[str, float]:
-        loss, hits = np.sum(self.totals[self.last_epoch :], axis=0).tolist()
-        return self.run.metrics(len(self.batches), loss, hits)
+    def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Images (active, b, ...), labels and mask (active, b) of a step; no mask where all are there."""
+        sizes = self.sizes[step, :active]
+        part = np.s_[step, :active, : sizes.max()]
+        images = self.examples.scaled(self.images[self.rows[part]])
+        return images, self.labels[part], self.mask[part] if sizes.min() < sizes.max() else None
+
+    def note(self, step: int, losses: Tensor, outputs: Tensor) -> None:
+        """Keep the losses, (active, b), and what was answered."""
+        part = np.s_[step, : len(losses), : losses.shape[1]]
+        self.losses[part] = losses
+        self.answers[part] = outputs.argmax(1).view_as(losses)
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Each client's metrics."""
+        losses = (self.losses * self.mask).sum(2).cpu().numpy()
+        hits = ((self.answers == self.labels) * self.mask).sum(2).cpu().numpy()
+        steps = (self.sizes > 0).sum(0).tolist()
+        return [
+            run.metrics(steps[i], float(losses[start:, i].sum()), float(hits[start:, i].sum()))
+            for i, (run, start) in enumerate(zip(self.runs, self.last_epochs, strict=True))
+        ]
+
+
+def _joined(examples: Sequence[Examples]) -> tuple[NDArray[np.uint8], list[int]]:
+    """One array with the images of all, and where in it each client's begin: as a rule they share one."""
+    if all(e.images is examples[0].images for e in examples):
+        return examples[0].images, [0] * len(examples)
+    starts = np.cumsum([0, *(len(e.images) for e in examples)]).tolist()
+    return np.concatenate([e.images for e in examples]), starts[:-1]
 
 
 def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str, Tensor]) -> Objective:
@@ -133,25 +178,6 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
         }
     taking_part = {name: parameters[name] for name in first.parameters}
     return type(first)(taking_part, first.settings, memory, first.control)
-
-
-def _batch(schedules: Sequence[_Schedule], step: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Images (clients, b, ...), labels and mask (clients, b) of a step; what is missing is masked."""
-    batches = [schedule.batches[step] for schedule in schedules]
-    shape = (len(batches), max(len(batch) for batch in batches))
-    first = schedules[0].run.examples
-    images = np.zeros((*shape, *first.images.shape[1:]), first.images.dtype)
-    labels = np.zeros(shape, np.int64)
-    mask = np.zeros(shape, np.float32)
-    for i, (schedule, batch) in enumerate(zip(schedules, batches, strict=True)):
-        examples, size = schedule.run.examples, len(batch)
-        rows = examples.rows[batch]
-        images[i, :size], labels[i, :size], mask[i, :size] = examples.images[rows], examples.labels[rows], 1
-    return (
-        first.scaled(images),
-        torch.from_numpy(labels).to(first.device),
-        torch.from_numpy(mask).to(first.device),
-    )
 
 
 def _clip(gradients: Sequence[Tensor], bound: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from flwr.app import Error, Message, RecordDict, UserConfig
+from flwr.app import Error, Message, MessageType, RecordDict, UserConfig
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
@@ -25,6 +25,8 @@ from .worker import Worker
 ROOT = Path(__file__).resolve().parents[2]
 LOGGER = logging.getLogger("flwr.fedbn")
 
+# Gradients come and go with every step: glibc is to keep their memory, not to fetch it anew each time.
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 CALL_BYTES = 4 * 2**20  # of replies that come back together
 QUEUED = 2  # calls a worker has at a time, so that it never waits for the driver
 AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that wait to be reduced
@@ -58,7 +60,7 @@ class RayPool:
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
             ray.init(
                 address=address,
-                runtime_env={"py_modules": packages},
+                runtime_env={"py_modules": packages, "env_vars": MEMORY},
                 log_to_driver=verbose,
                 logging_level=level,
             )
@@ -71,7 +73,7 @@ class RayPool:
                 address="local",  # never somebody's running cluster
                 num_cpus=workers or cores,
                 include_dashboard=False,
-                runtime_env={"env_vars": {"PYTHONPATH": path}},
+                runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
                 log_to_driver=verbose,
                 logging_level=level,
             )
@@ -163,9 +165,11 @@ class RayGrid(LocalGrid):
             phase.abandon()
 
     def _calls(self, messages: list[Message]) -> list[Call]:
-        """With lockstep, cohorts that do not depend on the workers; without, what balances them."""
+        """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""
+        if not messages:
+            return []
         size = self._cohort
-        if size == 1 and messages:
+        if size == 1 or messages[0].metadata.message_type != MessageType.TRAIN:
             arrays = messages[0].content.array_records.values()
             reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
             shares = 4 * len(self._pool.workers)
