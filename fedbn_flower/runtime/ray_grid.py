@@ -79,6 +79,7 @@ class RayPool:
             )
         self._actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
         self._run: tuple[UserConfig, int] = ({}, 0)
+        self._phase: _Phase | None = None
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
@@ -90,6 +91,12 @@ class RayPool:
         """End a worker, if it still lives, and put a new one into its place."""
         ray.kill(self.workers[index])
         self.workers[index] = self._actor.remote(*self._run)
+
+    def begin(self, phase: "_Phase") -> None:
+        """Have the workers to itself; those still busy with an earlier phase are ended."""
+        if self._phase:
+            self._phase.abandon()
+        self._phase = phase
 
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
@@ -157,12 +164,11 @@ class RayGrid(LocalGrid):
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         phase = _Phase(self._pool, self._states, self._calls(messages), timeout, self._cohort == 1)
+        self._pool.begin(phase)
         try:
             yield from phase.replies()
         except RayError as error:
             raise RunFailed(f"Ray failed: {str(error).strip().splitlines()[0]}; try --resume") from error
-        finally:
-            phase.abandon()
 
     def _calls(self, messages: list[Message]) -> list[Call]:
         """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""

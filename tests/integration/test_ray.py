@@ -29,24 +29,24 @@ pytestmark = pytest.mark.slow
 UNLUCKY = 3
 
 
-class Deadly(Worker):
-    """Dies whenever it is to train a certain client."""
+class Unlucky(Worker):
+    """Something happens to it whenever it is to train a certain client."""
 
     def handle(self, envelopes, stored, *states):
-        kinds = {message.metadata.message_type for message in envelopes}
-        if "train" in kinds and UNLUCKY in [message.metadata.dst_node_id - 2 for message in envelopes]:
-            os._exit(1)
+        for message in envelopes:
+            if message.metadata.message_type == "train" and message.metadata.dst_node_id == UNLUCKY + 2:
+                self.strike()
         return super().handle(envelopes, stored, *states)
 
 
-class Slow(Worker):
-    """Takes an hour to train a certain client."""
+class Deadly(Unlucky):
+    def strike(self):
+        os._exit(1)
 
-    def handle(self, envelopes, stored, *states):
-        kinds = {message.metadata.message_type for message in envelopes}
-        if "train" in kinds and UNLUCKY in [message.metadata.dst_node_id - 2 for message in envelopes]:
-            time.sleep(3600)
-        return super().handle(envelopes, stored, *states)
+
+class Slow(Unlucky):
+    def strike(self):
+        time.sleep(3600)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,8 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     assert final_model(config, pool) == inline
     assert final_model(config.model_copy(update={"lockstep": "off"}), None) != inline  # lockstep was at work
     alone = RayGrid(pool, config.num_clients, config.to_user_config(), COHORT)
-    alone._pool = type("One", (), {"workers": pool.workers[:1], "replace": pool.replace})()
+    one = {"workers": pool.workers[:1], "replace": pool.replace, "begin": pool.begin}
+    alone._pool = type("One", (), one)()
     arrays = Federation(config).run(alone, [])
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
 
