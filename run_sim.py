@@ -17,9 +17,10 @@ from fedbn_flower.comparison import Comparison
 from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
 from fedbn_flower.progress import ProgressBar, cell_name, summary_table
+from fedbn_flower.resume import load_checkpoint
 from fedbn_flower.run_folder import default_run_folder, prepare_run_folder
 from fedbn_flower.runtime.ray_grid import RayPool
-from fedbn_flower.simulation import load_checkpoint, simulate
+from fedbn_flower.simulation import check_simulation, simulate
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -47,9 +48,10 @@ def run(command: Command, console: Console) -> int:
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
     folder = default_run_folder() if first.run_dir == "auto" else Path(first.run_dir)
     for config in command.configs:  # every mistake is told before anything starts
+        check_simulation(config)
         Federation(config)
     if first.resume:
-        load_checkpoint(first)
+        load_checkpoint(first, clients_here=True)
     else:
         prepare_run_folder(folder)
     grid = Comparison(folder) if len(command.configs) > 1 else None

@@ -1,9 +1,13 @@
 """What a client remembers between rounds."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
+
+Arrays = Mapping[str, NDArray]
 
 
 class ClientState:
@@ -16,12 +20,15 @@ class ClientState:
     ----------
     record : RecordDict
         ``context.state``. Groups stand in it as ArrayRecords under ``fedbn.GROUP``.
+    save : callable, optional
+        Called by `commit` with all `entries`, before it takes effect; may raise to prevent that.
     """
 
     PREFIX = "fedbn."
 
-    def __init__(self, record: RecordDict) -> None:
+    def __init__(self, record: RecordDict, save: Callable[[Arrays], None] | None = None) -> None:
         self._record = record
+        self._save = save
         self._written: dict[str, ArrayRecord] = {}
 
     def read(self, group: str) -> dict[str, NDArray] | None:
@@ -31,32 +38,44 @@ class ClientState:
 
     def write(self, group: str, arrays: dict[str, NDArray]) -> None:
         """Put arrays in the place of what the group held."""
-        self._written[group] = ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+        self._written[group] = _record(arrays)
 
-    def to_bytes(self) -> bytes:
-        """All committed groups in safetensors format; empty if there are none."""
-        entries = {
-            f"{group.removeprefix(self.PREFIX)}/{name}": np.ascontiguousarray(array.numpy()).reshape(
-                array.shape
-            )
-            for group, record in self._record.array_records.items()
-            if group.startswith(self.PREFIX)
+    def entries(self) -> dict[str, NDArray]:
+        """Every array of every group, written ones included, as ``GROUP/NAME``, in C order."""
+        groups = {n: r for n, r in self._record.array_records.items() if n.startswith(self.PREFIX)}
+        groups |= {self.PREFIX + group: record for group, record in self._written.items()}
+        return {
+            f"{group.removeprefix(self.PREFIX)}/{name}": np.require(array.numpy(), requirements="C")
+            for group, record in groups.items()
             for name, array in record.items()
         }
-        return save(entries) if entries else b""
 
-    def from_bytes(self, data: bytes) -> None:
-        """Take up and commit what `to_bytes` gave."""
+    def restore(self, entries: Arrays) -> None:
+        """Take up what `entries` gave."""
         groups: dict[str, dict[str, NDArray]] = {}
-        for key, array in load(data).items():
+        for key, array in entries.items():
             group, name = key.split("/", 1)
             groups.setdefault(group, {})[name] = array
         for group, arrays in groups.items():
-            self.write(group, arrays)
-        self.commit()
+            self._record[self.PREFIX + group] = _record(arrays)
+
+    def to_bytes(self) -> bytes:
+        """All groups in safetensors format; empty if there are none."""
+        entries = self.entries()
+        return save(entries) if entries else b""
+
+    def from_bytes(self, data: bytes) -> None:
+        """Take up what `to_bytes` gave."""
+        self.restore(load(data))
 
     def commit(self) -> None:
         """Make what was written part of the Context."""
+        if self._save and self._written:
+            self._save(self.entries())
         for group, record in self._written.items():
             self._record[self.PREFIX + group] = record
         self._written = {}
+
+
+def _record(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .errors import UserError
-from .files import write_atomically
+from .files import sync_folder, write_atomically
 
 ClientStates = Callable[[int], bytes]
 """A client's memory by partition, as `ClientState.to_bytes` gives it."""
@@ -30,7 +30,8 @@ class Checkpoint:
     """The server's side after ``server_round``.
 
     ``counters`` are the run folder's own; ``has_clients`` says whether client files belong to it (Flower's
-    own runtimes keep client memories where we cannot read them).
+    own runtimes keep client memories where we cannot read them); ``run`` is the name that clients know the
+    run by.
     """
 
     server_round: int
@@ -39,6 +40,7 @@ class Checkpoint:
     rule: dict[str, NDArray]
     counters: dict[str, Any]
     has_clients: bool
+    run: str
 
 
 class CheckpointFolder:
@@ -64,11 +66,12 @@ class CheckpointFolder:
             "updates": checkpoint.updates,
             "counters": checkpoint.counters,
             "has-clients": checkpoint.has_clients,
+            "run": checkpoint.run,
         }
-        contiguous = {
-            name: np.ascontiguousarray(entry).reshape(entry.shape) for name, entry in entries.items()
-        }
+        contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
+        sync_folder(self.clients)
         write_atomically(self.server, save(contiguous, {"facts": json.dumps(facts)}))
+        sync_folder(self.path)
         for partition, written, path in self._client_files():
             if partition in changed and written != checkpoint.server_round:
                 path.unlink()
@@ -99,6 +102,7 @@ class CheckpointFolder:
             {n.removeprefix("rule/"): a for n, a in entries.items() if n.startswith("rule/")},
             facts["counters"],
             facts["has-clients"],
+            facts["run"],
         )
 
     def client_states(self, server_round: int) -> Iterator[tuple[int, bytes]]:

@@ -1,6 +1,8 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from flwr.app import (
     ArrayRecord,
@@ -17,26 +19,69 @@ from flwr.common import NDArrays, Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import CLIENTS, ClientState, FedAvgClient
+from clients import CLIENTS, OBJECTIVES, ClientState, FedAvgClient, LocalTask
 from clients.lockstep import FitResult, fit_in_lockstep
 from strategies.npy import encoded
 
 from .config import RunConfig
+from .errors import not_allowed
+from .state_folder import Moment, StateFolder, signature
 from .task import cohort_size, local_task
 
 app = ClientApp()
 
 
-def partition_id_of(context: Context) -> int:
-    """The node's ``partition-id``; a node that has only its own data may leave it out."""
-    return int(context.node_config.get("partition-id", 0))
+def partition_id_of(context: Context) -> int | None:
+    """The node's ``partition-id``; a node that has its own data may leave it out.
+
+    Raises
+    ------
+    UserError
+        When it is not a whole number, or missing from a node without a ``data-path``.
+    """
+    partition_id = context.node_config.get("partition-id")
+    if type(partition_id) is int and partition_id >= 0:
+        return partition_id
+    if partition_id is None and "data-path" in context.node_config:
+        return None
+    raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
 
 
-def _client(context: Context) -> tuple[FedAvgClient, ClientState]:
+def _client(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
     config = RunConfig.of(context.run_config)
-    state = ClientState(context.state)
     task = local_task(config, partition_id_of(context), context.node_config)
+    state = _state(message, context, config, task)
     return CLIENTS[config.client](task, state), state
+
+
+def _state(message: Message, context: Context, config: RunConfig, task: LocalTask) -> ClientState:
+    """The client's memory: in the node's ``state-dir`` if it has one, else in the Context."""
+    state_dir = context.node_config.get("state-dir")
+    if state_dir is None:
+        remembers = OBJECTIVES[config.objective].remembers or CLIENTS[config.client].local_entries(task.model)
+        for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
+            if value and remembers:
+                raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
+        return ClientState(context.state)
+    moment = Moment.of(message.content.config_records["config"])
+    folder = StateFolder(
+        Path(str(state_dir)).expanduser(),
+        config.experiment,
+        _client_name(context),
+        signature(config.client, config.objective, task.initial),
+    )
+    state = ClientState(RecordDict(), lambda entries: folder.save(moment, entries))
+    after_training = message.metadata.message_type != MessageType.TRAIN
+    state.restore(folder.load(moment, after_training, config.continue_state))
+    return state
+
+
+def _client_name(context: Context) -> str:
+    partition_id = partition_id_of(context)
+    if partition_id is not None:
+        return f"client-{partition_id}"
+    data_path = Path(str(context.node_config["data-path"])).expanduser().resolve()
+    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
 
 
 class _Received:
@@ -62,7 +107,7 @@ def _received(client: FedAvgClient, message: Message) -> NDArrays:
 
 def _prepared(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
     """The client of a train message, with what came beside the model."""
-    client, state = _client(context)
+    client, state = _client(message, context)
     if control := message.content.array_records.get("control"):
         client.received_control = {name: array.numpy() for name, array in control.items()}
     return client, state
@@ -104,7 +149,7 @@ def train(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    client, _ = _client(context)
+    client, _ = _client(message, context)
     loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
     record = _metrics({"num-examples": num_examples, "loss": loss, **metrics})
     return Message(RecordDict({"metrics": record}), reply_to=message)
@@ -113,7 +158,8 @@ def evaluate(message: Message, context: Context) -> Message:
 @app.query("partition_id")
 def query_partition_id(message: Message, context: Context) -> Message:
     """Tell which partition this node holds, so that the strategy can order nodes by it."""
-    record = ConfigRecord({"partition-id": partition_id_of(context)})
+    partition_id = partition_id_of(context)
+    record = ConfigRecord({} if partition_id is None else {"partition-id": partition_id})
     return Message(RecordDict({"partition": record}), reply_to=message)
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -19,9 +18,9 @@ from .config import RunConfig, allowed_values
 from .errors import UserError
 from .models import MODELS
 from .partition_spec import PartitionSpec
+from .resume import MAY_CHANGE, stored_configuration
 
 GRID_KEYS = ("strategy", "client", "objective", "seed")
-RESUME_KEYS = {"rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir"}
 
 
 @dataclass(frozen=True)
@@ -80,17 +79,12 @@ def parse(arguments: Sequence[str]) -> Command:
 def _resumed(values: dict[str, str]) -> RunConfig:
     """The configuration that a run folder was made with; a few keys may be given anew."""
     folder = Path(values["resume"])
-    if fixed := values.keys() - RESUME_KEYS - {"resume"}:
+    if fixed := values.keys() - MAY_CHANGE - {"resume"}:
         raise UserError(
             f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
-            f"expected only {', '.join(sorted(RESUME_KEYS))}"
+            f"expected only {', '.join(sorted(MAY_CHANGE))}"
         )
-    try:
-        stored = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"resume: {str(folder)!r} is not the folder of a run ({error})") from error
-    stored.pop("versions", None)
-    return RunConfig.of(stored | values | {"run-dir": str(folder)})
+    return RunConfig.of(stored_configuration(folder) | values | {"run-dir": str(folder)})
 
 
 def _default(key: str) -> str:

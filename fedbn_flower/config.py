@@ -14,7 +14,7 @@ from clients import CLIENTS, OBJECTIVES
 from strategies import STRATEGIES
 
 from .errors import UserError, not_allowed, unknown_name
-from .models import MODELS
+from .models import MODELS, InputSpec
 from .partition_spec import PartitionSpec
 
 Auto = Literal["auto"]
@@ -24,6 +24,11 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), "a number > 0"]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), "a number >= 0"]
 Fraction = Annotated[float, Field(ge=0, le=1), "a number in [0, 1]"]
 Share = Annotated[float, Field(ge=0, lt=1), "a number in [0, 1)"]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
+    "a name of at most 64 letters, digits, dots, hyphens and underscores",
+]
 Seed = Annotated[int, Field(ge=0, lt=2**32), "a whole number in [0, 2^32)"]
 
 
@@ -38,7 +43,11 @@ class RunConfig(BaseModel):
     client: str = Field("fedbn", description="what stays at home (BatchNorm policy)")
     objective: str = Field("sgd", description="what a client minimises locally")
     model: str = Field("mlp-bn", description="network")
-    dataset: str = Field("digits", description="'digits', a local folder, or a Hugging Face name")
+    dataset: str = Field(
+        "digits",
+        description="'digits', a local folder, a Hugging Face name, or shape:CxHxW:CLASSES where only "
+        "SuperNodes have data",
+    )
     partition: str = Field("silos:0-4,5-9", description=PartitionSpec.FORMS)
     num_clients: Count = Field(2, description="number of partitions of the training set")
     rounds: Count = Field(10, description="rounds")
@@ -89,6 +98,11 @@ class RunConfig(BaseModel):
     label_column: str = Field("auto", description="column of the labels")
     cache_dir: str = Field("auto", description="where decoded datasets are kept")
 
+    experiment: Name = Field("default", description="under which name SuperNodes keep their states")
+    continue_state: bool = Field(
+        False,
+        description="SuperNodes start from the states of the experiment's last run",
+    )
     run_dir: str = Field("auto", description="folder for the results")
     checkpoint_every: CountOrZero = Field(1, description="rounds between checkpoints; 0 for none")
     resume: str = Field("", description="run folder to go on with, from its last checkpoint")
@@ -132,7 +146,7 @@ def allowed_values(key: str) -> str:
             words += [note for note in get_args(kind) if isinstance(note, str)]
         elif kind is bool:
             words.append("true or false")
-        elif kind is str:
+        elif kind is str and not words:
             words.append("text")
     return " or ".join(dict.fromkeys(words))
 
@@ -158,6 +172,7 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
         if value not in names:
             raise unknown_name(key, value, names)
     _check_pair(config)
+    InputSpec.parse(config.dataset)
     config.partitioning.check_clients(config.num_clients)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")

@@ -1,8 +1,10 @@
 """The protocol of a run, round by round, on any Grid."""
 
+import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
@@ -98,6 +100,8 @@ class Federation:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
         trainable = [n for n, _ in self.model.named_parameters() if n not in self.local_names]
         self.strategy = make_strategy(config, trainable)
+        self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        """What clients know the run by; of two runs, the one started later has the greater name."""
 
     def rule_settings(self) -> dict[str, float | bool]:
         """What the rule's keys came to, ``auto`` resolved; keys the rule does not have are left out."""
@@ -129,6 +133,8 @@ class Federation:
             arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
             first_round = checkpoint.server_round + 1
             strategy.updates, strategy.state = checkpoint.updates, dict(checkpoint.rule)
+            self.run_name = checkpoint.run
+        updates = strategy.updates
         train_config = ConfigRecord(
             {
                 "client-lr": config.client_lr,
@@ -142,6 +148,11 @@ class Federation:
             started = time.monotonic()
             splits = held_out_splits(config, final=server_round == config.rounds)
             after_training = splits if config.eval_model == "local" else ""
+            moment: dict[str, str | int] = {
+                "run": self.run_name,
+                "checkpoint-round": self._checkpoint_before(server_round),
+            }
+            train_config.update(moment)
             train_config["eval-splits"] = after_training
 
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
@@ -151,6 +162,7 @@ class Federation:
             arrays = updated or arrays
 
             evaluate_config = ConfigRecord({"eval-splits": splits})
+            evaluate_config.update(moment)
             messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = grid.send_and_receive(messages, timeout=config.round_timeout)
             evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
@@ -167,17 +179,22 @@ class Federation:
             )
             for observer in observers:
                 observer.on_round(result)
-        if strategy.updates == 0:
+        if strategy.updates == updates:
             raise RunFailed("every client failed in every round; the model was never updated")
         return arrays
 
     def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
-        """The global model on the whole held-out sets, or None where BatchNorm stays at home."""
-        if self.local_names:
+        """The global model on the whole held-out sets; None where BatchNorm, or all data, stay at home."""
+        if self.local_names or not self.dataset.has_examples:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
         return evaluate_splits(self.model, held_out, splits)
+
+    def _checkpoint_before(self, server_round: int) -> int:
+        """The last round that this one may have to be done again from."""
+        every = self.config.checkpoint_every or 1
+        return (server_round - 1) // every * every
 
     def _check_nodes(self, grid: Grid) -> None:
         expected = self.config.num_clients

@@ -3,22 +3,43 @@
 import csv
 import io
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 Row = Mapping[str, object]
 
+UNFINISHED = ".tmp"
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write beside the file, fsync, and move into its place."""
     data = content.encode() if isinstance(content, str) else content
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}", delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what writers that were killed have left beside their files, in all of the folder."""
+    for path in folder.rglob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have a power failure not undo the moves into this folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:

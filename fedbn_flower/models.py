@@ -1,5 +1,6 @@
 """Networks by name. A model is a function of what its input looks like; one registry line adds it."""
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from .errors import not_allowed
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,32 @@ class InputSpec:
     width: int
     classes: int
 
+    @classmethod
+    def parse(cls, dataset: str) -> "InputSpec | None":
+        """What ``shape:CHANNELSxHEIGHTxWIDTH:CLASSES`` says; None for any other dataset.
+
+        Raises
+        ------
+        UserError
+            When it does not say it in whole numbers >= 1.
+        """
+        if not dataset.startswith("shape:"):
+            return None
+        match = re.fullmatch(r"shape:([1-9]\d*)x([1-9]\d*)x([1-9]\d*):([1-9]\d*)", dataset)
+        if not match:
+            raise not_allowed("dataset", dataset, "shape:CHANNELSxHEIGHTxWIDTH:CLASSES (shape:1x28x28:10)")
+        return cls(*map(int, match.groups()))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, self.height, self.width
+
     @property
     def size(self) -> int:
         return self.channels * self.height * self.width
+
+    def __str__(self) -> str:
+        return f"{self.channels}x{self.height}x{self.width} in {self.classes} classes"
 
 
 def mlp_bn(spec: InputSpec) -> nn.Module:

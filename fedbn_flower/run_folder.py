@@ -1,20 +1,24 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
+import contextlib
 import json
 import platform
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 from flwr.app import MetricRecord
 from safetensors.numpy import save
 
 from . import __version__
 from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
-from .errors import UserError
+from .config import RunConfig
+from .errors import UserError, not_allowed
 from .federation import Federation, RoundResult
-from .files import CsvLog, write_atomically
+from .files import CsvLog, remove_unfinished, write_atomically
 from .plots import plot_curves, plot_partitions
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
@@ -36,6 +40,26 @@ def prepare_run_folder(path: Path) -> None:
         raise UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})") from error
 
 
+@contextlib.contextmanager
+def run_folder_locked(config: RunConfig, path: Path) -> Iterator[None]:
+    """Have a run's folder to oneself: new or empty, or the one to resume in.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, cannot be made, or is another process's.
+    """
+    if not config.resume:
+        prepare_run_folder(path)
+    try:
+        with FileLock(path / ".lock", timeout=0):
+            remove_unfinished(path)
+            yield
+    except Timeout as error:
+        key = "resume" if config.resume else "run-dir"
+        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
+
+
 def default_run_folder() -> Path:
     """``runs/`` and the time, under the current directory."""
     return Path("runs") / time.strftime("%Y%m%d-%H%M%S")
@@ -50,18 +74,13 @@ class RunFolder:
     Parameters
     ----------
     path : Path
-        A new or empty folder, or the one to resume in.
+        A new or empty folder, or the one to resume in; see `run_folder_locked`.
     federation : Federation
         The run.
     states : callable, optional
         Where clients' memories can be had for a checkpoint; without it, it holds the server's side only.
     checkpoint : Checkpoint, optional
         The checkpoint that the run goes on from.
-
-    Raises
-    ------
-    UserError
-        When the folder has something in it already, or cannot be made.
     """
 
     def __init__(
@@ -81,9 +100,7 @@ class RunFolder:
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        if not federation.config.resume:
-            prepare_run_folder(path)
-        write_atomically(path / "config.json", json.dumps(_described(federation), indent=2) + "\n")
+        write_atomically(path / "config.json", json.dumps(described(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
             ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
@@ -95,7 +112,8 @@ class RunFolder:
             ["round", "phase", "partition", "num-examples", "loss", "accuracy"],
             last_round,
         )
-        plot_partitions(path / "partitions.png", federation.config)
+        if federation.dataset.has_examples:
+            plot_partitions(path / "partitions.png", federation.config)
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
@@ -123,7 +141,7 @@ class RunFolder:
                 for partition, metrics in report.metrics.items()
             ]
         )
-        arrays = {name: np.ascontiguousarray(a.numpy()) for name, a in result.arrays.items()}
+        arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
         write_atomically(self.path / "model.safetensors", save(arrays))
         summary = self._summary(result)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
@@ -147,6 +165,7 @@ class RunFolder:
             dict(strategy.state),
             counters,
             has_clients=self.states is not None,
+            run=self.federation.run_name,
         )
         self.checkpoints.save(checkpoint, self.changed, self.states)
         self.changed = set()
@@ -191,7 +210,7 @@ def _figures(metrics: MetricRecord | dict[str, float]) -> dict[str, object]:
     return {name: metrics.get(prefix + name) for name in ("accuracy", "loss")}
 
 
-def _described(federation: Federation) -> dict[str, object]:
+def described(federation: Federation) -> dict[str, object]:
     """The configuration with every ``auto`` of the rule resolved, and what it ran on."""
     resolved = federation.config.to_user_config() | federation.rule_settings()
     versions = {name: version(name) for name in PACKAGES}

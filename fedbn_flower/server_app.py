@@ -8,9 +8,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
-from .errors import RunFailed, UserError, not_allowed
-from .federation import Federation, Observer, RoundResult
-from .run_folder import RunFolder
+from .errors import RunFailed, UserError
+from .federation import Federation, RoundResult
+from .resume import check_unchanged, load_checkpoint
+from .run_folder import RunFolder, run_folder_locked
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -31,18 +32,34 @@ class RoundLog:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation that the run config describes; the results go to ``run-dir`` if it is given."""
+    """Run the federation that the run config describes; the results go to ``run-dir`` if it is given.
+
+    With ``resume``, it goes on in that folder from the last checkpoint; the SuperNodes go on from what they
+    have in their ``state-dir``.
+    """
     try:
-        config = RunConfig.of(context.run_config)
-        if config.resume:
-            raise not_allowed("resume", config.resume, "nothing: only run_sim.py can resume a run")
-        federation = Federation(config)
-        folder = None if config.run_dir == "auto" else RunFolder(Path(config.run_dir), federation)
-        observers: list[Observer] = [RoundLog(), *([folder] if folder else [])]
-        federation.run(grid, observers)
+        _run(grid, RunConfig.of(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
         sys.exit(2 if isinstance(error, UserError) else 1)
-    if folder:
-        folder.finish()
-        LOGGER.info("results are in %s", folder.path)
+
+
+def _run(grid: Grid, config: RunConfig) -> None:
+    federation = Federation(config)
+    path = config.resume or config.run_dir
+    if path == "auto":
+        federation.run(grid, [RoundLog()])
+        return
+    folder = Path(path)
+    if config.resume:
+        check_unchanged(federation)
+    with run_folder_locked(config, folder):
+        checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
+        if checkpoint:
+            LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
+        results = RunFolder(folder, federation, checkpoint=checkpoint)
+        try:
+            federation.run(grid, [RoundLog(), results], checkpoint)
+        finally:
+            results.finish()
+    LOGGER.info("results are in %s", folder)

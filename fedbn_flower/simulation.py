@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import Checkpoint, CheckpointFolder
 from .config import RunConfig
 from .errors import not_allowed
 from .federation import Federation, Observer
-from .run_folder import RunFolder
+from .resume import checkpoints_of, load_checkpoint
+from .run_folder import RunFolder, run_folder_locked
 from .runtime import InlineGrid, LocalGrid
 from .runtime.ray_grid import RayGrid, RayPool
-from .task import cohort_size
+from .task import cohort_size, dataset_of
 
 
 def simulate(
@@ -31,45 +31,39 @@ def simulate(
     """
     config = federation.config
     grid = make_grid(config, pool)
-    checkpoint = None
-    if config.resume:
-        checkpoint = load_checkpoint(config)
+    with run_folder_locked(config, folder):
+        checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
         if checkpoint:
             for partition, state in checkpoints_of(config).client_states(checkpoint.server_round):
                 grid.restore_client(partition, state)
-    results = RunFolder(folder, federation, grid.client_state, checkpoint)
-    try:
-        federation.run(grid, [results, *observers], checkpoint)
-    finally:
-        results.finish()
+        results = RunFolder(folder, federation, grid.client_state, checkpoint)
+        try:
+            federation.run(grid, [results, *observers], checkpoint)
+        finally:
+            results.finish()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
 
 
-def checkpoints_of(config: RunConfig) -> CheckpointFolder:
-    """The checkpoints of the run that ``resume`` names."""
-    return CheckpointFolder(Path(config.resume) / "checkpoint")
-
-
-def load_checkpoint(config: RunConfig) -> Checkpoint | None:
-    """The checkpoint that the run goes on from; None if it was stopped before its first.
+def check_simulation(config: RunConfig) -> None:
+    """Refuse what only SuperNodes can do.
 
     Raises
     ------
     UserError
-        When it cannot be read, lacks the clients' side, or no round is left to do.
+        When clients would have no data, or are to start from a state that a simulation does not have.
     """
-    checkpoint = checkpoints_of(config).load()
-    if checkpoint is None:
-        return None
-    if not checkpoint.has_clients:
-        raise not_allowed("resume", config.resume, "a run of run_sim.py; this one has no client states")
-    if checkpoint.server_round >= config.rounds:
-        raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
-    return checkpoint
+    if not dataset_of(config).has_examples:
+        raise not_allowed(
+            "dataset", config.dataset, "one with examples: simulated clients have none of their own"
+        )
+    if config.continue_state:
+        raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
 
 
 def make_grid(config: RunConfig, pool: RayPool | None) -> LocalGrid:
     """A Grid with one virtual node for each partition."""
-    settings = (config.num_clients, config.to_user_config(), cohort_size(config))
+    # Its clients do not resume by themselves: their memories are put back.
+    run_config = config.model_copy(update={"resume": ""}).to_user_config()
+    settings = (config.num_clients, run_config, cohort_size(config))
     return InlineGrid(*settings) if pool is None else RayGrid(pool, *settings)

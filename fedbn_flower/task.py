@@ -4,6 +4,7 @@ Datasets, models and partitions are cached for the life of the process: a worker
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,8 +28,19 @@ COHORT = 8
 
 
 @lru_cache(maxsize=4)
-def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
-    """The run's dataset, or the node's own folder if it names one."""
+def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> DecodedDataset:
+    """The run's dataset, or the node's own folder if it names one.
+
+    A ``dataset`` of ``shape:...`` has no examples: it says what every node's own images look like.
+
+    Raises
+    ------
+    UserError
+        When it cannot be had, or a node's own images differ from what the run expects.
+    """
+    shape = InputSpec.parse(config.dataset)
+    if shape and not data_path:
+        return DecodedDataset.without_examples(shape)
     spec = config.partitioning
     group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
     request = ImageRequest(
@@ -38,7 +50,12 @@ def dataset_of(config: RunConfig, data_path: str = "") -> DecodedDataset:
         config.image_size,
         group,
     )
-    return load_dataset(request, cache_folder(config.cache_dir))
+    dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
+    if not shape:
+        return dataset
+    if dataset.spec.shape != shape.shape or dataset.spec.classes > shape.classes:
+        raise not_allowed("data-path", data_path, f"images of {shape}, not of {dataset.spec}")
+    return replace(dataset, spec=shape)
 
 
 @lru_cache(maxsize=4)
@@ -95,14 +112,16 @@ def check_fit(config: RunConfig) -> None:
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
-    dataset, partitions = dataset_of(config), partitions_of(config)
+    dataset = dataset_of(config)
     model, _ = model_of(config, dataset.spec)
-    shape = (2, dataset.spec.channels, dataset.spec.height, dataset.spec.width)
     try:
         with torch.no_grad():
-            model.eval()(torch.zeros(shape, device=config.device))
+            model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
     except RuntimeError as error:
-        raise UserError(f"model: {config.model!r} does not fit images of shape {shape[1:]}") from error
+        raise UserError(f"model: {config.model!r} does not fit images of {dataset.spec}") from error
+    if not dataset.has_examples:
+        return
+    partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
     if config.eval_data == "local":
@@ -122,10 +141,13 @@ def whole_split(config: RunConfig, dataset: DecodedDataset, split: str) -> Examp
     return _examples(config, dataset, "test", np.arange(len(dataset.test.labels)))
 
 
-def local_task(config: RunConfig, partition_id: int, node_config: Mapping[str, UserConfigValue]) -> LocalTask:
+def local_task(
+    config: RunConfig, partition_id: int | None, node_config: Mapping[str, UserConfigValue]
+) -> LocalTask:
     """What the client of this partition works on.
 
-    A node with a ``data-path`` trains on that folder's training set and is tested on its test set.
+    A node with a ``data-path`` trains on that folder's training set and is tested on its test set; what is
+    decoded of it goes to the node's ``cache-dir``, whatever the run's says.
 
     Raises
     ------
@@ -133,12 +155,17 @@ def local_task(config: RunConfig, partition_id: int, node_config: Mapping[str, U
         When there is no such partition, or the data cannot be had.
     """
     torch.set_num_threads(1)  # the same bits on every runtime
-    return _local_task(config, partition_id, str(node_config.get("data-path", "")))
+    if "data-path" not in node_config:
+        return _local_task(config, partition_id or 0)
+    own = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto"))
+    return _local_task(config, partition_id or 0, *own)
 
 
 @lru_cache(maxsize=4096)
-def _local_task(config: RunConfig, partition_id: int, data_path: str) -> LocalTask:
-    dataset = dataset_of(config, data_path)
+def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache_dir: str = "") -> LocalTask:
+    dataset = dataset_of(config, data_path, cache_dir)
+    if not dataset.has_examples:
+        raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     if data_path:
         every = np.arange(len(dataset.train.labels))
         order = np.random.default_rng([config.seed, partition_id]).permutation(every)

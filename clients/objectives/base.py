@@ -41,6 +41,8 @@ class Objective:
 
     partner: ClassVar[str | None] = None
     """The strategy that this objective needs, if it is half of a pair."""
+    remembers: ClassVar[bool] = False
+    """Whether `finish` leaves a memory."""
     elementwise: ClassVar[bool] = True
     """Whether `correct_gradients` treats every entry by itself, and `loss` needs nothing of the client's own.
     Then many can train in lockstep, their parameters and memories stacked along a new first dimension."""

@@ -10,6 +10,7 @@ class FedDyn(Objective):
     """
 
     partner = "feddyn"
+    remembers = True
 
     def begin(self) -> None:
         self.alpha = float(self.settings["alpha"])

@@ -10,6 +10,7 @@ class Scaffold(Objective):
     """
 
     partner = "scaffold"
+    remembers = True
 
     def begin(self) -> None:
         if self.control is None:

@@ -40,6 +40,16 @@ class DecodedDataset:
     std: tuple[float, ...]
     folder: Path
 
+    @classmethod
+    def without_examples(cls, spec: InputSpec) -> "DecodedDataset":
+        """What a server knows of data that it does not have."""
+        empty = DecodedSplit(np.empty((0, *spec.shape), np.uint8), np.empty(0, np.int64), None)
+        return cls(spec, empty, empty, (0.0,) * spec.channels, (1.0,) * spec.channels, Path())
+
+    @property
+    def has_examples(self) -> bool:
+        return len(self.train.labels) > 0
+
 
 def cache_folder(configured: str) -> Path:
     """``cache-dir``, or by default ``$XDG_CACHE_HOME/fedbn-flower``."""

@@ -82,7 +82,7 @@ def test_the_run_folder(configured, tmp_path):
         "partitions.png",
     }  # fmt: skip
     assert names <= {p.name for p in folder.iterdir()}
-    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+    assert not list(folder.rglob(".*.tmp"))
     resolved = json.loads((folder / "config.json").read_text())
     assert (resolved["server-lr"], resolved["rounds"], resolved["seed"]) == (1.0, 3, 0)
     assert resolved["versions"]["flwr"] == version("flwr")

@@ -1,0 +1,257 @@
+"""A real federation on this machine: a SuperLink and SuperNodes, each a process, with TLS and authentication.
+
+    python deploy/local_federation.py --supernodes 2                 # until Ctrl-C; says how to use it
+    python deploy/local_federation.py --supernodes 2 -- flwr run . --stream --run-config "rounds=3"
+
+What stands after ``--`` is run against the federation, which ends with it. The folder (``--folder``) keeps
+certificates, keys, logs, the SuperLink's database and each site's ``state-dir``, and can be used again.
+A process that dies is started again after ``--restart-after`` seconds, as systemd does in docs/deployment.md.
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = Path(sys.executable).parent
+START_UP = 60.0  # seconds
+
+
+@dataclass
+class Service:
+    """A program that is started again when it ends; its whole process group goes with it."""
+
+    name: str
+    command: Sequence[str | Path]
+    environment: Mapping[str, str]
+    log: Path
+    restart_after: float
+    process: subprocess.Popen | None = None
+    starts: int = 0
+    _ended: float | None = None
+
+    def start(self) -> None:
+        """Start it; its output is added to the log."""
+        self.end_group()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in self.command],
+                env=dict(self.environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                cwd=self.log.parent, start_new_session=True,
+            )  # fmt: skip
+        self.starts += 1
+        self._ended = None
+
+    def supervise(self) -> None:
+        """Start it again when it has been down for `restart_after` seconds."""
+        if self.process is None or self.process.poll() is None:
+            return
+        if self._ended is None:
+            self._ended = time.monotonic()
+        elif time.monotonic() - self._ended >= self.restart_after:
+            self.start()
+
+    def stop(self) -> None:
+        """Ask it to end, and see to it."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=15)
+        self.end_group()
+        self.process = None
+
+    def end_group(self) -> None:
+        """Kill what is left of its processes."""
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@dataclass
+class LocalFederation:
+    """The federation; use as a context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        Where everything is kept.
+    supernodes : int
+        How many; SuperNode i holds partition i.
+    restart_after : float
+        Seconds after which what died is started again.
+    node_config : str
+        Added to every SuperNode's node config.
+
+    Raises
+    ------
+    RuntimeError
+        When a program does not start; its log says why.
+    """
+
+    folder: Path
+    supernodes: int = 2
+    restart_after: float = 10.0
+    node_config: str = ""
+    services: dict[str, Service] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
+        self.port = free_port()
+        self.environment = {
+            **os.environ,
+            "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(self.folder / "user"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        }
+        self._watching = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "LocalFederation":
+        try:
+            self._prepare()
+            self.start_superlink()
+            for i in range(self.supernodes):
+                self.start_supernode(i)
+        except BaseException:
+            self.stop()
+            raise
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def run(self, command: Sequence[str | Path], **options: object) -> subprocess.CompletedProcess:
+        """Run a command, such as ``flwr run``, as a user of this federation."""
+        return subprocess.run(command, check=False, env=self.environment, **options)  # type: ignore[call-overload]
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it answers."""
+        certificates = self.folder / "certificates"
+        self._start(
+            "superlink",
+            [
+                "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
+                "--ssl-ca-certfile", certificates / "ca.crt", "--ssl-certfile", certificates / "server.pem",
+                "--ssl-keyfile", certificates / "server.key", "--enable-supernode-auth",
+                "--database", self.folder / "superlink" / "state.db",
+                "--disable-runtime-dependency-installation",
+            ],
+        )  # fmt: skip
+        deadline = time.monotonic() + START_UP
+        while not _answers(self.port):
+            if time.monotonic() > deadline or self.services["superlink"].process.poll() is not None:
+                raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
+            time.sleep(0.2)
+
+    def start_supernode(self, index: int) -> None:
+        """Register SuperNode ``index``, if it is new, and start it."""
+        home = self.folder / f"site-{index}"
+        key = home / "key"
+        if not key.exists():
+            home.mkdir(parents=True, exist_ok=True)
+            self._do("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key)
+            self._do("flwr", "supernode", "register", f"{key}.pub", "local", "--name", f"site-{index}")
+        config = f'partition-id={index} num-partitions={self.supernodes} state-dir="{home / "state"}"'
+        self._start(
+            f"site-{index}",
+            [
+                "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port()),
+                "--root-certificates", self.folder / "certificates" / "ca.crt",
+                "--auth-supernode-private-key", key, "--node-config", f"{config} {self.node_config}".strip(),
+            ],
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """End all processes, SuperNodes first."""
+        self._watching.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        for service in reversed(self.services.values()):
+            service.stop()
+
+    def _prepare(self) -> None:
+        certificates = self.folder / "certificates"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (certificates / "server.pem").exists():
+            self._do("bash", ROOT / "deploy" / "certificates.sh", certificates, "localhost", "127.0.0.1")
+        user = Path(self.environment["FLWR_HOME"])
+        user.mkdir(exist_ok=True)
+        (user / "config.toml").write_text(
+            f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{certificates / "ca.crt"}"\n'
+        )
+
+    def _start(self, name: str, command: Sequence[str | Path]) -> None:
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        environment = {**self.environment, "FLWR_HOME": str(home / "flwr")}
+        service = Service(name, command, environment, home / "log.txt", self.restart_after)
+        self.services[name] = service
+        service.start()
+
+    def _do(self, *command: str | Path) -> None:
+        result = self.run([*command], capture_output=True, text=True)
+        if result.returncode:
+            raise RuntimeError(f"{shlex.join(map(str, command))}: {result.stdout}{result.stderr}")
+
+    def _watch(self) -> None:
+        while not self._watching.wait(0.5):
+            for service in self.services.values():
+                service.supervise()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def main() -> int:
+    """Bring a federation up, use it or wait for Ctrl-C, and take it down."""
+    parser = argparse.ArgumentParser(description="A SuperLink and SuperNodes on this machine.")
+    parser.add_argument("--supernodes", type=int, default=2, metavar="N")
+    parser.add_argument("--folder", type=Path, help="where everything is kept [a new temporary folder]")
+    parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
+    parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
+    parser.add_argument("command", nargs="*", help="what to run against it, after --")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="federation-"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
+    settings = (options.supernodes, options.restart_after, options.node_config)
+    with LocalFederation(folder, *settings) as federation:
+        print(f"SuperLink and {options.supernodes} SuperNodes are up; logs are in {federation.folder}")
+        try:
+            if options.command:
+                return int(federation.run(options.command).returncode)
+            print(f"In another shell: FLWR_HOME={federation.environment['FLWR_HOME']} flwr run . --stream")
+            print("Ctrl-C ends the federation.")
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return 130 if options.command else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

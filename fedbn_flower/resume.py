@@ -1,0 +1,76 @@
+"""Going on with a run that was stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import Checkpoint, CheckpointFolder
+from .config import RunConfig
+from .errors import UserError, not_allowed
+from .federation import Federation
+from .run_folder import described
+
+MAY_CHANGE = frozenset({"rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir"})
+"""Keys that a resumed run may be given anew."""
+
+
+def checkpoints_of(config: RunConfig) -> CheckpointFolder:
+    """The checkpoints of the run that ``resume`` names."""
+    return CheckpointFolder(Path(config.resume) / "checkpoint")
+
+
+def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
+    """The checkpoint that the run goes on from; None if it was stopped before its first.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With ``resume``.
+    clients_here : bool
+        Whether clients' memories are in the checkpoint (`run_sim.py`) or with the SuperNodes.
+
+    Raises
+    ------
+    UserError
+        When it cannot be read, was made in the other way, or no round is left to do.
+    """
+    checkpoint = checkpoints_of(config).load()
+    if checkpoint is None:
+        return None
+    if checkpoint.has_clients != clients_here:
+        made, here = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
+        raise not_allowed("resume", config.resume, f"a run of {made}; this is one of {here}")
+    if checkpoint.server_round >= config.rounds:
+        raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
+    return checkpoint
+
+
+def stored_configuration(folder: Path) -> dict[str, Any]:
+    """All keys of the run that left this folder, ``auto`` resolved where a rule resolves it.
+
+    Raises
+    ------
+    UserError
+        When it is not such a folder.
+    """
+    try:
+        stored = json.loads((folder / "config.json").read_text())
+        stored.pop("versions", None)
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"resume: {str(folder)!r} is not the folder of a run ({error})") from error
+    return dict(stored)
+
+
+def check_unchanged(federation: Federation) -> None:
+    """Refuse to go on with another configuration than the run was made with.
+
+    Raises
+    ------
+    UserError
+        For the first key that differs, but for those of `MAY_CHANGE`.
+    """
+    config = federation.config
+    stored = stored_configuration(Path(config.resume))
+    for key, value in described(federation).items():
+        if key not in MAY_CHANGE | {"resume", "run-dir", "versions"} and stored.get(key) != value:
+            raise not_allowed(key, value, f"{stored.get(key)!r}, as in the run to resume")
