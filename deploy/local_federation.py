@@ -1,7 +1,7 @@
 """A real federation on this machine: a SuperLink and SuperNodes, each a process, with TLS and authentication.
 
     python deploy/local_federation.py --supernodes 2                 # until Ctrl-C; says how to use it
-    python deploy/local_federation.py --supernodes 2 -- flwr run . --stream --run-config "rounds=3"
+    python deploy/local_federation.py --supernodes 2 -- flwr run . --stream --run-config "rounds=2"
 
 What stands after ``--`` is run against the federation, which ends with it. The folder (``--folder``) keeps
 certificates, keys, logs, the SuperLink's database and each site's ``state-dir``, and can be used again.
@@ -152,11 +152,8 @@ class LocalFederation:
                 "--disable-runtime-dependency-installation",
             ],
         )  # fmt: skip
-        deadline = time.monotonic() + START_UP
-        while not _answers(self.port):
-            if time.monotonic() > deadline or self.services["superlink"].process.poll() is not None:
-                raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
-            time.sleep(0.2)
+        if not wait_until_answers(self.port):
+            raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
 
     def start_supernode(self, index: int) -> None:
         """Register SuperNode ``index``, if it is new, and start it."""
@@ -222,9 +219,13 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
+def wait_until_answers(port: int) -> bool:
+    """Wait for somebody to listen on a port of the loopback interface; whether it came to that."""
+    deadline = time.monotonic() + START_UP
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        time.sleep(0.2)
     return False
 
 

@@ -170,7 +170,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         every = np.arange(len(dataset.train.labels))
         order = np.random.default_rng([config.seed, partition_id]).permutation(every)
         cut = int(config.val_fraction * len(order))
-        rows = {"train": order[cut:], VALIDATION: order[:cut]}
+        rows = {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut])}
         train = _examples(config, dataset, "train", rows["train"])
         evaluation = {
             VALIDATION: _examples(config, dataset, "train", rows[VALIDATION]),
