@@ -129,10 +129,11 @@ class Guide:
         credentials.mkdir(exist_ok=True)
         environment = dict(OFFLINE)
         settings = {}
-        for key, value in pairs:
-            for letter, place in (("S", "var/lib"), ("C", "var/cache")):
-                value = value.replace(f"%{letter}", str(self.folder / machine / place))
-            value = value.replace("%d", str(credentials)).replace("\\\n", " ")
+        places = {"%S": "var/lib", "%C": "var/cache", "%d": "credentials"}
+        for key, written in pairs:
+            value = written.replace("\\\n", " ")
+            for specifier, place in places.items():
+                value = value.replace(specifier, str(self.folder / machine / place))
             if key == "Environment":
                 environment |= dict(pair.split("=", 1) for pair in shlex.split(value))
             elif key == "EnvironmentFile":

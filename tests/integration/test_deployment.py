@@ -1,16 +1,22 @@
 """docs/deployment.md, command by command: a real SuperLink and SuperNodes, and what happens when one dies."""
 
+import csv
+import json
 import os
+import re
 import shutil
+import signal
+import ssl
 import subprocess
 import threading
 import time
+from http.client import HTTPSConnection
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from deploy.local_federation import wait_until_answers
+from deploy.local_federation import free_port, wait_until_answers
 from fedbn_flower.config import RunConfig
 from fedbn_flower.federation import Federation
 from fedbn_flower.runtime import InlineGrid
@@ -44,7 +50,7 @@ def supervised():
 
 @pytest.fixture(scope="module")
 def hospital(tmp_path_factory, cache_dir, supervised):
-    """The federation of the guide, up to where the sites have started. Each site has its silo of the digits."""
+    """The federation of the guide, up to where the sites have started. Each has its silo of the digits."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     os.environ["FEDBN_TEST"] = mark
     try:
@@ -122,14 +128,10 @@ def wait_for(condition, seconds=300):
 def start_run(guide, name, **keys):
     """``flwr run`` in the background, with the guide's configuration but for some keys."""
     place = guide.folder / "user/fedbn-flower"
-    lines = (place / "experiment.toml").read_text().splitlines()
-    old = {line.split(" = ")[0]: line.split(" = ")[1] for line in lines}
-    keys = {
-        "run-dir": f'"{results(guide, name)}"',
-        "experiment": f'"{name}"',
-        "fraction-evaluate": "0.0",
-    } | keys
-    text = "".join(f"{key} = {value}\n" for key, value in (old | keys).items() if value is not None)
+    written = re.search(r"<<'END'\n(.*?)^END$", guide.blocks["user run"], re.DOTALL | re.MULTILINE)
+    old = dict(line.split(" = ") for line in guide.here(written[1], "user").splitlines())
+    own = {"run-dir": f'"{results(guide, name)}"', "experiment": f'"{name}"', "fraction-evaluate": "0.0"}
+    text = "".join(f"{key} = {value}\n" for key, value in (old | own | keys).items() if value is not None)
     (place / f"{name}.toml").write_text(text)
     command = ["flwr", "run", ".", "hospital", "--stream", "--run-config", f"{name}.toml"]
     return subprocess.Popen(
@@ -145,3 +147,99 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir
     hospital.run("user resume", "user")
     assert rounds_done(results(hospital, "first")) == 4
     assert model(results(hospital, "first")) == simulated(cache_dir, 4)
+
+
+def online(guide):
+    """The SuperNodes that are connected, as ``flwr supernode list`` has them."""
+    listed = subprocess.run(
+        ["flwr", "supernode", "list", "hospital", "--format", "json"],
+        env=guide.environment("user"), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [n for n in json.loads(listed.stdout)["nodes"] if n["status"] == "online"]
+
+
+def test_strangers_get_in_nowhere(hospital, tmp_path):
+    """Without a registered key, without a key, without TLS, or trusting another authority."""
+    guide, user = hospital, hospital.folder / "user"
+    environment = guide.environment("user") | {"HOME": str(tmp_path)}
+    subprocess.run(
+        ["bash", "deploy/certificates.sh", tmp_path / "other", "localhost"],
+        cwd=user / "fedbn-flower", check=True, capture_output=True,
+    )  # fmt: skip
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)
+    tls, signed = ["--root-certificates", user / "ca.crt"], ["--auth-supernode-private-key", key]
+    other = ["--root-certificates", tmp_path / "other/ca.crt"]
+    proxied, direct = f"localhost:{guide.open_port}", f"localhost:{guide.port}"
+    attempts = {
+        "Failed to activate SuperNode": (proxied, *tls, *signed),
+        "All SuperNodes must be registered": (proxied, *tls),
+        "certificate verify failed": (proxied, *other, *signed),
+        "could not establish a connection": (proxied, "--insecure"),
+        "Exit Code: 305": (direct, "--insecure"),
+    }
+    logs = [tmp_path / f"log-{i}" for i in range(len(attempts))]
+    strangers = [
+        subprocess.Popen(
+            ["flower-supernode", "--port", str(free_port()), "--max-retries", "1",
+             "--node-config", "partition-id=0", "--superlink", *arguments],
+            env=environment, stdout=log.open("w"), stderr=subprocess.STDOUT,
+        )
+        for log, arguments in zip(logs, attempts.values(), strict=True)
+    ]  # fmt: skip
+    for stranger, log, reason in zip(strangers, logs, attempts, strict=True):
+        assert stranger.wait(timeout=60) != 0
+        assert reason in log.read_text()
+    nodes = online(guide)
+    assert len(nodes) == len(SITES)
+
+
+def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
+    if not hospital.nginx:
+        pytest.skip("nginx is not installed")
+    trusted = ssl.create_default_context(cafile=hospital.folder / "user/ca.crt")
+    answers = {}
+    for path in (
+        "/v1/fleet/pull-messages", "/v1/control/list-runs", "/v1/runtime/acquire-task", "/",
+        "/v1/fleet/../control/list-runs", "/v1/fleet/%2e%2e/control/list-runs", "//v1/control/list-runs",
+    ):  # fmt: skip
+        connection = HTTPSConnection("localhost", hospital.open_port, context=trusted, timeout=30)
+        connection.request("POST", path, body=b"")
+        answers[path] = connection.getresponse().status
+        connection.close()
+    assert answers.pop("/v1/fleet/pull-messages") == 415  # the SuperLink's own answer
+    assert set(answers.values()) == {403}
+
+
+def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_dir):
+    """Killed (-9) in round 2: the rounds without it are done, and it goes on from its own last round."""
+    rounds, killed = 8, hospital.services["site-b"]
+    killed.restart_after = 3.0  # the SuperLink refuses it for a minute all the same
+    run = start_run(hospital, "supernode-killed", rounds=rounds)
+    folder = results(hospital, "supernode-killed")
+    wait_for(lambda: rounds_done(folder) == 1)
+    os.kill(killed.process.pid, signal.SIGKILL)
+    output, _ = run.communicate(timeout=300)
+    assert "round 2, train: partition 1 dropped: Error: Node Unavailable" in output
+    with (folder / "clients.csv").open() as file:
+        trained = [int(row["round"]) for row in csv.DictReader(file) if row["partition"] == "1"]
+    assert 1 < len(trained) < rounds - 1
+    assert trained == [1, *range(trained[1], rounds + 1)]
+    states = re.findall("client state: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1])
+    assert [int(state) for state in states] == trained[:-1]
+    assert model(folder) == simulated(cache_dir, rounds, {(r, 1) for r in range(2, trained[1])})
+
+
+def test_a_killed_superlink_and_a_resumed_run_end_in_the_same_bits(hospital, cache_dir):
+    folder, superlink = results(hospital, "superlink-killed"), hospital.services["superlink"]
+    run = start_run(hospital, "superlink-killed", rounds=4)
+    wait_for(lambda: rounds_done(folder) == 2)
+    os.kill(superlink.process.pid, signal.SIGKILL)
+    print(run.communicate(timeout=300))
+    wait_for(lambda: superlink.starts == 2)
+    wait_until_answers(hospital.port)
+    assert rounds_done(folder) < 4
+    run = start_run(hospital, "superlink-killed", rounds=4, resume=f'"{folder}"')
+    print(run.communicate(timeout=300))
+    assert model(folder) == simulated(cache_dir, 4)
+    raise AssertionError
