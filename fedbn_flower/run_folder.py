@@ -41,8 +41,10 @@ def prepare_run_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def run_folder_locked(config: RunConfig, path: Path) -> Iterator[None]:
+def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
     """Have a run's folder to oneself: new or empty, or the one to resume in.
+
+    ``patience`` is for how many seconds to wait for another process to let go of it.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def run_folder_locked(config: RunConfig, path: Path) -> Iterator[None]:
     if not config.resume:
         prepare_run_folder(path)
     try:
-        with FileLock(path / ".lock", timeout=0):
+        with FileLock(path / ".lock", timeout=patience):
             remove_unfinished(path)
             yield
     except Timeout as error:

@@ -1,7 +1,6 @@
 """The Flower ServerApp: what ``flwr run`` starts."""
 
 import logging
-import sys
 from pathlib import Path
 
 from flwr.app import Context
@@ -14,6 +13,8 @@ from .resume import check_unchanged, load_checkpoint
 from .run_folder import RunFolder, run_folder_locked
 
 LOGGER = logging.getLogger("flwr.fedbn")
+
+PATIENCE = 90.0  # seconds; the server's process outlives a SuperLink that was killed, for a while
 
 app = ServerApp()
 
@@ -36,12 +37,25 @@ def main(grid: Grid, context: Context) -> None:
 
     With ``resume``, it goes on in that folder from the last checkpoint; the SuperNodes go on from what they
     have in their ``state-dir``.
+
+    Raises
+    ------
+    UserError, RunFailed
+        Told in one line; Flower marks the run as failed.
     """
+    logging.getLogger("flwr").addFilter(_without_traceback)
     try:
         _run(grid, RunConfig.of(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
-        sys.exit(2 if isinstance(error, UserError) else 1)
+        raise
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Flower logs whatever ends a ServerApp with its traceback; what was told in one line needs none."""
+    if record.exc_info and isinstance(record.exc_info[1], UserError | RunFailed):
+        record.exc_info = None
+    return True
 
 
 def _run(grid: Grid, config: RunConfig) -> None:
@@ -53,7 +67,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
     folder = Path(path)
     if config.resume:
         check_unchanged(federation)
-    with run_folder_locked(config, folder):
+    with run_folder_locked(config, folder, patience=PATIENCE):
         checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedbn_flower.client_app import answer_all
-from fedbn_flower.errors import UserError
+from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
@@ -247,7 +247,7 @@ def test_a_supernode_that_forgets_does_not_pretend(key, value, configured, tmp_p
     first = configured(rounds=1, run_dir=str(tmp_path / "run"))
     run_app(first, SuperNodes(first, None))
     again = configured(rounds=3, **{key: str(tmp_path / value) if key == "resume" else value})
-    with pytest.raises(SystemExit):
+    with pytest.raises(RunFailed):
         run_app(again, SuperNodes(again, None))
     assert "expected SuperNodes with a state-dir" in caplog.text
 

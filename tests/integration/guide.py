@@ -35,7 +35,6 @@ class Guide:
     folder: Path
     nginx: str | None = field(default_factory=lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin"))
     services: dict[str, Service] = field(default_factory=dict)
-    executed: set[str] = field(default_factory=set)
 
     def __post_init__(self):
         self.blocks = blocks((ROOT / "docs" / "deployment.md").read_text())
@@ -97,7 +96,6 @@ class Guide:
 
     def run(self, label: str, machine: str) -> str:
         """Execute a block on a machine, then what it asked of systemd and nginx; its output."""
-        self.executed.add(label)
         asked = self.folder / machine / "asked"
         asked.write_text("")
         result = subprocess.run(
