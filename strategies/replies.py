@@ -72,9 +72,8 @@ class Replies:
         for reply in replies:
             position = positions.get(reply.metadata.reply_to_message_id)
             if position is None:
-                self._drop(
-                    self.nodes.partition(reply.metadata.src_node_id), "answers no message of this phase"
-                )
+                stranger = self.nodes.partition(reply.metadata.src_node_id)
+                self._drop(stranger, "answers no message of this phase")
             elif position not in unanswered:
                 self._drop(targets[position], "a second answer to the same message")
             else:

@@ -219,7 +219,14 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "status"), [({"strategy": "fedyog"}, 2), ({"client-lr": 1e30}, 1), ({"num-clients": 3}, 2)]
+    ("values", "status"),
+    [
+        ({"strategy": "fedyog"}, 2),
+        ({"client-lr": 1e30}, 1),
+        ({"num-clients": 3}, 2),
+        ({"min-replies": 3}, 2),
+        ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, 1),
+    ],
 )
 def test_the_server_app_ends_with_the_same_status_and_no_traceback(configured, caplog, values, status):
     """Under ``flwr run`` the run config comes unchecked."""
