@@ -66,9 +66,9 @@ class TrimmedMean:
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
         mean = np.empty_like(self.reference)
         for part in blocks(mean.size):
-            values = np.stack([difference[part] for difference in self.differences])
-            kept = np.partition(values, (cut, n - 1 - cut), axis=0)[cut : n - cut]
-            np.mean(kept, axis=0, out=mean[part])
+            values = np.stack([difference[part] for difference in self.differences], axis=1)
+            values.sort(axis=1)  # faster than a partition, for as many values as there are clients
+            np.mean(values[:, cut : n - cut], axis=1, out=mean[part])
         return mean
 
 
