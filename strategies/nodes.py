@@ -37,17 +37,16 @@ class NodeDirectory:
     def __init__(self, node_timeout: float, query_timeout: float) -> None:
         self.node_timeout = node_timeout
         self.query_timeout = query_timeout
-        self._partition_ids: dict[int, int | None] = {}
+        self._claims: dict[int, int | None] = {}
+        self._partition_ids: dict[int, int] = {}
 
     def partition(self, node_id: int) -> int:
-        """The node's partition id, or its node id where it never told one."""
-        partition_id = self._partition_ids.get(node_id)
-        return node_id if partition_id is None else partition_id
+        """The node's partition id, or its node id where it has none."""
+        return self._partition_ids.get(node_id, node_id)
 
     def rank(self, node_id: int) -> tuple[bool, int, int]:
         """Sort key of a node: by partition id, then by node id."""
-        partition_id = self._partition_ids.get(node_id)
-        return partition_id is None, partition_id or 0, node_id
+        return node_id not in self._partition_ids, self._partition_ids.get(node_id, 0), node_id
 
     def connected(self, grid: Grid, at_least: int, reason: str) -> list[int]:
         """The connected nodes in partition order; ``reason`` names the setting that asks for so many.
@@ -65,17 +64,24 @@ class NodeDirectory:
                 raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
             LOGGER.info("Waiting for %s", wanted)
             time.sleep(min(1, left))
-        if new := [node for node in nodes if node not in self._partition_ids]:
-            self._ask(grid, new, {self._partition_ids.get(node) for node in nodes})
+        if new := [node for node in nodes if node not in self._claims]:
+            self._ask(grid, new)
+        held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
+        for node in sorted(set(nodes) - self._partition_ids.keys()):
+            claim = self._claims[node]
+            if claim in held:
+                LOGGER.info("node %d claims partition %d, which another connected node holds", node, claim)
+            elif claim is not None:
+                self._partition_ids[node] = claim
+                held.add(claim)
         return sorted(nodes, key=self.rank)
 
-    def _ask(self, grid: Grid, nodes: list[int], taken: set[int | None]) -> None:
-        self._partition_ids.update(dict.fromkeys(nodes))
+    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+        self._claims.update(dict.fromkeys(nodes))
         content = RecordDict()
         messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
         replies = grid.send_and_receive(messages, timeout=self.query_timeout)
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        claims: dict[int, int] = {}
         for reply in replies:
             node = asked.get(reply.metadata.reply_to_message_id)
             if node is None or reply.has_error() or not reply.has_content():
@@ -83,13 +89,7 @@ class NodeDirectory:
             record = reply.content.config_records.get(PARTITION_RECORD)
             partition_id = record and record.get(PARTITION_KEY)
             if type(partition_id) is int and partition_id >= 0:
-                claims[node] = partition_id
-        for node, partition_id in sorted(claims.items()):
-            if partition_id in taken:
-                LOGGER.warning("node %d claims partition %d, which another node holds", node, partition_id)
-            else:
-                self._partition_ids[node] = partition_id
-                taken.add(partition_id)
+                self._claims[node] = partition_id
 
 
 def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
