@@ -29,6 +29,8 @@ Name = Annotated[
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
     "a name of at most 64 letters, digits, dots, hyphens and underscores",
 ]
+TrimShare = Annotated[float, Field(ge=0, lt=0.5), "a number in [0, 0.5)"]
+Examples = Annotated[int, Field(ge=0, le=2**53), "a whole number in [0, 2^53]"]
 Seed = Annotated[int, Field(ge=0, lt=2**32), "a whole number in [0, 2^32)"]
 
 
@@ -60,7 +62,7 @@ class RunConfig(BaseModel):
     client_lr_decay: Positive = Field(1.0, description="factor on the clients' rate per round")
     client_momentum: Share = Field(0.0, description="momentum of the clients' SGD")
     weight_decay: NonNegative = Field(0.0, description="weight decay of the clients' optimiser")
-    clip_norm: NonNegative = Field(0.0, description="bound on the gradient's L2 norm; 0 for none")
+    clip_norm: NonNegative = Field(0.0, description="clients: bound on each gradient's L2 norm; 0 for none")
 
     server_lr: Positive | Auto = Field("auto", description="eta")
     server_momentum: Share | Auto = Field("auto", description="momentum of FedAvg, FedAvgM")
@@ -77,6 +79,18 @@ class RunConfig(BaseModel):
     fraction_train: Fraction = Field(1.0, description="share of the clients that train in a round")
     fraction_evaluate: Fraction = Field(1.0, description="share of the clients that evaluate")
 
+    mean: Literal["weighted", "median", "trimmed"] = Field(
+        "weighted", description="the server's mean over clients; median and trimmed withstand liars"
+    )
+    trim: TrimShare = Field(0.1, description="share that the trimmed mean leaves out at each end")
+    clip_update_norm: NonNegative = Field(
+        0.0, description="server: bound on a client's whole update (L2 norm); 0 for none"
+    )
+    max_num_examples: Examples = Field(
+        0, description="refuse an answer that claims more training examples; 0 for 2^53"
+    )
+    min_replies: Count = Field(1, description="usable answers that an update of the model takes")
+    node_timeout: Positive = Field(600.0, description="seconds to wait for SuperNodes to connect")
     round_timeout: Positive = Field(3600.0, description="seconds to wait for a phase's answers")
 
     eval_model: Literal["aggregated", "local"] = Field(
@@ -173,6 +187,7 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
             raise unknown_name(key, value, names)
     _check_pair(config)
     InputSpec.parse(config.dataset)
+    _check_trust(config)
     config.partitioning.check_clients(config.num_clients)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
@@ -190,3 +205,13 @@ def _check_pair(config: RunConfig) -> None:
         raise not_allowed("client-optimizer", config.client_optimizer, f"'sgd' with strategy {strategy!r}")
     if strategy == "scaffold" and config.client_momentum:
         raise not_allowed("client-momentum", config.client_momentum, "0 with strategy 'scaffold'")
+
+
+def _check_trust(config: RunConfig) -> None:
+    """Refuse bounds that no round could meet, or that would bound nothing."""
+    sampled = max(1, int(config.num_clients * config.fraction_train + 1e-9))
+    if config.min_replies > sampled:
+        allowed = f"at most {sampled}, the clients that train in a round (num-clients times fraction-train)"
+        raise not_allowed("min-replies", config.min_replies, allowed)
+    if config.max_num_examples and config.weighting == "uniform":
+        raise not_allowed("max-num-examples", config.max_num_examples, "0 with weighting 'uniform'")

@@ -2,7 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
@@ -11,7 +12,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from clients import CLIENTS, evaluate_splits, load_entries
-from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy
+from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy, TooFewNodes
+from strategies.checks import MAX_WEIGHT
 
 from .checkpoint import Checkpoint
 from .config import RunConfig
@@ -77,8 +79,22 @@ def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradient
         weighted_by_key="num-examples" if config.weighting == "num-examples" else None,
         trainable=list(trainable),
         seed=config.seed,
+        node_timeout=config.node_timeout,
+        min_replies=config.min_replies,
+        max_weight=config.max_num_examples or MAX_WEIGHT,
+        clip_update_norm=config.clip_update_norm or None,
+        mean=config.mean,
+        trim=config.trim,
         **chosen,
     )
+
+
+@contextmanager
+def _missing_nodes_fail_the_run() -> Iterator[None]:
+    try:
+        yield
+    except TooFewNodes as error:
+        raise RunFailed(str(error)) from None
 
 
 class Federation:
@@ -111,6 +127,7 @@ class Federation:
             if hasattr(self.strategy, argument)
         }
 
+    @_missing_nodes_fail_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
@@ -121,7 +138,7 @@ class Federation:
         UserError
             When the federation has other nodes than the configuration speaks of.
         RunFailed
-            When no client ever answered usefully.
+            When no round had enough usable answers, or too few nodes were there in time.
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
@@ -180,7 +197,8 @@ class Federation:
             for observer in observers:
                 observer.on_round(result)
         if strategy.updates == updates:
-            raise RunFailed("every client failed in every round; the model was never updated")
+            failed = "every client failed" if config.min_replies == 1 else "too few clients answered usefully"
+            raise RunFailed(f"{failed} in every round; the model was never updated")
         return arrays
 
     def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
@@ -198,7 +216,7 @@ class Federation:
 
     def _check_nodes(self, grid: Grid) -> None:
         expected = self.config.num_clients
-        nodes = self.strategy.nodes.connected(grid, expected)
+        nodes = self.strategy.nodes.connected(grid, expected, "num-clients")
         if len(nodes) > expected:
             raise UserError(
                 f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "

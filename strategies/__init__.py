@@ -5,7 +5,7 @@ They are drop-in replacements for Flower's rules of the same name::
     from strategies import FedYogi  # instead of: from flwr.serverapp.strategy import FedYogi
 """
 
-from .base import PhaseReport, PseudoGradientStrategy
+from .base import PseudoGradientStrategy
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
 from .fedavg import FedAvg
@@ -13,6 +13,8 @@ from .fedavgm import FedAvgM
 from .feddyn import FedDyn
 from .fednova import FedNova
 from .fedyogi import FedYogi
+from .nodes import TooFewNodes
+from .replies import PhaseReport
 from .scaffold import Scaffold
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
@@ -38,4 +40,5 @@ __all__ = [
     "PhaseReport",
     "PseudoGradientStrategy",
     "Scaffold",
+    "TooFewNodes",
 ]

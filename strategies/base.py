@@ -1,8 +1,9 @@
 """The base of every server rule: sampling, checked replies, the streaming mean, the pseudo-gradient."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from .checks import (
     LOGGER,
-    ReplyRefused,
+    MAX_WEIGHT,
     TrainReply,
     check_metrics,
     check_train_reply,
@@ -21,19 +22,11 @@ from .checks import (
     weighted_metrics,
 )
 from .nodes import NodeDirectory, sample
-from .vectors import Layout, Vector, WeightedMean
+from .replies import PhaseReport, Replies
+from .robust import MEANS, Mean, MeanOfDifferences, clipping_factor, mean_of_differences
+from .vectors import Layout, Vector
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
-
-
-@dataclass
-class PhaseReport:
-    """What came back in the last train or evaluate phase."""
-
-    metrics: dict[int, MetricRecord] = field(default_factory=dict)
-    """By partition id (node id where unknown), in partition order."""
-    failures: dict[int, str] = field(default_factory=dict)
-    """Why an answer was not used, by partition id."""
 
 
 @dataclass(eq=False)
@@ -43,8 +36,11 @@ class PseudoGradientStrategy(Strategy):
     A rule implements `step` and nothing else. Trainable parameters get the step; everything else that is
     shared (BatchNorm statistics, counters) becomes its weighted mean. Replies are checked, and reduced in
     partition order whatever order they arrive in, so the result does not depend on timing. An answer that
-    cannot be used is dropped, counted in `report`, and its reason logged once; if none is left, the model
-    stays as it was.
+    cannot be used is dropped, counted in `report`, and its reason logged once; if fewer than ``min_replies``
+    are left, the model and the rule's state stay as they were.
+
+    The weighted mean is a running sum of one model's size. The robust means (`robust.TrimmedMean`) keep every
+    client's difference until the round's end, and count all clients alike.
 
     Parameters
     ----------
@@ -65,6 +61,18 @@ class PseudoGradientStrategy(Strategy):
         Decides, with the round, which nodes are sampled.
     node_timeout, query_timeout : float
         Seconds to wait for enough nodes, and for a new node to tell its partition id.
+    min_replies : int
+        Usable answers that an update takes, >= 1; so many nodes at least are waited for, and sampled.
+    max_weight : float
+        An answer that weighs more is refused; in (0, 2^53]. ``num-examples`` must be a whole number, too.
+    clip_update_norm : float, optional
+        Bound on the L2 norm of ``x_i - x`` over the trainable parameters, > 0; a longer one is scaled down to
+        it. Statistics, and what a rule takes from an answer beside the model, are not scaled.
+    mean : {"weighted", "median", "trimmed"}
+        What the pseudo-gradient, and every other mean over the clients' arrays, is: the weighted mean, or the
+        coordinate-wise median or trimmed mean.
+    trim : float
+        Share of the values that the trimmed mean leaves out at each end, in [0, 0.5).
 
     Raises
     ------
@@ -92,6 +100,11 @@ class PseudoGradientStrategy(Strategy):
     seed: int = 0
     node_timeout: float = 600.0
     query_timeout: float = 120.0
+    min_replies: int = 1
+    max_weight: float = MAX_WEIGHT
+    clip_update_norm: float | None = None
+    mean: Mean = "weighted"
+    trim: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("fraction_train", "fraction_evaluate"):
@@ -100,21 +113,29 @@ class PseudoGradientStrategy(Strategy):
         for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "seed"):
             number = getattr(self, name)
             require(number >= 0, name, number, "a whole number >= 0")
+        require(self.min_replies >= 1, "min_replies", self.min_replies, "a whole number >= 1")
+        require(0 < self.max_weight <= MAX_WEIGHT, "max_weight", self.max_weight, "a number in (0, 2^53]")
+        bound = self.clip_update_norm
+        require(bound is None or bound > 0, "clip_update_norm", bound, "a number > 0, or None")
+        require(self.mean in MEANS, "mean", self.mean, f"one of {', '.join(MEANS)}")
+        require(0 <= self.trim < 0.5, "trim", self.trim, "a number in [0, 0.5)")
         self.updates = 0
         """How often the model was updated: t of the next step is ``updates + 1``."""
         self.state: dict[str, Vector] = {}
         """The rule's own vectors (moments, momentum) by name; with `updates`, all there is to resume."""
-        self.report = PhaseReport()
         self.known_clients = 0
         """How many nodes were connected when the last phase began."""
         self.num_replies = 0
         """How many answers the current pseudo-gradient is the mean of."""
         self.nodes = NodeDirectory(self.node_timeout, self.query_timeout)
         """The nodes met so far, in partition order."""
-        self._sent: list[Message] = []
+        self._replies = Replies(self.nodes)
         self._current: dict[str, NDArray] = {}
-        self._phase = "before the first round"
-        self._logged: set[tuple[int, str]] = set()
+
+    @property
+    def report(self) -> PhaseReport:
+        """What came back in the current phase, or the last."""
+        return self._replies.report
 
     @abstractmethod
     def step(self, delta: Vector, t: int) -> Vector:
@@ -144,6 +165,10 @@ class PseudoGradientStrategy(Strategy):
             self.state[name] = np.full_like(like, fill)
         return self.state[name]
 
+    def mean_of(self, reference: Vector) -> MeanOfDifferences:
+        """A new mean, of the kind chosen, of the clients' differences to a flat vector."""
+        return mean_of_differences(self.mean, self.trim, reference)
+
     def summary(self) -> None:
         """Log the settings."""
         settings = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -167,11 +192,14 @@ class PseudoGradientStrategy(Strategy):
     ) -> list[Message]:
         training = phase == MessageType.TRAIN
         fraction = self.fraction_train if training else self.fraction_evaluate
-        minimum = self.min_train_nodes if training else self.min_evaluate_nodes
-        self._sent = []
-        self._phase = f"round {server_round}, {phase}"
+        wanted = ("min_replies", "min_train_nodes") if training else ("min_evaluate_nodes",)
+        minimum = max(getattr(self, name) for name in wanted)
+        title = f"round {server_round}, {phase}"
+        sent: list[Message] = []
         if fraction > 0:
-            nodes = self.nodes.connected(grid, max(1, minimum, self.min_available_nodes))
+            reason = max((*wanted, "min_available_nodes"), key=lambda name: getattr(self, name))
+            at_least = max(1, minimum, self.min_available_nodes)
+            nodes = self.nodes.connected(grid, at_least, f"{title}: {reason}")
             chosen = sample(nodes, fraction, minimum, (self.seed, server_round, int(training)))
             config["server-round"] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
@@ -179,33 +207,28 @@ class PseudoGradientStrategy(Strategy):
                 for name, extra in self.records(Layout(self._current, self.trainable)).items():
                     content[name] = extra
             self.known_clients = len(nodes)
-            self._sent = [Message(content, node, phase) for node in chosen]
-        return self._sent
+            sent = [Message(content, node, phase) for node in chosen]
+        self._replies.expect(title, sent)
+        return sent
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model and the mean train metrics, or None for both when no answer could be used."""
+        """The next model and the mean train metrics; None for both when too few answers could be used."""
         layout = Layout(self._current, self.trainable)
         parameters, statistics = layout.flatten(self._current)
-        means = WeightedMean(parameters), WeightedMean(statistics)
+        means = self.mean_of(parameters), self.mean_of(statistics)
         contents: list[RecordDict] = []
         self.begin(layout)
-        for partition, reply in self._in_partition_order(replies):
-            try:
-                answer = check_train_reply(
-                    _content(reply), self._current, self.arrayrecord_key, self.weighted_by_key
-                )
-                factor = self.absorb(reply.content, answer, layout)
-            except ReplyRefused as refusal:
-                self._drop(partition, str(refusal))
-                continue
+        read = partial(self._read_train, layout=layout)
+        for partition, (answer, factor) in self._replies.usable(replies, read):
             weight = 1.0 if self.uniform else answer.weight
             means[0].add((answer.arrays[name] for name in layout.parameters), weight, factor)
             means[1].add((answer.arrays[name] for name in layout.statistics), weight)
             self.report.metrics[partition] = answer.metrics
             contents.append(RecordDict({"metrics": answer.metrics}))
-        if not contents:
+        if len(contents) < self.min_replies:
+            self._replies.too_few(len(contents), self.min_replies)
             return None, None
         self.updates += 1
         self.num_replies = len(contents)
@@ -216,65 +239,27 @@ class PseudoGradientStrategy(Strategy):
             self._mean_metrics(self.train_metrics_aggr_fn, contents),
         )
 
+    def _read_train(self, content: RecordDict, layout: Layout) -> tuple[TrainReply, float]:
+        answer = check_train_reply(
+            content, self._current, self.arrayrecord_key, self.weighted_by_key, self.max_weight
+        )
+        factor = self.absorb(content, answer, layout)
+        if (bound := self.clip_update_norm) is not None:
+            factor *= clipping_factor(answer.arrays, self._current, layout.parameters, bound)
+        return answer, factor
+
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The mean evaluate metrics, or None when no answer could be used."""
         contents: list[RecordDict] = []
-        for partition, reply in self._in_partition_order(replies):
-            try:
-                content = _content(reply)
-                _, metrics = check_metrics(content, self.weighted_by_key)
-            except ReplyRefused as refusal:
-                self._drop(partition, str(refusal))
-                continue
+        for partition, (content, metrics) in self._replies.usable(replies, self._read_evaluate):
             self.report.metrics[partition] = metrics
             contents.append(content)
         return self._mean_metrics(self.evaluate_metrics_aggr_fn, contents) if contents else None
+
+    def _read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord]:
+        return content, check_metrics(content, self.weighted_by_key)[1]
 
     def _mean_metrics(self, aggregate: MetricsAggregation | None, contents: list[RecordDict]) -> MetricRecord:
         if aggregate is None:
             return weighted_metrics(contents, self.weighted_by_key)
         return aggregate(contents, self.weighted_by_key or "")
-
-    def _in_partition_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, Message]]:
-        """The replies with their partition ids, each as soon as those before it were there.
-
-        An error reply may come from Flower itself, so a reply is known by the message it answers. What
-        never came is reported as a failure.
-        """
-        self.report = PhaseReport()
-        positions = {sent.metadata.message_id: i for i, sent in enumerate(self._sent)}
-        unanswered = set(positions.values())
-        targets = [self.nodes.partition(sent.metadata.dst_node_id) for sent in self._sent]
-        waiting: dict[int, Message] = {}
-        strangers: list[Message] = []
-        due = 0
-        for reply in replies:
-            position = positions.get(reply.metadata.reply_to_message_id)
-            if position is None:
-                strangers.append(reply)
-            elif position in unanswered:  # a second answer to the same message is ignored
-                unanswered.remove(position)
-                waiting[position] = reply
-                while due in waiting:
-                    yield targets[due], waiting.pop(due)
-                    due += 1
-        for position in sorted(waiting):
-            yield targets[position], waiting[position]
-        for reply in sorted(strangers, key=lambda r: self.nodes.rank(r.metadata.src_node_id)):
-            yield self.nodes.partition(reply.metadata.src_node_id), reply
-        for position in sorted(unanswered):
-            self._drop(targets[position], "no answer in time")
-
-    def _drop(self, partition: int, reason: str) -> None:
-        self.report.failures[partition] = reason
-        if (partition, reason) not in self._logged:
-            self._logged.add((partition, reason))
-            LOGGER.warning("%s: partition %d dropped: %s", self._phase, partition, reason)
-
-
-def _content(reply: Message) -> RecordDict:
-    if reply.has_error():
-        raise ReplyRefused((reply.error.reason or f"error code {reply.error.code}").strip())
-    if not reply.has_content():
-        raise ReplyRefused("empty message")
-    return reply.content

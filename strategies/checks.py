@@ -14,6 +14,7 @@ from .npy import decoded
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")
 
+NUM_EXAMPLES = "num-examples"
 MAX_WEIGHT = 2.0**53
 MAX_LENGTH = 1e18  # L2 norm of an entry; its square still fits float32, with room for a weighted sum
 
@@ -42,26 +43,47 @@ class TrainReply:
     metrics: MetricRecord
 
 
-def check_metrics(content: RecordDict, weighted_by_key: str | None) -> tuple[float, MetricRecord]:
+def positive_number(metrics: MetricRecord, key: str, *, whole: bool, cap: float = MAX_WEIGHT) -> float:
+    """The number in (0, cap] that an answer reports under ``key``.
+
+    Raises
+    ------
+    ReplyRefused
+        When it is missing, or not such a number; ``whole`` asks for an integer.
+    """
+    value = metrics.get(key)
+    if value is None:
+        raise ReplyRefused(f"{key!r} is missing from the metrics")
+    if isinstance(value, list) or (whole and type(value) is not int) or not value > 0:  # NaN fails too
+        shown = "a list" if isinstance(value, list) else value
+        raise ReplyRefused(f"{key!r} is {shown}, not a positive {'whole ' if whole else ''}number")
+    if value > cap:
+        raise ReplyRefused(f"{key!r} is {value}, above the cap of {cap:.16g}")
+    return float(value)
+
+
+def check_metrics(
+    content: RecordDict, weighted_by_key: str | None, max_weight: float = MAX_WEIGHT
+) -> tuple[float, MetricRecord]:
     """The weight and the metrics of an answer.
 
     Raises
     ------
     ReplyRefused
-        When there is not exactly one MetricRecord, or its weight is not a positive number.
+        When there is not exactly one MetricRecord, an integer in it has more than 64 bits, or the weight is
+        not a number in (0, max_weight], and a whole one where it counts examples.
     """
     records = list(content.metric_records.values())
     if len(records) != 1:
         raise ReplyRefused(f"expected one MetricRecord, got {len(records)}")
     metrics = records[0]
+    for key, value in metrics.items():
+        if isinstance(value, int) and value.bit_length() > 63:  # a mean could not be taken in floats
+            raise ReplyRefused(f"{key!r} has more than 64 bits")
     if weighted_by_key is None:
         return 1.0, metrics
-    weight = metrics.get(weighted_by_key)
-    if weight is None:
-        raise ReplyRefused(f"{weighted_by_key!r} is missing from the metrics")
-    if isinstance(weight, list) or not 0 < weight <= MAX_WEIGHT:  # NaN fails too
-        raise ReplyRefused(f"{weighted_by_key!r} is {weight}, not a number in (0, 2^53]")
-    return float(weight), metrics
+    whole = weighted_by_key == NUM_EXAMPLES
+    return positive_number(metrics, weighted_by_key, whole=whole, cap=max_weight), metrics
 
 
 def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -86,6 +108,8 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
             array = decoded(record[name], reference)
         except Exception as error:  # whatever a client may have sent
             raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
+        if not isinstance(array, np.ndarray):  # the bytes of an .npz archive
+            raise ReplyRefused(f"{name}: not an array")
         if array.shape != reference.shape:
             raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}")
         floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
@@ -107,6 +131,7 @@ def check_train_reply(
     expected: Mapping[str, NDArray],
     arrayrecord_key: str,
     weighted_by_key: str | None,
+    max_weight: float = MAX_WEIGHT,
 ) -> TrainReply:
     """A train answer's model, weight and metrics; the model may stand under any key if it is the only one.
 
@@ -119,7 +144,7 @@ def check_train_reply(
     if arrayrecord_key not in records and len(records) != 1:
         raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}")
     record = records[arrayrecord_key] if arrayrecord_key in records else next(iter(records.values()))
-    weight, metrics = check_metrics(content, weighted_by_key)
+    weight, metrics = check_metrics(content, weighted_by_key, max_weight)
     return TrainReply(check_arrays(record, expected), weight, metrics)
 
 

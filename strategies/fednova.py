@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from flwr.app import RecordDict
 
 from .base import PseudoGradientStrategy
-from .checks import ReplyRefused, TrainReply, require
+from .checks import TrainReply, positive_number, require
 from .vectors import Layout, Vector
 
 STEPS = "local-steps"
@@ -17,7 +18,7 @@ class FedNova(PseudoGradientStrategy):
 
     a_i is the norm of client i's accumulation vector: its ``local-steps`` K under plain SGD, and
     ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` under SGD with momentum rho. Where all clients make as
-    many steps, it is FedAvg.
+    many steps, it is FedAvg. With a robust mean, both sums are that mean, and p_i falls away.
 
     Parameters
     ----------
@@ -37,17 +38,14 @@ class FedNova(PseudoGradientStrategy):
         require(0 <= rho < 1, "client_momentum", rho, "a number in [0, 1)")
 
     def begin(self, layout: Layout) -> None:
-        self._work, self._weight = 0.0, 0.0
+        self._work = self.mean_of(np.zeros(1))
 
     def absorb(self, content: RecordDict, answer: TrainReply, layout: Layout) -> float:
-        steps = answer.metrics.get(STEPS)
-        if steps is None or isinstance(steps, list) or not 1 <= steps < float("inf"):
-            raise ReplyRefused(f"{STEPS!r} is {steps}, not a number >= 1")
+        steps = positive_number(answer.metrics, STEPS, whole=True)
         rho = self.client_momentum
-        work = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
-        self._work += answer.weight * work
-        self._weight += answer.weight
+        work: float = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+        self._work.add([np.array(work)], answer.weight)
         return 1.0 / work
 
     def step(self, delta: Vector, t: int) -> Vector:
-        return self.eta * (self._work / self._weight) * delta
+        return self.eta * float(self._work.mean()[0]) * delta

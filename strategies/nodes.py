@@ -14,12 +14,17 @@ PARTITION_RECORD = "partition"
 PARTITION_KEY = "partition-id"
 
 
+class TooFewNodes(TimeoutError):
+    """Too few nodes connected in time; the message says how long was waited, for how many, and for what."""
+
+
 class NodeDirectory:
     """The nodes of a federation with the partition each holds.
 
     Node ids are random under Flower's own runtimes, so each new node is asked once for its partition id
     (a ``query.partition_id`` message, answered with a ConfigRecord ``partition`` holding
-    ``partition-id``). A node that does not answer is ordered after the others, by its node id.
+    ``partition-id``). A node that does not answer, or claims a partition that another connected node holds,
+    is ordered after the others, by its node id.
 
     Parameters
     ----------
@@ -32,50 +37,69 @@ class NodeDirectory:
     def __init__(self, node_timeout: float, query_timeout: float) -> None:
         self.node_timeout = node_timeout
         self.query_timeout = query_timeout
-        self._partition_ids: dict[int, int | None] = {}
+        self._claims: dict[int, int | None] = {}
+        self._partition_ids: dict[int, int] = {}
+        self._connected: set[int] = set()
 
     def partition(self, node_id: int) -> int:
-        """The node's partition id, or its node id where it never told one."""
-        partition_id = self._partition_ids.get(node_id)
-        return node_id if partition_id is None else partition_id
+        """The node's partition id, or its node id where it has none."""
+        return self._partition_ids.get(node_id, node_id)
 
     def rank(self, node_id: int) -> tuple[bool, int, int]:
         """Sort key of a node: by partition id, then by node id."""
-        partition_id = self._partition_ids.get(node_id)
-        return partition_id is None, partition_id or 0, node_id
+        return node_id not in self._partition_ids, self._partition_ids.get(node_id, 0), node_id
 
-    def connected(self, grid: Grid, at_least: int) -> list[int]:
-        """The connected nodes in partition order.
+    def connected(self, grid: Grid, at_least: int, reason: str) -> list[int]:
+        """The connected nodes in partition order; ``reason`` names the setting that asks for so many.
 
         Raises
         ------
-        TimeoutError
+        TooFewNodes
             When fewer than ``at_least`` are connected after ``node_timeout`` seconds.
         """
         deadline = time.monotonic() + self.node_timeout
         while len(nodes := list(grid.get_node_ids())) < at_least:
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"waited {self.node_timeout:g} s for {at_least} nodes; {len(nodes)} connected"
-                )
-            LOGGER.info("Waiting for nodes: %d of %d connected", len(nodes), at_least)
-            time.sleep(1)
-        if new := [node for node in nodes if node not in self._partition_ids]:
+            wanted = f"{at_least} nodes ({reason}); {len(nodes)} connected"
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
+            LOGGER.info("Waiting for %s", wanted)
+            time.sleep(min(1, left))
+        if new := [node for node in nodes if node not in self._claims]:
             self._ask(grid, new)
+        held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
+        for node in sorted(set(nodes) - self._partition_ids.keys()):
+            claim = self._claims[node]
+            if claim in held:
+                LOGGER.info("node %d claims partition %d, which another connected node holds", node, claim)
+            elif claim is not None:
+                self._partition_ids[node] = claim
+                held.add(claim)
+        self._tell_changes(nodes)
         return sorted(nodes, key=self.rank)
 
+    def _tell_changes(self, nodes: list[int]) -> None:
+        now = {self.partition(node) for node in nodes}
+        for partition in sorted(self._connected - now):
+            LOGGER.warning("partition %d is no longer connected", partition)
+        for partition in sorted(now - self._connected) if self._connected else ():
+            LOGGER.info("partition %d is connected", partition)
+        self._connected = now
+
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
-        self._partition_ids.update(dict.fromkeys(nodes))
+        self._claims.update(dict.fromkeys(nodes))
         content = RecordDict()
         messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
-        for reply in grid.send_and_receive(messages, timeout=self.query_timeout):
-            if reply.has_error():
+        replies = grid.send_and_receive(messages, timeout=self.query_timeout)
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        for reply in replies:
+            node = asked.get(reply.metadata.reply_to_message_id)
+            if node is None or reply.has_error() or not reply.has_content():
                 continue
             record = reply.content.config_records.get(PARTITION_RECORD)
             partition_id = record and record.get(PARTITION_KEY)
-            node = reply.metadata.src_node_id
-            if type(partition_id) is int and partition_id >= 0 and node in self._partition_ids:
-                self._partition_ids[node] = partition_id
+            if type(partition_id) is int and partition_id >= 0:
+                self._claims[node] = partition_id
 
 
 def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:

@@ -17,7 +17,8 @@ class Scaffold(PseudoGradientStrategy):
     """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over those that answered.
 
     Goes with the local objective of that name. c goes out, and the changes come back, in an ArrayRecord
-    ``control`` of their own. The means are plain, by the paper.
+    ``control`` of their own. The means are plain, by the paper; with a robust mean, both are that mean
+    (of the changes, times the number of answers).
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class Scaffold(PseudoGradientStrategy):
         return {CONTROL: layout.parameters_record(self._c(layout))}
 
     def begin(self, layout: Layout) -> None:
-        self._change = np.zeros_like(self._c(layout))
+        self._changes = self.mean_of(np.zeros_like(self._c(layout)))
 
     def absorb(self, content: RecordDict, answer: TrainReply, layout: Layout) -> float:
         record = content.array_records.get(CONTROL)
@@ -52,12 +53,13 @@ class Scaffold(PseudoGradientStrategy):
             raise ReplyRefused(f"the ArrayRecord {CONTROL!r} is missing")
         expected = {name: self._current[name] for name in layout.parameters}
         changes = check_arrays(record, expected)
-        self._change += layout.flatten_parameters(changes)
+        self._changes.add((changes[name] for name in layout.parameters), 1.0)
         return 1.0
 
     def _c(self, layout: Layout) -> Vector:
         return self.vector("c", like=layout.flatten_parameters(self._current))
 
     def step(self, delta: Vector, t: int) -> Vector:
-        self.state["c"] += self._change / (self.num_clients or self.known_clients)
+        share = self.num_replies / (self.num_clients or self.known_clients)
+        self.state["c"] += share * self._changes.mean()
         return self.eta * delta

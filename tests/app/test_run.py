@@ -220,7 +220,13 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "error"),
-    [({"strategy": "fedyog"}, UserError), ({"client-lr": 1e30}, RunFailed), ({"num-clients": 3}, UserError)],
+    [
+        ({"strategy": "fedyog"}, UserError),
+        ({"client-lr": 1e30}, RunFailed),
+        ({"num-clients": 3}, UserError),
+        ({"min-replies": 3}, UserError),
+        ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, RunFailed),
+    ],
 )
 def test_the_server_app_tells_what_ended_it(configured, caplog, values, error):
     """Under ``flwr run`` the run config comes unchecked."""
