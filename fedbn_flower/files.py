@@ -78,9 +78,8 @@ class CsvLog:
             write_atomically(self.path, csv_text(self.columns, [*earlier, *rows]))
             return
         lines = csv_text(self.columns, rows).split("\n", 1)[1]
-        with self.path.open("a") as file:
-            file.write(lines)
-            file.flush()
+        with self.path.open("ab", buffering=0) as file:  # one write: a kill finds all of it done, or nothing
+            file.write(lines.encode())
             os.fsync(file.fileno())
 
 

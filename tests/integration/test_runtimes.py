@@ -160,41 +160,6 @@ def test_ctrl_c_ends_every_process_and_keeps_what_was_done(tmp_path, cache_dir, 
     assert not processes_with(mark)
 
 
-@pytest.mark.parametrize(("backend", "kills"), [("inline", 5), ("ray", 2)])
-def test_killed_at_any_moment_and_resumed_ends_in_the_same_bits(
-    backend, kills, tmp_path, cache_dir, marked_environment
-):
-    mark, environment = marked_environment
-    rounds = 40
-    common = ("--rounds", rounds, "--partition", "dirichlet:0.5", "--num-clients", 6, "--fraction-train", 0.5)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    where = ("--cache-dir", cache_dir, "--backend", backend)
-    assert run_sim(*common, *where, "--run-dir", whole).returncode == 0
-    flags = [*common, "--run-dir", parts]
-    killed = 0
-    for i in range(kills):
-        process = subprocess.Popen(
-            [sys.executable, "run_sim.py", *map(str, [*flags, *where])],
-            cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        while not (parts / "summary.json").exists() and process.poll() is None:
-            time.sleep(0.01)
-        done = (parts / "metrics.csv").read_text().count("\n")
-        while (parts / "metrics.csv").read_text().count("\n") < done + 3 and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(0.05 * i)  # another moment of a round each time
-        process.kill()
-        killed += process.wait() == -signal.SIGKILL
-        end(mark)
-        flags = ["--resume", parts]
-    assert killed
-    result = run_sim(*flags, *where)
-    done_already = "expected more than the 40 done so far" in result.stderr
-    assert result.returncode == 0 or done_already, result.stderr
-    assert bits(parts) == bits(whole)
-    assert (parts / "metrics.csv").read_text().count("\n") == rounds + 1
-
-
 def test_exit_statuses(tmp_path, cache_dir):
     never = tmp_path / "never"
     for flags in (("--strategy", "fedyog"), ("--partition", "silos:0-4,15-19"), ("--dataset", "/nowhere")):

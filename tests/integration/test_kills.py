@@ -1,0 +1,122 @@
+"""run_sim.py killed (-9) at any moment, and resumed: the same bits, and no file half-written."""
+
+import csv
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors import safe_open
+
+from .test_runtimes import ROOT, bits, end, marked_environment, run_sim  # noqa: F401
+
+pytestmark = pytest.mark.slow
+
+JOB = ("--partition", "dirichlet:0.5", "--num-clients", 6, "--fraction-train", 0.5)
+ROUNDS = 120
+
+
+def check_whole(folder):
+    """Every file that is there is complete."""
+    for path in folder.rglob("*"):
+        if path.name.startswith("."):
+            continue  # what a killed writer left beside its file
+        if path.suffix == ".safetensors":
+            with safe_open(path, "np") as file:
+                assert all(file.get_tensor(name) is not None for name in file.keys())  # noqa: SIM118
+        elif path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".csv":
+            text = path.read_text()
+            assert text.endswith("\n")
+            header, *rows = csv.reader(text.splitlines())
+            assert all(len(row) == len(header) for row in rows)
+
+
+def rounds_done(folder):
+    metrics = folder / "metrics.csv"
+    return metrics.read_text().count("\n") - 1 if metrics.exists() else 0
+
+
+def run(arguments, log):
+    """In a process of its own: run_sim.py with its output in a file."""
+    sys.stdout = sys.stderr = open(log, "a")  # noqa: SIM115
+    import run_sim
+
+    sys.exit(run_sim.main([str(argument) for argument in arguments]))
+
+
+def test_killed_at_twenty_random_moments_a_run_ends_in_the_same_bits(tmp_path, cache_dir):
+    """Half of the kills come while a file is being written, the others at any time."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["run_sim"])
+    where = ("--cache-dir", cache_dir, "--backend", "inline")
+    whole, parts, log = tmp_path / "whole", tmp_path / "parts", tmp_path / "log"
+
+    def start(*arguments):
+        process = context.Process(target=run, args=([*arguments, *where], log))
+        process.start()
+        return process
+
+    reference = start(*JOB, "--rounds", ROUNDS, "--run-dir", whole)
+    reference.join()
+    assert reference.exitcode == 0, log.read_text()
+    chance = random.Random(0)
+    arguments = [*JOB, "--rounds", ROUNDS, "--run-dir", parts]
+    kills = writing = 0
+    while kills < 20:
+        begun = rounds_done(parts)
+        process = start(*arguments)
+        # Not before it has got somewhere: otherwise it might be killed at its start for ever.
+        while rounds_done(parts) in (0, begun) and process.is_alive():
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.2))
+        if kills % 2:
+            while not list(parts.rglob(".*.tmp")) and process.is_alive():
+                pass
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, log.read_text()
+        kills += 1
+        writing += bool(list(parts.rglob(".*.tmp")))
+        check_whole(parts)
+        arguments = ["--resume", parts]
+    last = start(*arguments)
+    last.join()
+    assert last.exitcode == 0, log.read_text()
+    assert writing > 0
+    assert not list(parts.rglob(".*.tmp"))
+    assert bits(parts) == bits(whole)
+    assert rounds_done(parts) == ROUNDS
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
+    assert summaries[0]["clients"] == summaries[1]["clients"]
+
+
+def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):  # noqa: F811
+    mark, environment = marked_environment
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    common = (*JOB, "--rounds", 20, "--cache-dir", cache_dir)
+    assert run_sim(*common, "--backend", "inline", "--run-dir", whole).returncode == 0
+    arguments = [*common, "--run-dir", parts]
+    for pause in (0.0, 0.3):
+        begun = rounds_done(parts)
+        process = subprocess.Popen(
+            [sys.executable, "run_sim.py", *map(str, arguments)],
+            cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while rounds_done(parts) < begun + 3 and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(pause)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        end(mark)
+        check_whole(parts)
+        arguments = ["--resume", parts, "--cache-dir", cache_dir]
+    result = run_sim(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert bits(parts) == bits(whole)
+    assert rounds_done(parts) == 20
