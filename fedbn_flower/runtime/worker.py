@@ -67,7 +67,7 @@ class Worker:
             for context, state in zip(contexts, states, strict=True)
         ]
         for reply in replies:
-            _lend(reply)
+            lend(reply)
         memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
         return (replies, changed), *memories
 
@@ -82,7 +82,7 @@ class _Lent:
         return memoryview, (pickle.PickleBuffer(self.data),)
 
 
-def _lend(reply: Message) -> None:
+def lend(reply: Message) -> None:
     """Have large arrays go out of band, and the driver read them in place."""
     if reply.has_content():
         for record in reply.content.values():
