@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from .base import FedAvgClient
 from .examples import Examples
 from .objectives import Objective
-from .stacked import can_stack, set_batch, stacked
+from .stacked import can_stack, stacked, stacked_layers
 from .training import LocalRun
 
 FitResult = tuple[NDArrays, int, dict[str, Scalar]]
@@ -72,6 +72,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     objective = _stacked_objective([run.objective for run in runs], parameters)
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
     plan = _Plan(runs)
+    layers = stacked_layers(model)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
     model.train()
@@ -82,7 +83,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
             active = still
         images, labels, mask = plan.batch(step, active)
-        set_batch(model, active, mask)
+        for layer in layers:
+            layer.active, layer.mask = active, mask
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, images.flatten(0, 1), labels.flatten(), "none")
         losses = losses.view_as(labels)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-class _Stacked(nn.Module):
+class Stacked(nn.Module):
     """A layer of many models: rows of its parameters are models, and its input holds the examples of the
     first `active` ones, one model's after the other, as many for each."""
 
@@ -25,7 +25,7 @@ class _Stacked(nn.Module):
         return entry if self.active == len(entry) else entry[: self.active]
 
 
-class StackedLinear(_Stacked):
+class StackedLinear(Stacked):
     """`nn.Linear` of many models."""
 
     def __init__(self, layer: nn.Linear, count: int) -> None:
@@ -43,7 +43,7 @@ class StackedLinear(_Stacked):
         return torch.baddbmm(self.rows("bias").unsqueeze(1), x, weight).flatten(0, 1)
 
 
-class StackedConv2d(_Stacked):
+class StackedConv2d(Stacked):
     """`nn.Conv2d` of many models: one convolution in groups."""
 
     def __init__(self, layer: nn.Conv2d, count: int) -> None:
@@ -68,7 +68,7 @@ class StackedConv2d(_Stacked):
         return _one_after_the_other(y, self.active)
 
 
-class StackedBatchNorm(_Stacked):
+class StackedBatchNorm(Stacked):
     """BatchNorm of many models; what the mask leaves out counts for nothing."""
 
     def __init__(self, layer: _BatchNorm, count: int) -> None:
@@ -127,11 +127,9 @@ def stacked(model: nn.Module, count: int) -> nn.Module:
     return _stack(model, count, {})
 
 
-def set_batch(model: nn.Module, active: int, mask: Tensor | None) -> None:
-    """Say which rows the next input is for, and which of its examples there are."""
-    for module in model.modules():
-        if isinstance(module, _Stacked):
-            module.active, module.mask = active, mask
+def stacked_layers(model: nn.Module) -> list[Stacked]:
+    """The layers that are to be told, before each input, which rows it is for and which examples it has."""
+    return [module for module in model.modules() if isinstance(module, Stacked)]
 
 
 def _stacks(module: nn.Module) -> bool:

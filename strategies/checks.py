@@ -86,6 +86,7 @@ def check_metrics(
     return positive_number(metrics, weighted_by_key, whole=whole, cap=max_weight), metrics
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """The entries of an answered model, each of the expected shape and dtype; read-only.
 
@@ -115,15 +116,21 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
         floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
         if array.dtype != reference.dtype and not floating:
             raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            array = array.astype(reference.dtype, copy=False)
-            wide = array.astype(np.float32) if array.dtype == np.float16 else array
-            length = np.linalg.norm(wide.ravel())
+        array = array.astype(reference.dtype, copy=False)
+        length = _length(array)
         if not length <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
             found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
             raise ReplyRefused(f"{name}: {found}")
         arrays[name] = array
     return arrays
+
+
+def _length(array: NDArray) -> float:
+    """The L2 norm, computed in the array's own dtype if that is float32 or wider."""
+    flat = array.reshape(-1)
+    if flat.dtype not in (np.float32, np.float64):
+        flat = flat.astype(np.float64)
+    return math.sqrt(np.dot(flat, flat))
 
 
 def check_train_reply(

@@ -19,7 +19,7 @@ def encoded(array: NDArray) -> Array:
 def decoded(array: Array, expected: NDArray) -> NDArray:
     """``array.numpy()``; read in place, and read-only, if it has the shape and dtype of ``expected``."""
     header = _header(expected.shape, expected.dtype.str)
-    if array.stype == SType.NUMPY and array.data.startswith(header):
+    if array.stype == SType.NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
         return np.frombuffer(array.data, expected.dtype, offset=len(header)).reshape(expected.shape)
     return array.numpy()
 

@@ -100,10 +100,15 @@ class LocalGrid(Grid):
 
 
 def in_groups(messages: list[Message], size: int) -> Iterator[list[Message]]:
-    """Groups of consecutive messages of one and the same content, ``size`` at most, as even as can be."""
+    """Groups of consecutive messages of one and the same content, ``size`` at most, as even as can be.
+
+    Several groups are an even number of them: the last of an odd number leaves half of two workers idle.
+    """
     for _, same in groupby(messages, key=lambda message: id(message.content)):
         together = list(same)
         parts = -(-len(together) // size)
+        if parts > 1:
+            parts = min(parts + parts % 2, len(together))
         bounds = [len(together) * i // parts for i in range(parts + 1)]
         for start, stop in pairwise(bounds):
             yield together[start:stop]

@@ -54,6 +54,8 @@ class RayPool:
     def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
+        os.environ.setdefault("RAY_free_objects_batch_size", "1")
         level = logging.INFO if verbose else logging.ERROR
         if address:
             _check_cluster(address)

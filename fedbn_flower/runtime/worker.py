@@ -1,14 +1,17 @@
 """The Ray actor that runs clients."""
 
 import os
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import ray
-from flwr.app import Message, RecordDict, UserConfig
+from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from ..client_app import answer_all
 from .grid import identify_process, node_context, partition_of
+
+LARGE = 2**12  # bytes
 
 
 class Worker:
@@ -63,5 +66,27 @@ class Worker:
             any(state is None or record is not state.get(name) for name, record in context.state.items())
             for context, state in zip(contexts, states, strict=True)
         ]
+        for reply in replies:
+            lend(reply)
         memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
         return (replies, changed), *memories
+
+
+class _Lent:
+    """Bytes that arrive as a view of where they lie in the object store; `pickle` would copy them twice."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[type, tuple[pickle.PickleBuffer]]:
+        return memoryview, (pickle.PickleBuffer(self.data),)
+
+
+def lend(reply: Message) -> None:
+    """Have large arrays go out of band, and the driver read them in place."""
+    if reply.has_content():
+        for record in reply.content.values():
+            if isinstance(record, ArrayRecord):
+                for array in record.values():
+                    if len(array.data) >= LARGE:
+                        array.__dict__["data"] = _Lent(array.data)
