@@ -7,7 +7,7 @@ import numpy as np
 
 from .base import PseudoGradientStrategy
 from .checks import require
-from .vectors import Vector, in_blocks
+from .vectors import Vector, blocks
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,14 +68,11 @@ class AdaptiveStrategy(PseudoGradientStrategy):
         m = self.vector("m", like=delta)
         v = self.vector("v", like=delta, fill=self.v_init)
         m_correction, v_correction = self.corrections(t)
-
-        def work(part: slice) -> None:
+        for part in blocks(delta.size):
             m[part] *= self.beta_1
             m[part] += (1 - self.beta_1) * delta[part]
             self.second_moment(v[part], np.square(delta[part]))
             denominator = np.sqrt(v[part] / v_correction)
             denominator += self.tau
             np.divide((self.eta / m_correction) * m[part], denominator, out=delta[part])
-
-        in_blocks(delta.size, work)
         return delta

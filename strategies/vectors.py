@@ -1,10 +1,6 @@
 """The model as flat vectors, so that a server rule is arithmetic on one array."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -15,8 +11,6 @@ from .npy import encoded
 Vector = NDArray[np.floating]
 
 BLOCK = 2**16  # entries; a few float32 parts of so many fit a core's cache
-LONG = 8  # blocks
-TOGETHER = 8  # models added to a sum at a time
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -102,30 +96,16 @@ def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> V
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
 
 
-def in_blocks(size: int, work: Callable[[slice], None]) -> None:
-    """Have elementwise work done on every part of vectors; on all cores if they are long.
-
-    The parts are so small that what is between stays in the cache, and so large that threads seldom meet.
-    """
-    parts = [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
-    if len(parts) < LONG:
-        for part in parts:
-            work(part)
-    else:
-        deque(_threads().map(work, parts), maxlen=0)
-
-
-@lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), "vectors")
+def blocks(size: int) -> Iterator[slice]:
+    """The parts of a vector for elementwise work, so small that what is between stays in the cache."""
+    for start in range(0, size, BLOCK):
+        yield slice(start, min(start + BLOCK, size))
 
 
 class WeightedMean:
     """The weighted mean of differences to a reference, as a running sum.
 
-    Models are added a few at a time, so that the reference and the sum come from memory once for all of them;
-    then nothing is kept of them, so that memory does not grow with the number of clients. Each entry of the
-    sum still takes the models one by one, in the order of `add`.
+    Nothing is kept of a model once it is added, so that memory does not grow with the number of clients.
     Summing ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
 
     Parameters
@@ -138,44 +118,25 @@ class WeightedMean:
         self.reference = reference
         self.sum = np.zeros_like(reference)
         self.total_weight = 0.0
-        self._waiting: list[tuple[list[NDArray], float]] = []
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """Add ``factor`` times the difference of a client's model, given entry by entry; they must not change
-        until `mean`."""
-        self._waiting.append(([entry.reshape(-1) for entry in entries], weight * factor))
-        self.total_weight += weight
-        if len(self._waiting) == TOGETHER:
-            self._add_waiting()
-
-    def _add_waiting(self) -> None:
-        scales = [self.sum.dtype.type(factor) for _, factor in self._waiting]
+        """Add ``factor`` times the difference of a client's model, given entry by entry."""
+        dtype = self.sum.dtype
+        scale = dtype.type(weight * factor)
+        scratch = np.empty(min(BLOCK, self.sum.size), dtype)
         offset = 0
-        for models in zip(*(entries for entries, _ in self._waiting), strict=True):
-            stop = offset + models[0].size
-            _add_differences(models, scales, self.reference[offset:stop], self.sum[offset:stop])
-            offset = stop
-        self._waiting = []
+        for entry in entries:
+            values = entry.ravel()
+            reference, total = (v[offset : offset + values.size] for v in (self.reference, self.sum))
+            offset += values.size
+            for part in blocks(values.size):
+                difference = scratch[: part.stop - part.start]
+                np.subtract(values[part], reference[part], out=difference, dtype=dtype)
+                difference *= scale
+                total[part] += difference
+        self.total_weight += weight
 
     def mean(self) -> Vector:
         """``sum_i w_i (x_i - x) / sum_i w_i`` over what was added; the sum itself becomes it."""
-        if self._waiting:
-            self._add_waiting()
         self.sum /= self.total_weight
         return self.sum
-
-
-def _add_differences(
-    models: Sequence[NDArray], scales: Sequence[np.floating], reference: Vector, total: Vector
-) -> None:
-    """``total += sum_i s_i (x_i - x)``, one model after the other."""
-
-    def work(part: slice) -> None:
-        x, summed = reference[part], total[part]
-        difference = np.empty_like(x)
-        for values, scale in zip(models, scales, strict=True):
-            np.subtract(values[part], x, out=difference, dtype=x.dtype)
-            np.multiply(difference, scale, out=difference)
-            np.add(summed, difference, out=summed)
-
-    in_blocks(total.size, work)
