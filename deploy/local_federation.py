@@ -135,9 +135,9 @@ class LocalFederation:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def run(self, command: Sequence[str | Path], **options: object) -> subprocess.CompletedProcess:
+    def run(self, command: Sequence[str | Path], quiet: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a command, such as ``flwr run``, as a user of this federation."""
-        return subprocess.run(command, check=False, env=self.environment, **options)  # type: ignore[call-overload]
+        return subprocess.run(command, check=False, env=self.environment, capture_output=quiet, text=True)
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
@@ -202,7 +202,7 @@ class LocalFederation:
         service.start()
 
     def _do(self, *command: str | Path) -> None:
-        result = self.run([*command], capture_output=True, text=True)
+        result = self.run(command, quiet=True)
         if result.returncode:
             raise RuntimeError(f"{shlex.join(map(str, command))}: {result.stdout}{result.stderr}")
 
