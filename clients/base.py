@@ -131,6 +131,10 @@ class FedAvgClient(NumPyClient):
         outcome = run.objective.finish(int(metrics["local-steps"]), run.learning_rate)
         self.sent_control = outcome.control
         if outcome.memory is not None:
+            if not run.objective.remembers:
+                raise TypeError(
+                    f"{type(run.objective).__name__} leaves a memory but does not set `remembers`"
+                )
             self.state.write(str(config["objective"]), outcome.memory)
         if self.local_names:
             self.state.write(self.STATE_GROUP, {name: to_array(entries[name]) for name in self.local_names})

@@ -13,7 +13,7 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import OBJECTIVES, Examples, LocalTask, LocalTraining
+from clients import CLIENTS, OBJECTIVES, Examples, LocalTask, LocalTraining
 from clients.lockstep import fits_lockstep
 
 from .config import RunConfig
@@ -79,6 +79,12 @@ def initial_model(
 def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, NDArray]]:
     """`initial_model` of a configuration."""
     return initial_model(config.model, spec, config.softmax_output, config.seed, config.device)
+
+
+def remembers(config: RunConfig) -> bool:
+    """Whether clients remember anything between rounds."""
+    model, _ = model_of(config, dataset_of(config).spec)
+    return OBJECTIVES[config.objective].remembers or bool(CLIENTS[config.client].local_entries(model))
 
 
 def cohort_size(config: RunConfig) -> int:

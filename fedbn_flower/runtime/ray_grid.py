@@ -140,6 +140,8 @@ class RayGrid(LocalGrid):
         The run's keys and values.
     cohort : int
         How many clients train in lockstep; 1 for one after the other.
+    remembers : bool
+        Whether clients have memories at all; each is an object of Ray's, which is not free.
 
     Raises
     ------
@@ -147,10 +149,18 @@ class RayGrid(LocalGrid):
         When Ray itself fails, or a client's memory is lost with the machine that held it.
     """
 
-    def __init__(self, pool: RayPool, num_clients: int, run_config: UserConfig, cohort: int = 1) -> None:
+    def __init__(
+        self,
+        pool: RayPool,
+        num_clients: int,
+        run_config: UserConfig,
+        cohort: int = 1,
+        remembers: bool = True,
+    ) -> None:
         super().__init__(num_clients, run_config)
         self._pool = pool
         self._cohort = cohort
+        self._remembers = remembers
         self._states: dict[int, Any] = {}  # partition -> its memory in the object store
         pool.start_run(run_config, num_clients)
 
@@ -165,7 +175,9 @@ class RayGrid(LocalGrid):
         self._states[partition_id] = ray.put(record)
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        phase = _Phase(self._pool, self._states, self._calls(messages), timeout, self._cohort == 1)
+        phase = _Phase(
+            self._pool, self._states, self._calls(messages), timeout, self._cohort == 1, self._remembers
+        )
         self._pool.begin(phase)
         try:
             yield from phase.replies()
@@ -195,9 +207,11 @@ class _Phase:
         calls: list[Call],
         timeout: float | None,
         apart: bool,
+        remembers: bool,
     ) -> None:
         self.pool = pool
         self.apart = apart  # whether the clients of a call may be tried again one by one
+        self.remembers = remembers
         self.states = states
         self.calls = deque(calls)
         self.deadline = None if timeout is None else time.monotonic() + timeout
@@ -223,9 +237,10 @@ class _Phase:
                 continue
             call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
             self.running[worker].remove((call, futures))
-            for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
-                if new:
-                    self.states[partition_of(message)] = memory
+            if self.remembers:
+                for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
+                    if new:
+                        self.states[partition_of(message)] = memory
             self._submit()  # before the driver is busy with what came
             yield from replies
 
@@ -250,9 +265,10 @@ class _Phase:
             if id(content) not in self.contents:
                 self.contents[id(content)] = ray.put(content)
             envelopes = [remove_content_from_message(message) for message in call.messages]
-            states = [self.states.get(partition_of(message)) for message in call.messages]
+            states = [self.states.get(partition_of(m)) for m in call.messages] if self.remembers else []
             handle = self.pool.workers[worker].handle.options(num_returns=1 + len(states))
-            queue.append((call, handle.remote(envelopes, [self.contents[id(content)]], *states)))
+            futures = handle.remote(envelopes, [self.contents[id(content)]], *states)
+            queue.append((call, futures if self.remembers else [futures]))
 
     def _bury(self, worker: int, reason: str) -> Iterator[Message]:
         """Replace a dead worker. It died of the first of its calls; those behind it had not begun."""

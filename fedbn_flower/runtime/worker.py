@@ -47,7 +47,7 @@ class Worker:
         stored : Sequence[ObjectRef]
             The content in the object store, fetched once a worker and round.
         *states : RecordDict, optional
-            The memories of the clients, in the messages' order.
+            The memories of the clients, in the messages' order; nothing for clients that have none.
 
         Returns
         -------
@@ -57,17 +57,19 @@ class Worker:
         if self._content[0] != stored[0]:
             self._content = stored[0], ray.get(stored[0])
         contexts = []
-        for message, state in zip(envelopes, states, strict=True):
+        for message, state in zip(envelopes, states or (None,) * len(envelopes), strict=True):
             message.content = self._content[1]
             memory = RecordDict(dict(state)) if state else None
             contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, memory))
         replies = answer_all(envelopes, contexts)
+        for reply in replies:
+            lend(reply)
+        if not states:
+            return replies, []
         changed = [
             any(state is None or record is not state.get(name) for name, record in context.state.items())
             for context, state in zip(contexts, states, strict=True)
         ]
-        for reply in replies:
-            lend(reply)
         memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
         return (replies, changed), *memories
 

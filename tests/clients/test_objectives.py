@@ -152,3 +152,11 @@ def test_fedprox_with_mu_zero_is_sgd():
     plain, prox = trained({}), trained({"objective": "fedprox", "mu": 0.0})
     for a, b in zip(plain, prox, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
+    """Where clients are known to remember nothing, nothing is kept for them."""
+    monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
+    client = make_client(FedAvgClient)
+    with pytest.raises(TypeError, match="FedDyn leaves a memory but does not set `remembers`"):
+        client.fit(client.get_parameters({}), SETTINGS | {"objective": "feddyn"})
