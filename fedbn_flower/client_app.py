@@ -19,14 +19,14 @@ from flwr.common import NDArrays, Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import CLIENTS, OBJECTIVES, ClientState, FedAvgClient, LocalTask
+from clients import CLIENTS, ClientState, FedAvgClient, LocalTask
 from clients.lockstep import FitResult, fit_in_lockstep
 from strategies.npy import encoded
 
 from .config import RunConfig
 from .errors import not_allowed
 from .state_folder import Moment, StateFolder, signature
-from .task import cohort_size, local_task
+from .task import cohort_size, local_task, remembers
 
 app = ClientApp()
 
@@ -58,9 +58,8 @@ def _state(message: Message, context: Context, config: RunConfig, task: LocalTas
     """The client's memory: in the node's ``state-dir`` if it has one, else in the Context."""
     state_dir = context.node_config.get("state-dir")
     if state_dir is None:
-        remembers = OBJECTIVES[config.objective].remembers or CLIENTS[config.client].local_entries(task.model)
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
-            if value and remembers:
+            if value and remembers(config, task.model):
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return ClientState(context.state)
     moment = Moment.of(message.content.config_records["config"])

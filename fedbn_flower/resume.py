@@ -10,7 +10,12 @@ from .errors import UserError, not_allowed
 from .federation import Federation
 from .run_folder import described
 
-MAY_CHANGE = frozenset({"rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir"})
+MAY_CHANGE = frozenset(
+    {
+        "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
+        "node-timeout",
+    }
+)  # fmt: skip
 """Keys that a resumed run may be given anew."""
 
 

@@ -12,7 +12,7 @@ from .resume import checkpoints_of, load_checkpoint
 from .run_folder import RunFolder, run_folder_locked
 from .runtime import InlineGrid, LocalGrid
 from .runtime.ray_grid import RayGrid, RayPool
-from .task import cohort_size, dataset_of, remembers
+from .task import cohort_size, dataset_of, model_of, remembers
 
 
 def simulate(
@@ -66,4 +66,7 @@ def make_grid(config: RunConfig, pool: RayPool | None) -> LocalGrid:
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
     settings = (config.num_clients, run_config, cohort_size(config))
-    return InlineGrid(*settings) if pool is None else RayGrid(pool, *settings, remembers(config))
+    if pool is None:
+        return InlineGrid(*settings)
+    model, _ = model_of(config, dataset_of(config).spec)
+    return RayGrid(pool, *settings, remembers(config, model))

@@ -81,9 +81,8 @@ def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, N
     return initial_model(config.model, spec, config.softmax_output, config.seed, config.device)
 
 
-def remembers(config: RunConfig) -> bool:
-    """Whether clients remember anything between rounds."""
-    model, _ = model_of(config, dataset_of(config).spec)
+def remembers(config: RunConfig, model: nn.Module) -> bool:
+    """Whether clients of this model remember anything between rounds."""
     return OBJECTIVES[config.objective].remembers or bool(CLIENTS[config.client].local_entries(model))
 
 

@@ -14,6 +14,7 @@ from clients import CLIENTS, OBJECTIVES, FedAvgClient
 from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
 from fedbn_flower.models import MODELS
+from fedbn_flower.run_folder import run_folder_locked
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.server_app import main as server_main
 from fedbn_flower.simulation import simulate
@@ -326,3 +327,24 @@ def test_what_cannot_be_resumed_is_told(configured, tmp_path):
     server.write_bytes(server.read_bytes()[:100])
     with pytest.raises(UserError, match="resume: the checkpoint .* cannot be read"):
         simulate(Federation(configured(rounds=3, resume=str(run))), run, None)
+
+
+def test_a_folder_belongs_to_one_process(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    resumed = configured(rounds=2, resume=str(run))
+    with (
+        run_folder_locked(resumed, run),
+        pytest.raises(UserError, match="resume: .* expected a folder that no running process writes to"),
+    ):
+        simulate(Federation(resumed), run, None)
+    simulate(Federation(resumed), run, None)
+
+
+def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    for place in (run, run / "checkpoint" / "clients"):
+        (place / ".model.safetensors.0.tmp").write_text("half")
+    simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
+    assert not list(run.rglob("*.tmp"))
