@@ -92,11 +92,8 @@ class Guide:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("FLWR_")}
         home = self.folder / machine
         path = f"{self.folder / 'shims'}:{PROGRAMS}:{os.environ['PATH']}"
-        return (
-            kept
-            | OFFLINE
-            | {"HOME": str(home), "PATH": path, "ASKED": str(home / "asked"), "TMPDIR": str(home)}
-        )
+        places = {"HOME": str(home), "TMPDIR": str(home), "ASKED": str(home / "asked")}
+        return kept | OFFLINE | places | {"PATH": path}
 
     def run(self, label: str, machine: str) -> str:
         """Execute a block on a machine, then what it asked of systemd and nginx; its output."""
