@@ -249,7 +249,7 @@ def test_a_killed_superlink_and_a_resumed_run_end_in_the_same_bits(hospital, cac
     assert rounds_done(folder) < 4
     run = start_run(hospital, "superlink-killed", rounds=4, resume=f'"{folder}"')
     output, _ = run.communicate(timeout=300)
-    done = re.search(f"resuming {folder} after round ([23])", output)
+    done = re.search(f"resuming {folder} after round ([0-9])", output)
     assert done, output
     assert f"round {int(done[1]) + 1}: " in output
     assert model(folder) == simulated(cache_dir, 4)
