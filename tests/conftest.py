@@ -9,15 +9,33 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
 }
 
+import numpy as np
 import pytest
 
 from fedbn_flower.config import RunConfig
+from fedbn_flower.task import dataset_of, partitions_of
 
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
     """One folder of decoded datasets for the session."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def write_site():
+    """Writes a client's share of a simulation as a site's own folder."""
+
+    def write(config, partition, folder):
+        dataset, partitions = dataset_of(config), partitions_of(config)
+        rows = partitions.train[partition]
+        folder.mkdir()
+        np.save(folder / "train-images.npy", dataset.train.images[rows])
+        np.save(folder / "train-labels.npy", dataset.train.labels[rows])
+        np.save(folder / "test-images.npy", dataset.test.images)
+        np.save(folder / "test-labels.npy", dataset.test.labels)
+
+    return write
 
 
 @pytest.fixture

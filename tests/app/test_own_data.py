@@ -10,7 +10,7 @@ from fedbn_flower.federation import Federation
 from fedbn_flower.run_folder import RunFolder
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
-from fedbn_flower.task import dataset_of, local_task, partitions_of
+from fedbn_flower.task import local_task
 
 
 class Sites(LocalGrid):
@@ -30,18 +30,10 @@ class Sites(LocalGrid):
 
 
 @pytest.fixture
-def folders(configured, tmp_path):
+def folders(configured, write_site, tmp_path):
     """The two silos of the digits as two sites' folders."""
-    config = configured()
-    dataset, partitions = dataset_of(config), partitions_of(config)
     for partition in (0, 1):
-        folder = tmp_path / f"site-{partition}"
-        folder.mkdir()
-        rows = partitions.train[partition]
-        np.save(folder / "train-images.npy", dataset.train.images[rows])
-        np.save(folder / "train-labels.npy", dataset.train.labels[rows])
-        np.save(folder / "test-images.npy", dataset.test.images)
-        np.save(folder / "test-labels.npy", dataset.test.labels)
+        write_site(configured(), partition, tmp_path / f"site-{partition}")
     return [tmp_path / "site-0", tmp_path / "site-1"]
 
 

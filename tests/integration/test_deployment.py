@@ -12,7 +12,6 @@ import threading
 import time
 from http.client import HTTPSConnection
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -21,7 +20,6 @@ from fedbn_flower.config import RunConfig
 from fedbn_flower.federation import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.task import dataset_of, partitions_of
 
 from .guide import SITES, Guide, blocks
 from .test_runtimes import end
@@ -57,7 +55,7 @@ def supervised():
 
 
 @pytest.fixture(scope="module")
-def hospital(tmp_path_factory, cache_dir, supervised):
+def hospital(tmp_path_factory, cache_dir, write_site, supervised):
     """The federation of the guide, up to where the sites have started. Each has its silo of the digits."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     os.environ["FEDBN_TEST"] = mark
@@ -67,17 +65,10 @@ def hospital(tmp_path_factory, cache_dir, supervised):
             wait_until_answers(guide.port)
             wait_until_answers(guide.open_port)
             config = RunConfig.of({**SILOS, "cache-dir": str(cache_dir)})
-            dataset, partitions = dataset_of(config), partitions_of(config)
             user = guide.folder / "user"
             shutil.copy(guide.folder / "superlink/etc/fedbn/ca.crt", user)
             for partition, site in enumerate(SITES):
-                data = guide.folder / site / "srv/fedbn"
-                data.mkdir()
-                rows = partitions.train[partition]
-                np.save(data / "train-images.npy", dataset.train.images[rows])
-                np.save(data / "train-labels.npy", dataset.train.labels[rows])
-                np.save(data / "test-images.npy", dataset.test.images)
-                np.save(data / "test-labels.npy", dataset.test.labels)
+                write_site(config, partition, guide.folder / site / "srv/fedbn")
                 place = guide.folder / site / "fedbn-flower"
                 shutil.copy(user / "ca.crt", place)
                 guide.run("site", site)
