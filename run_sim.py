@@ -18,7 +18,7 @@ from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
 from fedbn_flower.progress import ProgressBar, cell_name, summary_table
 from fedbn_flower.resume import load_checkpoint
-from fedbn_flower.run_folder import default_run_folder, prepare_run_folder
+from fedbn_flower.run_folder import default_run_folder, prepare_run_folder, run_folder_locked
 from fedbn_flower.runtime.ray_grid import RayPool
 from fedbn_flower.simulation import check_simulation, simulate
 
@@ -51,7 +51,8 @@ def run(command: Command, console: Console) -> int:
         check_simulation(config)
         Federation(config)
     if first.resume:
-        load_checkpoint(first, clients_here=True)
+        with run_folder_locked(first, folder):
+            load_checkpoint(first, clients_here=True)
     else:
         prepare_run_folder(folder)
     grid = Comparison(folder) if len(command.configs) > 1 else None

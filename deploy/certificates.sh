@@ -12,8 +12,9 @@ shift
 names=()
 for name in "$@"; do
     case $name in
-        *:* | *[0-9]) names+=("IP:$name") ;; # no top-level domain ends in a digit
-        *) names+=("DNS:$name") ;;
+        *:*) names+=("IP:$name") ;;
+        *[!0-9.]*) names+=("DNS:$name") ;;
+        *) names+=("IP:$name") ;;
     esac
 done
 mkdir -p "$folder"

@@ -238,6 +238,8 @@ def main() -> int:
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args()
+    if options.supernodes < 1:
+        parser.error(f"--supernodes: {options.supernodes} is not allowed; expected a whole number >= 1")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="federation-"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     settings = (options.supernodes, options.restart_after, options.node_config)
@@ -255,4 +257,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

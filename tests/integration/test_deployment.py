@@ -37,6 +37,18 @@ def test_no_command_of_the_guide_is_left_out():
     }  # fmt: skip
 
 
+def test_a_certificate_holds_for_every_name_and_address_given(tmp_path):
+    names = ["node1", "superlink.example.org", "10.0.0.5", "::1"]
+    script = ROOT / "deploy" / "certificates.sh"
+    subprocess.run(["bash", script, tmp_path, *names], check=True, capture_output=True)
+    shown = subprocess.run(
+        ["openssl", "x509", "-in", tmp_path / "server.pem", "-noout", "-ext", "subjectAltName"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    expected = "DNS:node1, DNS:superlink.example.org, IP Address:10.0.0.5, IP Address:0:0:0:0:0:0:0:1"
+    assert expected in shown.stdout
+
+
 @pytest.fixture(scope="module")
 def supervised():
     """Restarts what died, as systemd would, until the module's tests are done."""
