@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from clients import CLIENTS, evaluate_splits, load_entries
-from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy, TooFewNodes
+from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
 from strategies.checks import MAX_WEIGHT
 
 from .checkpoint import Checkpoint
@@ -149,9 +149,9 @@ class Federation:
         if checkpoint:
             arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
             first_round = checkpoint.server_round + 1
-            strategy.updates, strategy.state = checkpoint.updates, dict(checkpoint.rule)
+            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
             self.run_name = checkpoint.run
-        updates = strategy.updates
+        updates = strategy.rule_state.updates
         train_config = ConfigRecord(
             {
                 "client-lr": config.client_lr,
@@ -175,7 +175,7 @@ class Federation:
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
             replies = grid.send_and_receive(messages, timeout=config.round_timeout)
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
-            train_report = strategy.report
+            train_report = strategy.phase_report
             arrays = updated or arrays
 
             evaluate_config = ConfigRecord({"eval-splits": splits})
@@ -183,7 +183,7 @@ class Federation:
             messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = grid.send_and_receive(messages, timeout=config.round_timeout)
             evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
-            evaluate_report = train_report if after_training else strategy.report
+            evaluate_report = train_report if after_training else strategy.phase_report
 
             result = RoundResult(
                 server_round,
@@ -196,7 +196,7 @@ class Federation:
             )
             for observer in observers:
                 observer.on_round(result)
-        if strategy.updates == updates:
+        if strategy.rule_state.updates == updates:
             failed = "every client failed" if config.min_replies == 1 else "too few clients answered usefully"
             raise RunFailed(f"{failed} in every round; the model was never updated")
         return arrays
@@ -216,7 +216,7 @@ class Federation:
 
     def _check_nodes(self, grid: Grid) -> None:
         expected = self.config.num_clients
-        nodes = self.strategy.nodes.connected(grid, expected, "num-clients")
+        nodes = self.strategy.node_directory.connected(grid, expected, "num-clients")
         if len(nodes) > expected:
             raise UserError(
                 f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "

@@ -162,9 +162,9 @@ class RunFolder:
         }
         checkpoint = Checkpoint(
             result.server_round,
-            strategy.updates,
+            strategy.rule_state.updates,
             result.arrays,
-            dict(strategy.state),
+            dict(strategy.rule_state.vectors),
             counters,
             has_clients=self.states is not None,
             run=self.federation.run_name,

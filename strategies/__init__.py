@@ -1,4 +1,4 @@
-"""Server rules: each a subclass of Flower's Message-API ``Strategy``, one file each.
+"""Server rules: each a Flower ``FedAvg`` of the Message API with a step of its own, one file each.
 
 They are drop-in replacements for Flower's rules of the same name::
 
@@ -6,16 +6,20 @@ They are drop-in replacements for Flower's rules of the same name::
 """
 
 from .base import PseudoGradientStrategy
+from .checks import Answer, ReplyRefused
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
-from .fedavg import FedAvg
-from .fedavgm import FedAvgM
+from .fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
 from .fedyogi import FedYogi
 from .nodes import TooFewNodes
 from .replies import PhaseReport
+from .rounds import Extras, Round
 from .scaffold import Scaffold
+from .settings import setting
+from .state import RuleState
+from .vectors import Vector
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedavg": FedAvg,
@@ -30,15 +34,25 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 
 __all__ = [
     "STRATEGIES",
+    "Answer",
+    "Extras",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
     "FedDyn",
+    "FedMedian",
     "FedNova",
+    "FedProx",
+    "FedTrimmedAvg",
     "FedYogi",
     "PhaseReport",
     "PseudoGradientStrategy",
+    "ReplyRefused",
+    "Round",
+    "RuleState",
     "Scaffold",
     "TooFewNodes",
+    "Vector",
+    "setting",
 ]

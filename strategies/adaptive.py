@@ -1,55 +1,29 @@
 """What FedAdagrad, FedYogi and FedAdam share: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 
 from .base import PseudoGradientStrategy
-from .checks import require
+from .rounds import Round
+from .settings import setting
+from .state import RuleState
 from .vectors import Vector, blocks
 
 
-@dataclass(eq=False, kw_only=True)
 class AdaptiveStrategy(PseudoGradientStrategy):
     """``m = b1 m + (1 - b1) D``, v by the rule, ``x += eta m^ / (sqrt(v^) + tau)``.
 
-    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` and ``v^ = v / (1 - b2^t)`` at the t-th update;
-    without, ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
-
-    Parameters
-    ----------
-    eta : float
-        Server learning rate, > 0.
-    eta_l : float
-        Unused; accepted because Flower's rules take it. Clients choose their own learning rate.
-    beta_1 : float
-        Decay of the first moment m, in [0, 1).
-    beta_2 : float
-        Decay of the second moment v, in [0, 1). FedAdagrad has none and ignores it.
-    tau : float
-        Degree of adaptivity, > 0: the denominator is ``sqrt(v) + tau``.
-    bias_correction : bool
-        Whether m and v are corrected for their start at zero (in FedAdagrad: m, since v is a sum).
-    v_init : float
-        Every entry of v before the first update, >= 0.
+    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at the t-th update, and v^ as the rule says; without,
+    ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
     """
 
-    eta: float = 0.01
-    eta_l: float = 0.0316
-    beta_1: float = 0.9
-    beta_2: float = 0.99
-    tau: float = 1e-3
-    bias_correction: bool = True
-    v_init: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta > 0, "eta", self.eta, "a number > 0")
-        require(0 <= self.beta_1 < 1, "beta_1", self.beta_1, "a number in [0, 1)")
-        require(0 <= self.beta_2 < 1, "beta_2", self.beta_2, "a number in [0, 1)")
-        require(self.tau > 0, "tau", self.tau, "a number > 0")
-        require(self.v_init >= 0, "v_init", self.v_init, "a number >= 0")
+    eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
+    eta_l: float = setting(0.1, gt=0, description="unused, as in Flower: clients choose their own rate")
+    beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")
+    tau: float = setting(1e-3, gt=0, description="degree of adaptivity: the denominator is sqrt(v) + tau")
+    bias_correction: bool = setting(True, description="whether the moments are corrected for their start at 0")
+    v_init: float = setting(0.0, ge=0, description="every entry of the second moment before the first update")
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> None:
@@ -58,16 +32,16 @@ class AdaptiveStrategy(PseudoGradientStrategy):
         Called for one part of the vectors after the other: entry by entry, nothing else.
         """
 
-    def corrections(self, t: int) -> tuple[float, float]:
-        """What m and v are divided by at the t-th update, t = 1, 2, ..."""
-        if not self.bias_correction:
-            return 1.0, 1.0
-        return 1.0 - self.beta_1**t, 1.0 - self.beta_2**t
+    def second_correction(self, t: int) -> float:
+        """What v is divided by at the t-th update, t = 1, 2, ..., where bias is corrected."""
+        return 1.0
 
-    def step(self, delta: Vector, t: int) -> Vector:
-        m = self.vector("m", like=delta)
-        v = self.vector("v", like=delta, fill=self.v_init)
-        m_correction, v_correction = self.corrections(t)
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        m = state.vector("m", like=delta)
+        v = state.vector("v", like=delta, fill=self.v_init)
+        t, corrected = round.update, self.bias_correction
+        m_correction = 1 - self.beta_1**t if corrected else 1.0
+        v_correction = self.second_correction(t) if corrected else 1.0
         for part in blocks(delta.size):
             m[part] *= self.beta_1
             m[part] += (1 - self.beta_1) * delta[part]
@@ -76,3 +50,12 @@ class AdaptiveStrategy(PseudoGradientStrategy):
             denominator += self.tau
             np.divide((self.eta / m_correction) * m[part], denominator, out=delta[part])
         return delta
+
+
+class DecayingStrategy(AdaptiveStrategy):
+    """An adaptive rule whose v decays by beta_2: ``v^ = v / (1 - b2^t)``."""
+
+    beta_2: float = setting(0.99, ge=0, lt=1, description="decay of the second moment")
+
+    def second_correction(self, t: int) -> float:
+        return 1 - self.beta_2**t

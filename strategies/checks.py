@@ -1,4 +1,4 @@
-"""What is checked before it touches the model: arguments, and the replies of clients."""
+"""What is checked of a client's answer before it touches the model."""
 
 import logging
 import math
@@ -10,55 +10,60 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from .npy import decoded
+from .wire import METRICS
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")
 
-NUM_EXAMPLES = "num-examples"
 MAX_WEIGHT = 2.0**53
 MAX_LENGTH = 1e18  # L2 norm of an entry; its square still fits float32, with room for a weighted sum
 
 NPY_HEADER_BYTES = 4096
 
 
-def require(holds: bool, name: str, value: object, allowed: str) -> None:
-    """Raise a ``ValueError`` that names the argument, its value and what is allowed, unless it holds.
-
-    A non-finite number is refused whatever ``holds`` says: ``inf > 0`` is true.
-    """
-    if not holds or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"{name}={value!r} is not allowed: expected {allowed}")
-
-
 class ReplyRefused(Exception):
-    """A client's answer cannot be used; the message says why."""
+    """A client's answer cannot be used; the message says why.
+
+    ``kind`` names the sort of disagreement (``names``, ``shape``, ``records``, ...) where it is one between
+    the apps on the two sides, and is empty where it may be this one client's trouble (a value not finite).
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
-class TrainReply:
-    """A client's answer to a train message, checked."""
+class Answer:
+    """A client's answer to a train message, checked.
 
-    arrays: dict[str, NDArray]
+    ``arrays`` are the model's entries by name, read-only; ``weight`` what weighs them; ``metrics`` the
+    MetricRecord that holds the weight; ``content`` the whole answer.
+    """
+
+    arrays: Mapping[str, NDArray]
     weight: float
     metrics: MetricRecord
+    content: RecordDict
 
 
-def positive_number(metrics: MetricRecord, key: str, *, whole: bool, cap: float = MAX_WEIGHT) -> float:
-    """The number in (0, cap] that an answer reports under ``key``.
+def positive_number(metrics: MetricRecord, key: str, *, whole: bool = False, cap: float = MAX_WEIGHT) -> float:
+    """The number in (0, cap] that an answer reports under ``key``; 8.0 is a whole number too.
 
     Raises
     ------
     ReplyRefused
-        When it is missing, or not such a number; ``whole`` asks for an integer.
+        When it is missing, or not such a number.
     """
     value = metrics.get(key)
     if value is None:
-        raise ReplyRefused(f"{key!r} is missing from the metrics")
-    if isinstance(value, list) or (whole and type(value) is not int) or not value > 0:  # NaN fails too
-        shown = "a list" if isinstance(value, list) else value
-        raise ReplyRefused(f"{key!r} is {shown}, not a positive {'whole ' if whole else ''}number")
+        raise ReplyRefused(f"{key!r} is missing from the metrics", f"no {key}")
+    if isinstance(value, list):
+        raise ReplyRefused(f"{key!r} is a list, not a positive number", f"list of {key}")
+    if not value > 0 or (whole and value % 1 != 0):  # NaN fails too; inf % 1 is NaN
+        raise ReplyRefused(f"{key!r} is {value}, not a positive {'whole ' if whole else ''}number")
     if value > cap:
-        raise ReplyRefused(f"{key!r} is {value}, above the cap of {cap:.16g}")
+        raise ReplyRefused(f"{key!r} is {value}, above the cap of {cap:.16g}", f"capped {key}")
     return float(value)
 
 
@@ -67,30 +72,36 @@ def check_metrics(
 ) -> tuple[float, MetricRecord]:
     """The weight and the metrics of an answer.
 
+    Of several MetricRecords the one that holds the weight counts; the others are the metric function's.
+
     Raises
     ------
     ReplyRefused
-        When there is not exactly one MetricRecord, an integer in it has more than 64 bits, or the weight is
-        not a number in (0, max_weight], and a whole one where it counts examples.
+        When there is no such MetricRecord, or more than one, an integer in it has more than 64 bits, or the
+        weight is not a number in (0, max_weight].
     """
-    records = list(content.metric_records.values())
+    records = dict(content.metric_records)
+    if len(records) > 1:
+        records = {n: r for n, r in records.items() if (weighted_by_key in r if weighted_by_key else n == METRICS)}
     if len(records) != 1:
-        raise ReplyRefused(f"expected one MetricRecord, got {len(records)}")
-    metrics = records[0]
+        found = f"{len(content.metric_records)} MetricRecords, of which {len(records)} can be meant"
+        raise ReplyRefused(f"expected one MetricRecord with the weight, got {found}", "records")
+    (metrics,) = records.values()
     for key, value in metrics.items():
         if isinstance(value, int) and value.bit_length() > 63:  # a mean could not be taken in floats
             raise ReplyRefused(f"{key!r} has more than 64 bits")
     if weighted_by_key is None:
         return 1.0, metrics
-    whole = weighted_by_key == NUM_EXAMPLES
-    return positive_number(metrics, weighted_by_key, whole=whole, cap=max_weight), metrics
+    return positive_number(metrics, weighted_by_key, cap=max_weight), metrics
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
+def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) -> dict[str, NDArray]:
     """The entries of an answered model, each of the expected shape and dtype; read-only.
 
     A floating entry may come in another floating dtype (differential-privacy mods widen) and is cast back.
+    Values that are not finite, or huge, are fine where they are just what was sent: attention masks.
+    Where nothing is ``expected`` any names, shapes, and numeric dtypes will do.
 
     Raises
     ------
@@ -98,9 +109,11 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
         When names, shapes or dtypes differ from ``expected``, or an entry cannot be decoded, is not finite,
         or is longer than `MAX_LENGTH`.
     """
-    if record.keys() != expected.keys():
+    if expected is None:
+        expected = _as_declared(record)
+    elif record.keys() != expected.keys():
         missing, extra = expected.keys() - record.keys(), record.keys() - expected.keys()
-        raise ReplyRefused(f"wrong names: missing {sorted(missing)}, unexpected {sorted(extra)}")
+        raise ReplyRefused(f"wrong names: missing {sorted(missing)}, unexpected {sorted(extra)}", "names")
     arrays = {}
     for name, reference in expected.items():
         if len(record[name].data) > 8 * reference.size + NPY_HEADER_BYTES:
@@ -112,17 +125,33 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray]) -> dict[s
         if not isinstance(array, np.ndarray):  # the bytes of an .npz archive
             raise ReplyRefused(f"{name}: not an array")
         if array.shape != reference.shape:
-            raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}")
+            raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}", "shape")
         floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
         if array.dtype != reference.dtype and not floating:
-            raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}")
+            raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}", "dtype")
         array = array.astype(reference.dtype, copy=False)
-        length = _length(array)
-        if not length <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
-            found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
-            raise ReplyRefused(f"{name}: {found}")
+        if not _length(array) <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
+            as_sent = (array == reference) | (np.isnan(array) & np.isnan(reference))
+            length = _length(np.where(as_sent, 0, array))
+            if not length <= MAX_LENGTH:
+                found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
+                raise ReplyRefused(f"{name}: {found}")
         arrays[name] = array
     return arrays
+
+
+def _as_declared(record: ArrayRecord) -> dict[str, NDArray]:
+    """Zeros of the shapes and dtypes that the record itself gives, as far as its bytes bear them out."""
+    zeros = {}
+    for name, array in record.items():
+        try:
+            value = array.numpy()
+            if value.dtype.kind not in "fiub":
+                raise TypeError(f"dtype {value.dtype}")
+        except Exception as error:  # whatever a client may have sent
+            raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
+        zeros[name] = np.zeros_like(value)
+    return zeros
 
 
 def _length(array: NDArray) -> float:
@@ -135,37 +164,60 @@ def _length(array: NDArray) -> float:
 
 def check_train_reply(
     content: RecordDict,
-    expected: Mapping[str, NDArray],
+    expected: Mapping[str, NDArray] | None,
     arrayrecord_key: str,
     weighted_by_key: str | None,
     max_weight: float = MAX_WEIGHT,
-) -> TrainReply:
-    """A train answer's model, weight and metrics; the model may stand under any key if it is the only one.
+) -> Answer:
+    """A train answer; the model may stand under any key if it is the only ArrayRecord.
 
     Raises
     ------
     ReplyRefused
-        When any of them cannot be used.
+        When any part of it cannot be used.
     """
     records = content.array_records
     if arrayrecord_key not in records and len(records) != 1:
-        raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}")
+        raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}", "records")
     record = records[arrayrecord_key] if arrayrecord_key in records else next(iter(records.values()))
     weight, metrics = check_metrics(content, weighted_by_key, max_weight)
-    return TrainReply(check_arrays(record, expected), weight, metrics)
+    return Answer(check_arrays(record, expected), weight, metrics, content)
+
+
+def clipping_factor(
+    model: Mapping[str, NDArray], reference: Mapping[str, NDArray], names: list[str], bound: float
+) -> float:
+    """``min(1, bound / ||x_i - x||)`` over the entries of these names together.
+
+    McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
+    FlatClip.
+    """
+    squared = 0.0
+    for name in names:
+        difference = np.subtract(model[name], reference[name], dtype=np.float64).ravel()
+        squared += float(difference @ difference)
+    return 1.0 if squared <= bound**2 else bound / squared**0.5
 
 
 def weighted_metrics(records: list[RecordDict], weighting_metric_name: str | None) -> MetricRecord:
-    """The weighted mean of every scalar metric over the clients that report it.
+    """The weighted mean of every metric over the clients that report it; lists entry by entry.
 
-    The weight itself (``num-examples``) is left out, as in Flower; lists are too.
+    The weight itself (``num-examples``) is left out, as in Flower. A list that is not as long everywhere
+    has no mean and is left out too.
     """
-    sums: dict[str, float] = {}
+    sums: dict[str, NDArray] = {}
     weights: dict[str, float] = {}
+    uneven: set[str] = set()
     for content in records:
         weight, metrics = check_metrics(content, weighting_metric_name)
         for key, value in metrics.items():
-            if key != weighting_metric_name and not isinstance(value, list):
-                sums[key] = sums.get(key, 0.0) + weight * value
-                weights[key] = weights.get(key, 0.0) + weight
-    return MetricRecord({key: total / weights[key] for key, total in sums.items()})
+            if key == weighting_metric_name:
+                continue
+            term = weight * np.asarray(value, dtype=np.float64)
+            if key not in sums:
+                sums[key], weights[key] = term, weight
+            elif sums[key].shape == term.shape:
+                sums[key], weights[key] = sums[key] + term, weights[key] + weight
+            else:
+                uneven.add(key)
+    return MetricRecord({k: (s / weights[k]).tolist() for k, s in sums.items() if k not in uneven})

@@ -1,13 +1,10 @@
 """FedAdam: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2, the FedAdam line."""
 
-from dataclasses import dataclass
-
-from .adaptive import AdaptiveStrategy
+from .adaptive import DecayingStrategy
 from .vectors import Vector
 
 
-@dataclass(eq=False)
-class FedAdam(AdaptiveStrategy):
+class FedAdam(DecayingStrategy):
     """``v = b2 v + (1 - b2) D^2``."""
 
     def second_moment(self, v: Vector, squared: Vector) -> None:

@@ -1,42 +1,93 @@
-"""FedAvg: federated averaging as server SGD on the pseudo-gradient.
+"""FedAvg, and what Flower has beside it that is FedAvg on another mean or with a word to the clients.
 
 McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data"
 (arXiv 1602.05629), Algorithm 1; with server momentum it is FedAvgM, Hsu et al. 2019 (1909.06335).
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
 
 from .base import PseudoGradientStrategy
-from .checks import require
+from .checks import LOGGER
+from .rounds import Round
+from .settings import setting
+from .state import RuleState
 from .vectors import Vector
+from .wire import PROXIMAL_MU
 
 
-@dataclass(eq=False, kw_only=True)
+def momentum_step(delta: Vector, state: RuleState, eta: float, momentum: float) -> Vector:
+    """``eta D``; with momentum ``eta v`` where ``v = momentum v + D``."""
+    if momentum:
+        velocity = state.vector("velocity", like=delta)
+        velocity *= momentum
+        velocity += delta
+        return eta * velocity
+    return eta * delta
+
+
 class FedAvg(PseudoGradientStrategy):
     """``x += eta D``; with momentum ``v = momentum v + D; x += eta v``.
 
     With the defaults, ``x`` becomes the weighted mean of the clients' models.
-
-    Parameters
-    ----------
-    eta : float
-        Server learning rate, > 0.
-    momentum : float
-        Server momentum, in [0, 1).
     """
 
-    eta: float = 1.0
-    momentum: float = 0.0
+    _eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    _momentum: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta > 0, "eta", self.eta, "a number > 0")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return momentum_step(delta, state, self._eta, self._momentum)
 
-    def step(self, delta: Vector, t: int) -> Vector:
-        if self.momentum:
-            velocity = self.vector("velocity", like=delta)
-            velocity *= self.momentum
-            velocity += delta
-            delta = velocity
-        return self.eta * delta
+
+class FedAvgM(PseudoGradientStrategy):
+    """``v = server_momentum v + D; x += server_learning_rate v``, under Flower's argument names.
+
+    Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution" (arXiv 1909.06335). Flower's
+    default momentum is 0, which makes it FedAvg.
+    """
+
+    server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return momentum_step(delta, state, self.server_learning_rate, self.server_momentum)
+
+
+class FedProx(FedAvg):
+    """FedAvg that tells the clients ``proximal-mu``: their part is the proximal term.
+
+    Li et al. 2020, "Federated Optimization in Heterogeneous Networks" (arXiv 1812.06127). With this
+    project's clients the term is the objective ``fedprox``, whatever the strategy.
+    """
+
+    proximal_mu: float = setting(0.0, ge=0, description="weight of the clients' proximal term")
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        if self.proximal_mu == 0:
+            LOGGER.warning("FedProx initialized with `proximal_mu=0.0`: it is FedAvg then.")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        config[PROXIMAL_MU] = self.proximal_mu
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class FedMedian(FedAvg):
+    """FedAvg on the coordinate-wise median: Yin et al. 2018 (arXiv 1803.01498), Definition 1."""
+
+    _mean = "median"
+
+
+class FedTrimmedAvg(FedAvg):
+    """FedAvg on the coordinate-wise trimmed mean: Yin et al. 2018 (arXiv 1803.01498), Definition 2."""
+
+    _mean = "trimmed"
+    beta: float = setting(0.2, ge=0, lt=0.5, description="share that the mean leaves out at each end")
+
+    @property
+    def _trim(self) -> float:  # type: ignore[override]
+        return self.beta

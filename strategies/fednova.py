@@ -1,51 +1,40 @@
 """FedNova: Wang et al. 2020, "Tackling the Objective Inconsistency Problem" (arXiv 2007.07481)."""
 
-from dataclasses import dataclass
-
 import numpy as np
-from flwr.app import RecordDict
 
 from .base import PseudoGradientStrategy
-from .checks import TrainReply, positive_number, require
-from .vectors import Layout, Vector
+from .checks import Answer, positive_number
+from .rounds import Extras, Round
+from .settings import setting
+from .state import RuleState
+from .vectors import Vector
+from .wire import LOCAL_NORM, LOCAL_STEPS
 
-STEPS = "local-steps"
 
-
-@dataclass(eq=False, kw_only=True)
 class FedNova(PseudoGradientStrategy):
     """``x += eta tau_eff sum_i p_i (x_i - x) / a_i`` with ``tau_eff = sum_i p_i a_i`` (equations 6 to 8).
 
-    a_i is the norm of client i's accumulation vector: its ``local-steps`` K under plain SGD, and
-    ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` under SGD with momentum rho. Where all clients make as
-    many steps, it is FedAvg. With a robust mean, both sums are that mean, and p_i falls away.
-
-    Parameters
-    ----------
-    eta : float
-        Server learning rate, > 0.
-    client_momentum : float
-        rho, the momentum of the clients' SGD, in [0, 1).
+    a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it, otherwise
+    its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` under SGD
+    with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are that mean,
+    and p_i falls away.
     """
 
-    eta: float = 1.0
-    client_momentum: float = 0.0
+    requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta > 0, "eta", self.eta, "a number > 0")
+    eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    client_momentum: float = setting(0.0, ge=0, lt=1, description="rho, the momentum of the clients' SGD")
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        work = self._work(answer)
+        return Extras(1.0 / work, {"work": np.array([work])})
+
+    def _work(self, answer: Answer) -> float:
+        if LOCAL_NORM in answer.metrics:
+            return positive_number(answer.metrics, LOCAL_NORM)
+        steps = positive_number(answer.metrics, LOCAL_STEPS, whole=True)
         rho = self.client_momentum
-        require(0 <= rho < 1, "client_momentum", rho, "a number in [0, 1)")
+        return float((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho))
 
-    def begin(self, layout: Layout) -> None:
-        self._work = self.mean_of(np.zeros(1))
-
-    def absorb(self, content: RecordDict, answer: TrainReply, layout: Layout) -> float:
-        steps = positive_number(answer.metrics, STEPS, whole=True)
-        rho = self.client_momentum
-        work: float = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
-        self._work.add([np.array(work)], answer.weight)
-        return 1.0 / work
-
-    def step(self, delta: Vector, t: int) -> Vector:
-        return self.eta * float(self._work.mean()[0]) * delta
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return self.eta * float(round.means["work"][0]) * delta

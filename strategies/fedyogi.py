@@ -1,15 +1,12 @@
 """FedYogi: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2, the FedYogi line."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from .adaptive import AdaptiveStrategy
+from .adaptive import DecayingStrategy
 from .vectors import Vector
 
 
-@dataclass(eq=False)
-class FedYogi(AdaptiveStrategy):
+class FedYogi(DecayingStrategy):
     """``v -= (1 - b2) D^2 sign(v - D^2)``: v moves by at most ``(1 - b2) D^2`` a round."""
 
     def second_moment(self, v: Vector, squared: Vector) -> None:

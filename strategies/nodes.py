@@ -4,14 +4,11 @@ import time
 from collections.abc import Iterable
 
 import numpy as np
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from .checks import LOGGER
-
-QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
-PARTITION_RECORD = "partition"
-PARTITION_KEY = "partition-id"
+from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
 
 class TooFewNodes(TimeoutError):
@@ -21,29 +18,37 @@ class TooFewNodes(TimeoutError):
 class NodeDirectory:
     """The nodes of a federation with the partition each holds.
 
-    Node ids are random under Flower's own runtimes, so each new node is asked once for its partition id
-    (a ``query.partition_id`` message, answered with a ConfigRecord ``partition`` holding
-    ``partition-id``). A node that does not answer, or claims a partition that another connected node holds,
-    is ordered after the others, by its node id.
+    Node ids are random under Flower's own runtimes, so with ``ask`` each new node is asked once for its
+    partition id (a ``query.partition_id`` message, answered with a ConfigRecord ``partition`` holding
+    ``partition-id``). A node that was not asked, does not answer, or claims a partition that another
+    connected node holds, is ordered after the others, by its node id.
 
     Parameters
     ----------
+    ask : bool
+        Whether nodes are asked. Those whose app has no handler for it log an error.
     node_timeout : float
         Seconds to wait for enough nodes to connect.
     query_timeout : float
         Seconds to wait for the answers to the query.
     """
 
-    def __init__(self, node_timeout: float, query_timeout: float) -> None:
+    def __init__(self, ask: bool, node_timeout: float, query_timeout: float) -> None:
+        self.ask = ask
         self.node_timeout = node_timeout
         self.query_timeout = query_timeout
         self._claims: dict[int, int | None] = {}
         self._partition_ids: dict[int, int] = {}
-        self._connected: set[int] = set()
+        self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
 
     def partition(self, node_id: int) -> int:
         """The node's partition id, or its node id where it has none."""
         return self._partition_ids.get(node_id, node_id)
+
+    def name(self, node_id: int) -> str:
+        """The node in words, for the log."""
+        held = self._partition_ids.get(node_id)
+        return f"node {node_id}" if held is None else f"partition {held}"
 
     def rank(self, node_id: int) -> tuple[bool, int, int]:
         """Sort key of a node: by partition id, then by node id."""
@@ -59,12 +64,19 @@ class NodeDirectory:
         """
         deadline = time.monotonic() + self.node_timeout
         while len(nodes := list(grid.get_node_ids())) < at_least:
-            wanted = f"{at_least} nodes ({reason}); {len(nodes)} connected"
             left = deadline - time.monotonic()
             if left <= 0:
+                wanted = f"{at_least} nodes ({reason}); {len(nodes)} connected"
                 raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
-            LOGGER.info("Waiting for %s", wanted)
+            waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
+            LOGGER.info(waiting, len(nodes), at_least, reason)
             time.sleep(min(1, left))
+        if self.ask:
+            self._learn_partitions(grid, nodes)
+        self._tell_changes(nodes)
+        return sorted(nodes, key=self.rank)
+
+    def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
         if new := [node for node in nodes if node not in self._claims]:
             self._ask(grid, new)
         held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
@@ -75,15 +87,14 @@ class NodeDirectory:
             elif claim is not None:
                 self._partition_ids[node] = claim
                 held.add(claim)
-        self._tell_changes(nodes)
-        return sorted(nodes, key=self.rank)
 
     def _tell_changes(self, nodes: list[int]) -> None:
-        now = {self.partition(node) for node in nodes}
-        for partition in sorted(self._connected - now):
-            LOGGER.warning("partition %d is no longer connected", partition)
-        for partition in sorted(now - self._connected) if self._connected else ():
-            LOGGER.info("partition %d is connected", partition)
+        now = {self.name(node): self.rank(node) for node in nodes}
+        for name in sorted(self._connected.keys() - now.keys(), key=lambda name: self._connected[name]):
+            LOGGER.warning("%s is no longer connected", name)
+        for name in sorted(now.keys() - self._connected.keys(), key=lambda name: now[name]):
+            if self._connected:
+                LOGGER.info("%s is connected", name)
         self._connected = now
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
@@ -96,8 +107,8 @@ class NodeDirectory:
             node = asked.get(reply.metadata.reply_to_message_id)
             if node is None or reply.has_error() or not reply.has_content():
                 continue
-            record = reply.content.config_records.get(PARTITION_RECORD)
-            partition_id = record and record.get(PARTITION_KEY)
+            record = reply.content.config_records.get(PARTITION)
+            partition_id = record and record.get(PARTITION_ID)
             if type(partition_id) is int and partition_id >= 0:
                 self._claims[node] = partition_id
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp.exception import InconsistentMessageReplies
 
 from .checks import LOGGER, ReplyRefused
 from .nodes import NodeDirectory
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
+ERROR = "error"  # the kind of a refusal that is none: the client said itself that it failed
 MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
 
 
@@ -19,7 +21,7 @@ class PhaseReport:
     """What came back in the last train or evaluate phase."""
 
     metrics: dict[int, MetricRecord] = field(default_factory=dict)
-    """By partition id (node id where unknown), in partition order."""
+    """By partition id (node id where unknown), in the order in which the answers were used."""
     failures: dict[int, str] = field(default_factory=dict)
     """Why an answer was not used, by partition id; a second answer stands here beside the first's metrics."""
 
@@ -36,75 +38,107 @@ class Replies:
     def __init__(self, nodes: NodeDirectory) -> None:
         self.nodes = nodes
         self.report = PhaseReport()
-        self.sent: list[Message] = []
-        self.phase = ""
-        self._logged: set[tuple[int, str]] = set()
+        self._sent: list[Message] = []
+        self._phase = self._title = ""
+        self._proven: set[str] = set()  # phases in which an answer was usable once
 
-    def expect(self, phase: str, sent: list[Message]) -> None:
-        """A phase begins: its name for the log, and its messages."""
-        self.report, self.phase, self.sent = PhaseReport(), phase, sent
+    def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
+        """A phase (``train``, ``evaluate``) begins with these messages; others may be sent in their stead."""
+        self.report, self._phase, self._sent = PhaseReport(), phase, sent
+        self._title = f"round {server_round}, {phase}"
 
     def usable(
-        self, replies: Iterable[Message], read: Callable[[RecordDict], Answer]
-    ) -> Iterator[tuple[int, Answer]]:
-        """What ``read`` makes of each reply, with its partition id, in partition order.
+        self, phase: str, server_round: int, replies: Iterable[Message], read: Callable[[RecordDict], T]
+    ) -> Iterator[tuple[int, int, T]]:
+        """(place, partition, what ``read`` makes of it) of each reply, in the messages' order.
 
-        A reply that is an error, empty, or for which ``read`` raises `ReplyRefused`, is dropped.
+        A reply that is an error, empty, or for which ``read`` raises `ReplyRefused`, is dropped. Those
+        that answer none of the messages expected come last, by node: a subclass has sent its own.
+
+        Raises
+        ------
+        InconsistentMessageReplies
+            When every answer disagrees with what was expected in the same way, and none of this phase ever
+            did not: a mistake in one of the apps, not one client's trouble.
         """
-        for partition, reply in self._in_partition_order(replies):
+        if phase != self._phase:
+            self.expect(phase, server_round, [])
+        refused: list[ReplyRefused] = []
+        received, errors = 0, 0
+        for place, node, reply in self._in_order(replies):
             try:
-                yield partition, read(_content(reply))
+                content = _content(reply)
+                received += 1
+                answer = read(content)
             except ReplyRefused as refusal:
-                self._drop(partition, str(refusal))
+                errors += refusal.kind == ERROR
+                refused.append(refusal)
+                self._drop(node, str(refusal))
+            else:
+                self._proven.add(phase)
+                yield place, self.nodes.partition(node), answer
+        if received or errors:
+            LOGGER.info("aggregate_%s: Received %d results and %d failures", phase, received, errors)
+        kinds = {refusal.kind for refusal in refused}
+        if received and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
+            raise InconsistentMessageReplies(
+                f"{phase}: all {received} answers are refused for the same reason: {refused[0]}"
+            )
 
-    def _in_partition_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, Message]]:
-        """The replies with their partition ids, each as soon as those before it were there.
+    def _in_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, int, Message]]:
+        """(place, node, reply) of the replies, each as soon as those before it were there.
 
         An error may come from Flower itself (node id 1), so a reply is known by the message it answers,
-        not by its sender. One that answers no message of this phase, or one that was answered already, is
-        dropped; what never came is reported as a failure.
+        not by its sender. One to a message that was answered already is dropped; what never came is
+        reported as a failure, if anything of this phase came at all.
         """
-        positions = {sent.metadata.message_id: i for i, sent in enumerate(self.sent)}
-        unanswered = set(positions.values())
-        targets = [self.nodes.partition(sent.metadata.dst_node_id) for sent in self.sent]
+        places = {sent.metadata.message_id: i for i, sent in enumerate(self._sent)}
+        targets = [sent.metadata.dst_node_id for sent in self._sent]
+        unanswered = set(places.values())
         waiting: dict[int, Message] = {}
+        others: list[Message] = []
         due = 0
         for reply in replies:
-            position = positions.get(reply.metadata.reply_to_message_id)
-            if position is None:
-                stranger = self.nodes.partition(reply.metadata.src_node_id)
-                self._drop(stranger, "answers no message of this phase")
-            elif position not in unanswered:
-                self._drop(targets[position], "a second answer to the same message")
+            place = places.get(reply.metadata.reply_to_message_id)
+            if place is None:
+                others.append(reply)
+            elif place not in unanswered:
+                self._drop(targets[place], "a second answer to the same message")
             else:
-                unanswered.remove(position)
-                waiting[position] = reply
+                unanswered.remove(place)
+                waiting[place] = reply
                 while due in waiting:
-                    yield targets[due], waiting.pop(due)
+                    yield due, targets[due], waiting.pop(due)
                     due += 1
-        for position in sorted(waiting):
-            yield targets[position], waiting[position]
-        for position in sorted(unanswered):
-            self._drop(targets[position], "no answer in time")
+        for place in sorted(waiting):
+            yield place, targets[place], waiting[place]
+        if len(unanswered) < len(self._sent) or not others:
+            for place in sorted(unanswered):
+                self._drop(targets[place], "no answer in time")
+        senders = [reply.metadata.src_node_id for reply in others]
+        if all(isinstance(node, int) for node in senders):
+            pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))
+        else:  # made by hand, in a test
+            pairs = list(enumerate(others))
+        for place, (node, reply) in enumerate(pairs, start=len(self._sent)):
+            yield place, node, reply
 
-    def _drop(self, partition: int, reason: str) -> None:
-        """Count an answer as failed; each reason is logged once."""
+    def _drop(self, node: int, reason: str) -> None:
+        """Count an answer as failed, and say so."""
         reason = " ".join(reason[:MAX_REASON].split())
-        self.report.failures.setdefault(partition, reason)
-        if (partition, reason) not in self._logged:
-            self._logged.add((partition, reason))
-            LOGGER.warning("%s: partition %d dropped: %s", self.phase, partition, reason)
+        self.report.failures.setdefault(self.nodes.partition(node), reason)
+        LOGGER.warning("%s: %s dropped: %s", self._title, self.nodes.name(node), reason)
 
     def too_few(self, usable: int, min_replies: int) -> None:
         """Say that the phase has no result, if it asked anything."""
-        if self.sent:
-            counts = (self.phase, usable, len(self.sent), min_replies)
+        if self._sent:
+            counts = (self._title, usable, len(self._sent), min_replies)
             LOGGER.warning("%s: %d of %d answers can be used, min_replies is %d: the model stays", *counts)
 
 
 def _content(reply: Message) -> RecordDict:
     if reply.has_error():
-        raise ReplyRefused(reply.error.reason or f"error code {reply.error.code}")
+        raise ReplyRefused(reply.error.reason or f"error code {reply.error.code}", ERROR)
     if not reply.has_content():
-        raise ReplyRefused("empty message")
+        raise ReplyRefused("empty message", ERROR)
     return reply.content

@@ -73,12 +73,21 @@ class Layout:
             {name: encoded(entry) for name, entry in self._entries(self.parameters, parameters)}
         )
 
-    def unflatten(self, parameters: Vector, statistics: Vector) -> ArrayRecord:
-        """The model with every entry under its name, in its own order, shape and dtype."""
+    def unflatten(
+        self, parameters: Vector, statistics: Vector, sent: Mapping[str, NDArray] | None = None
+    ) -> ArrayRecord:
+        """The model with every entry under its name, in its own order, shape and dtype; integers rounded.
+
+        An integer entry that is, to float64, what was ``sent`` is handed on as it was: it may be a constant
+        beyond 2^53.
+        """
         entries = {
             **dict(self._entries(self.parameters, parameters)),
             **dict(self._entries(self.statistics, statistics)),
         }
+        for name, (_, dtype) in self.shapes.items():
+            if sent and dtype.kind != "f" and np.array_equal(entries[name].astype(float), sent[name]):
+                entries[name] = sent[name]
         return ArrayRecord({name: encoded(entries[name]) for name in self.shapes})
 
     def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
@@ -100,43 +109,3 @@ def blocks(size: int) -> Iterator[slice]:
     """The parts of a vector for elementwise work, so small that what is between stays in the cache."""
     for start in range(0, size, BLOCK):
         yield slice(start, min(start + BLOCK, size))
-
-
-class WeightedMean:
-    """The weighted mean of differences to a reference, as a running sum.
-
-    Nothing is kept of a model once it is added, so that memory does not grow with the number of clients.
-    Summing ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
-
-    Parameters
-    ----------
-    reference : Vector
-        The model that was sent, its entries one after the other; sets the dtype.
-    """
-
-    def __init__(self, reference: Vector) -> None:
-        self.reference = reference
-        self.sum = np.zeros_like(reference)
-        self.total_weight = 0.0
-
-    def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """Add ``factor`` times the difference of a client's model, given entry by entry."""
-        dtype = self.sum.dtype
-        scale = dtype.type(weight * factor)
-        scratch = np.empty(min(BLOCK, self.sum.size), dtype)
-        offset = 0
-        for entry in entries:
-            values = entry.ravel()
-            reference, total = (v[offset : offset + values.size] for v in (self.reference, self.sum))
-            offset += values.size
-            for part in blocks(values.size):
-                difference = scratch[: part.stop - part.start]
-                np.subtract(values[part], reference[part], out=difference, dtype=dtype)
-                difference *= scale
-                total[part] += difference
-        self.total_weight += weight
-
-    def mean(self) -> Vector:
-        """``sum_i w_i (x_i - x) / sum_i w_i`` over what was added; the sum itself becomes it."""
-        self.sum /= self.total_weight
-        return self.sum

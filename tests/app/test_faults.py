@@ -67,7 +67,7 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
     federation = Federation(config)
     observer = Watching(lambda r: models.append({n: a.data for n, a in r.arrays.items()}))
     federation.run(InlineGrid(2, config.to_user_config()), [observer])
-    assert federation.strategy.updates == 1
+    assert federation.strategy.rule_state.updates == 1
     assert models[0] == models[1] == models[2]
 
 

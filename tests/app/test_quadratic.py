@@ -72,7 +72,7 @@ def distance_to_optimum(strategy, objective, rounds, configured):
         num_rounds=rounds,
         train_config=train_config,
     )
-    assert not strategy.report.failures
+    assert not strategy.phase_report.failures
     return np.abs(result.arrays["w"].numpy() - OPTIMUM).max()
 
 
@@ -156,7 +156,7 @@ def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadr
     start = ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))})
     strategy.start(grid=grid, initial_arrays=start, num_rounds=6, train_config=ConfigRecord(train_config))
     states = [load(state)["feddyn/w"] for i in range(CLIENTS) if (state := grid.client_state(i))]
-    apart = np.sum(states, axis=0) / CLIENTS - strategy.state["h"]
+    apart = np.sum(states, axis=0) / CLIENTS - strategy.rule_state.vectors["h"]
     expected = -0.5 * grid.lost / CLIENTS if grid_class is LosesOneReply else np.zeros(SIZE)
     np.testing.assert_allclose(apart, expected, atol=1e-6)
     assert len(states) > 1

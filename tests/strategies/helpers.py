@@ -30,7 +30,10 @@ def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **met
 
 
 class CannedGrid(LocalGrid):
-    """Nodes answer by a function of (message, partition); ``order`` permutes the answers."""
+    """Nodes 0, 1, ... answer by a function of (message, node); asked, node i tells the partition i.
+
+    ``order`` permutes the answers.
+    """
 
     def __init__(self, num_clients: int, client: Client, tells_partition: bool = True) -> None:
         super().__init__(num_clients, {})
@@ -41,7 +44,7 @@ class CannedGrid(LocalGrid):
     def work(self, messages, timeout):
         replies = []
         for message in messages:
-            partition = message.metadata.dst_node_id - 2
+            partition = message.metadata.dst_node_id
             if message.metadata.message_type.startswith("query"):
                 if self.tells_partition:
                     answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
@@ -49,6 +52,9 @@ class CannedGrid(LocalGrid):
             elif (reply := self.client(message, partition)) is not None:
                 replies.append(reply)
         return iter(replies)
+
+    def get_node_ids(self):
+        return range(self.num_clients)
 
     def client_state(self, partition_id):
         return b""

@@ -33,7 +33,7 @@ def test_feddyn_by_hand():
     strategy = FedDyn(alpha=0.5, num_clients=4)
     got = two_rounds(strategy, lambda m, i, x, t: train_reply(m, {"w": x + (1, 3)[i]}, (1, 1000)[i]))
     assert got == pytest.approx([3.0, 7.0], abs=1e-6)
-    np.testing.assert_allclose(strategy.state["h"], -1.0, atol=1e-6)
+    np.testing.assert_allclose(strategy.rule_state.vectors["h"], -1.0, atol=1e-6)
 
 
 def test_feddyn_takes_m_from_the_nodes_and_the_mean_over_those_that_answered():
@@ -46,7 +46,7 @@ def test_feddyn_takes_m_from_the_nodes_and_the_mean_over_those_that_answered():
         return Message(Error(0, "lost"), reply_to=message)
 
     assert two_rounds(strategy, answer) == pytest.approx([1.5, 1.5], abs=1e-6)
-    np.testing.assert_allclose(strategy.state["h"], -0.25, atol=1e-6)
+    np.testing.assert_allclose(strategy.rule_state.vectors["h"], -0.25, atol=1e-6)
 
 
 def test_scaffold_by_hand():
@@ -62,7 +62,7 @@ def test_scaffold_by_hand():
 
     assert two_rounds(strategy, answer) == pytest.approx([2.0, 4.0], abs=1e-6)
     assert sent == pytest.approx([0.0, 0.3], abs=1e-6)
-    np.testing.assert_allclose(strategy.state["c"], 0.6, atol=1e-6)
+    np.testing.assert_allclose(strategy.rule_state.vectors["c"], 0.6, atol=1e-6)
 
 
 @pytest.mark.parametrize("control", [None, np.full(1, np.nan, np.float32), np.ones(2, np.float32)])
@@ -78,8 +78,8 @@ def test_scaffold_drops_an_answer_whose_control_variate_cannot_be_used(control):
         return reply
 
     assert two_rounds(strategy, answer) == pytest.approx([1.0, 2.0], abs=1e-6)
-    assert list(strategy.report.failures) == [1]
-    np.testing.assert_array_equal(strategy.state["c"], 0.0)
+    assert list(strategy.phase_report.failures) == [1]
+    np.testing.assert_array_equal(strategy.rule_state.vectors["c"], 0.0)
 
 
 def test_fednova_by_hand():

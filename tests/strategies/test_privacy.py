@@ -171,7 +171,7 @@ def test_scaffold_does_not_go_with_them():
     models = [{n: start[n] + update[n] for n in start} for update in UPDATES]
     rule = Scaffold()
     rounds(WRAPPERS["server-side fixed"](rule, 1.0), start, models)
-    assert (np.abs(rule.state["c"]) > 1).all()
+    assert (np.abs(rule.rule_state.vectors["c"]) > 1).all()
     rule = Scaffold()
     rounds(WRAPPERS["client-side fixed"](rule, 1.0), start, models, fixedclipping_mod)
-    assert rule.updates == 0
+    assert rule.rule_state.updates == 0

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import STRATEGIES, FedAvg, FedDyn, FedNova, FedYogi, Scaffold
-from strategies.robust import TrimmedMean
+from strategies.means import TrimmedMean
+from strategies.settings import declared
 
 from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
 
@@ -69,7 +70,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
         return reply
 
     cls = STRATEGIES[rule]
-    all_clients = {"num_clients": M} if "num_clients" in cls.__dataclass_fields__ else {}
+    all_clients = {"num_clients": M} if "num_clients" in declared(cls) else {}
     strategy, grid = cls(mean=kind, trim=0.25, **all_clients), CannedGrid(CLIENTS, client)
     messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
     got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
@@ -81,7 +82,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
     assert got["bn.num_batches_tracked"].dtype == np.int64
     assert got["bn.num_batches_tracked"] == np.rint(mean(counters))
     if rule == "scaffold":
-        np.testing.assert_allclose(strategy.state["c"], CLIENTS / M * mean(changes), atol=1e-6)
+        np.testing.assert_allclose(strategy.rule_state.vectors["c"], CLIENTS / M * mean(changes), atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -173,7 +174,7 @@ def test_fedyogi_steps_on_the_robust_pseudo_gradient(mean):
     strategy = FedYogi(eta=0.1, mean=mean, trim=0.34)
     got = attacked(strategy, honest, liars=3)["w"]
     np.testing.assert_allclose(got, 0.1 * np.sign(honest[0]), rtol=2e-3)
-    assert (np.abs(strategy.state["m"]) <= 0.1 * 1.1 + 1e-6).all()
+    assert (np.abs(strategy.rule_state.vectors["m"]) <= 0.1 * 1.1 + 1e-6).all()
     assert not (np.sign(attacked(FedYogi(eta=0.1), honest, liars=3)["w"]) == np.sign(honest[0])).all()
 
 
@@ -246,7 +247,7 @@ def test_feddyn_and_scaffold_take_the_clipped_update_and_the_whole_control_varia
     models = [{"w": np.full(1, v, np.float32)} for v in (4, 1)]
     strategy = FedDyn(alpha=0.5, clip_update_norm=2.0)
     assert one_round(strategy, start, models, [1, 1])["w"] == pytest.approx(3.0)
-    assert strategy.state["h"] == pytest.approx(-0.75)
+    assert strategy.rule_state.vectors["h"] == pytest.approx(-0.75)
 
     def client(message, i):
         reply = train_reply(message, models[i])
@@ -258,14 +259,14 @@ def test_feddyn_and_scaffold_take_the_clipped_update_and_the_whole_control_varia
     assert ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"] == pytest.approx(
         1.5
     )
-    assert strategy.state["c"] == pytest.approx(4.0)
+    assert strategy.rule_state.vectors["c"] == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"mean": "mode"}, {"trim": 0.5}, {"trim": -0.1}, {"clip_update_norm": 0.0}, {"min_replies": 0},
-        {"max_weight": 0}, {"max_weight": 2.0**54}, {"clip_update_norm": float("nan")},
+        {"mean": "mode"}, {"trim": 0.5}, {"trim": -0.1}, {"clip_update_norm": -1.0}, {"min_replies": 0},
+        {"max_weight": -1}, {"max_weight": 2.0**54}, {"clip_update_norm": float("nan")},
     ],
 )  # fmt: skip
 def test_bounds_out_of_range_are_refused_by_name(arguments):

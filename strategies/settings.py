@@ -1,0 +1,104 @@
+"""Settings: what a class can be told, declared once in the class that uses it.
+
+``eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")`` gives the class an
+argument ``eta``, a default, a range, a help text and the flag ``--server-lr``; without an alias the flag is
+the argument's name. `setting` is pydantic's ``Field``.
+
+A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute with a leading underscore is set by
+the argument without it, and stays out of the way of other people's subclasses.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import lru_cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import Field as setting
+from pydantic.fields import FieldInfo
+
+__all__ = ["allowed", "checked", "declared", "flag", "model_of", "setting"]
+
+
+def declared(cls: type) -> dict[str, FieldInfo]:
+    """The settings of a class by attribute, inherited ones first."""
+    found: dict[str, FieldInfo] = {}
+    for base in reversed(cls.__mro__):
+        for attribute, value in vars(base).items():
+            if isinstance(value, FieldInfo):
+                found[attribute] = value
+            elif isinstance(value, property | Callable):  # type: ignore[arg-type]
+                found.pop(attribute, None)
+            elif attribute in found:
+                found[attribute] = copy(found[attribute])
+                found[attribute].default = value
+    return found
+
+
+def flag(attribute: str, field: FieldInfo) -> str:
+    """The setting's name on the command line and in a run configuration."""
+    return field.alias or attribute.strip("_").replace("_", "-")
+
+
+@lru_cache(maxsize=256)
+def model_of(cls: type) -> type[BaseModel]:
+    """A pydantic model of the class's settings: its fields are the arguments, their aliases the flags."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {}
+    for attribute, field in declared(cls).items():
+        kind = Annotated[hints[attribute], *field.metadata] if field.metadata else hints[attribute]
+        named = setting(field.default, alias=flag(attribute, field), description=field.description)
+        fields[attribute.strip("_")] = (kind, named)
+    config = ConfigDict(
+        extra="forbid", validate_by_name=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+    return create_model(cls.__name__, __config__=config, **fields)
+
+
+def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of the class by attribute: the arguments given, checked, and the other defaults.
+
+    Raises
+    ------
+    ValueError
+        For a value that is not allowed; the message names the argument, the value and what is allowed.
+    """
+    model = model_of(cls)
+    try:
+        values = model.model_validate(dict(arguments), by_name=True, by_alias=False)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        what = allowed(model.model_fields[name]) if name in model.model_fields else "no such argument"
+        raise ValueError(f"{name}={arguments[name]!r} is not allowed: expected {what}") from None
+    return {attribute: getattr(values, attribute.strip("_")) for attribute in declared(cls)}
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be, in words: ``a number in [0, 1)``, ``one of 'sgd', 'adam'``."""
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
+    if get_origin(field.annotation) is Literal:
+        return f"one of {', '.join(repr(value) for value in kinds)}"
+    if bool in kinds:
+        return "true or false"
+    if not {int, float} & set(kinds):
+        return next((note for note in field.metadata if isinstance(note, str)), "text")
+    noun = "a number" if float in kinds else "a whole number"
+    bounds = {
+        name: getattr(note, name)
+        for note in field.metadata
+        for name in ("gt", "ge", "lt", "le")
+        if getattr(note, name, None) is not None
+    }
+    lower = next(((name, bounds[name]) for name in ("gt", "ge") if name in bounds), None)
+    upper = next(((name, bounds[name]) for name in ("lt", "le") if name in bounds), None)
+    if lower and upper:
+        left, right = "(["[lower[0] == "ge"], ")]"[upper[0] == "le"]
+        return f"{noun} in {left}{_number(lower[1])}, {_number(upper[1])}{right}"
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    bound = lower or upper
+    return f"{noun} {signs[bound[0]]} {_number(bound[1])}" if bound else noun
+
+
+def _number(value: float) -> str:
+    exponent = int(value).bit_length() - 1
+    return f"2^{exponent}" if exponent > 16 and value == 2**exponent else f"{value:g}"

@@ -1,0 +1,39 @@
+"""Every name that travels between server and clients: message types, records, and the keys in them.
+
+| record | kind | in | holds |
+|---|---|---|---|
+| `ARRAYS` | ArrayRecord | train, evaluate; train's answer | the shared entries of the model, full weights |
+| `CONFIG` | ConfigRecord | train, evaluate | what the server says of the round |
+| `METRICS` | MetricRecord | the answers | numbers of the client |
+| `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
+| `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
+"""
+
+from flwr.app import MessageType
+
+QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
+
+ARRAYS = "arrays"
+CONFIG = "config"
+METRICS = "metrics"
+CONTROL = "control"
+PARTITION = "partition"
+
+# In CONFIG, to the clients.
+SERVER_ROUND = "server-round"
+CLIENT_LR = "client-lr"
+CLIENT_LR_DECAY = "client-lr-decay"
+EVAL_SPLITS = "eval-splits"
+RUN = "run"
+CHECKPOINT_ROUND = "checkpoint-round"
+PROXIMAL_MU = "proximal-mu"
+
+# In METRICS, from the clients.
+NUM_EXAMPLES = "num-examples"
+TRAIN_EXAMPLES = "train-examples"
+LOSS = "loss"
+LOCAL_STEPS = "local-steps"
+LOCAL_NORM = "local-norm"
+
+# In PARTITION.
+PARTITION_ID = "partition-id"
