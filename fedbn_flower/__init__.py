@@ -1,3 +1,3 @@
 """Federated learning on Flower: any server rule with any BatchNorm policy and any local objective."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
