@@ -40,7 +40,11 @@ def divided(labels, rows):
 
 # ---- what holds for every partition -----------------------------------------------------------------
 
-LABELS = st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=60)
+LABELS = st.builds(
+    lambda count, seed: np.random.default_rng(seed).integers(0, CLASSES, count).tolist(),
+    st.integers(1, 80),
+    st.integers(0, 1000),
+)
 SPECS = st.one_of(
     st.just("iid"),
     st.floats(0.05, 50).map(lambda alpha: f"dirichlet:{alpha}"),
@@ -78,6 +82,7 @@ def test_no_row_is_given_twice_and_all_are_given_or_counted(
             there = len(train) - int(val_fraction * len(train))
             assert text != "iid" or num_clients > there
             assert not text.startswith("shards") or num_clients * int(text[7:]) > there
+            assert not text.startswith("natural") or num_clients > min(ids, there) or val_fraction
             return
 
     # No row twice, none of another set.
@@ -214,6 +219,7 @@ def test_shards_are_dealt_anew_by_the_seed(digits):
 
 def test_pathological_uses_every_class_and_divides_it_evenly(digits):
     """Four clients of three classes: two of the ten classes have two owners, eight have one."""
+    dealt = set()
     for seed in range(20):
         parts = partition_dataset(digits, "pathological:3", 4, seed, 0.0)
         counts = np.array([np.bincount(digits.train.labels[r], minlength=10) for r in parts.train])
@@ -221,6 +227,8 @@ def test_pathological_uses_every_class_and_divides_it_evenly(digits):
         assert sorted((counts > 0).sum(0)) == [1] * 8 + [2] * 2
         for shares in counts.T:
             assert np.ptp(shares[shares > 0]) <= 1
+        dealt.add(tuple(map(tuple, counts > 0)))
+    assert len(dealt) == 20
 
 
 def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
