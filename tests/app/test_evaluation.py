@@ -117,6 +117,25 @@ def test_clients_may_evaluate_the_model_they_have_just_trained(configured, tmp_p
         assert both(row)[1] != pytest.approx(weighted_by_training, abs=1e-6)
 
 
+def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
+    configured, tmp_path, monkeypatch
+):
+    """Its ``num-examples`` are training examples: there is no mean over held-out ones."""
+
+    class Silent(FedAvgClient):
+        def fit(self, parameters, config):
+            parameters, count, metrics = super().fit(parameters, config)
+            return parameters, count, {k: v for k, v in metrics.items() if k != "eval-examples"}
+
+    monkeypatch.setitem(CLIENTS, "silent", Silent)
+    config = configured(**UNEQUAL, client="silent", eval_model="local", eval_data="local", rounds=1)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    (row,) = metrics_of(tmp_path / "run")
+    assert row["accuracy"] == row["loss"] == ""
+    assert summary["mean"] == {"accuracy": None, "loss": None}
+    assert 0 < summary["client-mean"]["accuracy"] == float(row["client-mean-accuracy"])
+
+
 def test_clients_evaluate_the_aggregated_model_otherwise(configured, tmp_path):
     config = configured(**UNEQUAL, client="fedavg", eval_data="local", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None)

@@ -5,14 +5,16 @@ import io
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import ArrayRecord, MetricRecord
 from rich.console import Console
 
 from fedbn_flower import comparison, plots
 from fedbn_flower.comparison import Comparison
+from fedbn_flower.federation import RoundResult
 from fedbn_flower.metrics import held_out_means, round_means
 from fedbn_flower.plots import plot_curves
 from fedbn_flower.progress import ProgressBar, summary_table
+from fedbn_flower.server_app import RoundLog
 from strategies import PhaseReport
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
@@ -197,6 +199,20 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     plot_curves(tmp_path / "curves.png", tmp_path / "metrics.csv")
     labels = {line.get_label() for axes in drawn[2].axes for line in axes.lines}
     assert labels == {"clients, training (weighted mean)", "clients, held out (mean over examples)"}
+
+
+def test_the_log_has_a_line_a_round(caplog):
+    report = PhaseReport(
+        dict(enumerate(records(FIRST | {"eval-examples": 1}, SECOND | {"eval-examples": 9})))
+    )
+    means = round_means(None, None, report, after_training=True)
+    result = RoundResult(3, 0.1, ArrayRecord(), report, report, means, {"accuracy": 0.25})
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        RoundLog().on_round(result)
+    assert caplog.messages == [
+        "round 3: loss 3.8000, client-mean-loss 3.0000, accuracy 0.5500, client-mean-accuracy 0.7500, "
+        "global-accuracy 0.2500, failures 0"
+    ]
 
 
 SERVER = {"global-loss": 2.0, "global-accuracy": 0.25}
