@@ -76,7 +76,8 @@ class Comparison:
 
     def _title(self) -> str:
         seeds = len({row["seed"] for row in self.rows})
-        return f"accuracy in %, mean +- sample standard deviation (n - 1) over {seeds} seeds"
+        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
+        return f"accuracy in %{deviation}"
 
     def table(self) -> Table:
         """The table for the terminal."""

@@ -150,7 +150,9 @@ def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
     grid = Comparison(tmp_path)
     nobody = summary(0, 0, [], global_accuracy=0.25) | {"mean": None, "client-mean": None}
     grid.add(configured(), nobody)
-    header, _, row = grid.markdown().split("\n\n")[0].splitlines()
+    table, note = grid.markdown().split("\n\n")
+    assert note.startswith("Accuracy in %.\n")
+    header, _, row = table.splitlines()
     assert header == "| strategy | client | objective | global |"
     assert row == "| fedyogi | fedbn | sgd | 25.0 |"
 
