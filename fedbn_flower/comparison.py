@@ -1,4 +1,4 @@
-"""A grid of runs: one table with the mean and standard deviation over the seeds."""
+"""A grid of runs: one table with the mean and the sample standard deviation over the seeds."""
 
 import csv
 import io
@@ -16,6 +16,7 @@ from .plots import save_figure
 from .progress import LISTED_CLIENTS, cell_name
 
 Cell = tuple[str, str, str]
+MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
 class Comparison:
@@ -31,13 +32,13 @@ class Comparison:
         cell = (config.strategy, config.client, config.objective)
         figures: dict[str, float] = {}
         if summary:
-            clients = summary["clients"]
-            if summary["global"]:
-                figures["global"] = summary["global"]["accuracy"]
-            if clients:
-                figures["clients, mean"] = mean(c["accuracy"] for c in clients.values())
-            if len(clients) <= LISTED_CLIENTS:
-                figures |= {f"client {i}": c["accuracy"] for i, c in clients.items()}
+            clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}
+            models = {
+                "global": summary["global"],
+                "mean over examples": summary["mean"],
+                "mean over clients": summary["client-mean"],
+            } | {f"client {i}": client for i, client in clients.items()}
+            figures = {n: m["accuracy"] for n, m in models.items() if m and m["accuracy"] is not None}
         for name, accuracy in figures.items():
             self.accuracies[cell][name].append(accuracy)
         self.rows.append(
@@ -67,16 +68,21 @@ class Comparison:
         return header, rows
 
     def markdown(self) -> str:
-        """The table in Markdown: accuracies in percent."""
+        """The table in Markdown, and under it what its figures are."""
         header, rows = self._table()
         lines = [header, ["---"] * len(header), *rows]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
+
+    def _title(self) -> str:
+        seeds = len({row["seed"] for row in self.rows})
+        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
+        return f"accuracy in %{deviation}"
 
     def table(self) -> Table:
         """The table for the terminal."""
         header, rows = self._table()
-        seeds = len({row["seed"] for row in self.rows})
-        table = Table(title=f"accuracy in %, mean +- standard deviation over {seeds} seeds")
+        table = Table(title=self._title())
         for column in header:
             table.add_column(column)
         for row in rows:
@@ -84,7 +90,23 @@ class Comparison:
         return table
 
     def plot(self) -> None:
-        """Accuracy by round, a line a cell: the mean over its seeds."""
+        """Accuracy by round, a line a cell, the mean over its seeds: of the clients where they evaluate, else
+        of the global model."""
+        what, curves = "mean over held-out examples", self._curves("accuracy")
+        if not curves:
+            what, curves = "global model", self._curves("global-accuracy")
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.subplots()
+        for cell, points in curves.items():
+            axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))
+        axes.set(xlabel="round", ylabel=f"accuracy ({what})")
+        axes.grid(alpha=0.3)
+        if curves:
+            figure.legend(loc="outside right upper")
+        save_figure(figure, self.folder / "grid.png")
+
+    def _curves(self, column: str) -> dict[Cell, dict[int, list[float]]]:
+        """By cell and round, the column of ``metrics.csv`` of each seed."""
         curves: dict[Cell, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             metrics = self.folder / str(row["folder"]) / "metrics.csv"
@@ -92,17 +114,9 @@ class Comparison:
                 continue
             cell = (str(row["strategy"]), str(row["client"]), str(row["objective"]))
             for line in csv.DictReader(io.StringIO(metrics.read_text())):
-                if accuracy := line["accuracy"] or line["global-accuracy"]:
-                    curves[cell][int(line["round"])].append(float(accuracy))
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        axes = figure.subplots()
-        for cell, points in curves.items():
-            axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))
-        axes.set(xlabel="round", ylabel="accuracy")
-        axes.grid(alpha=0.3)
-        if curves:
-            figure.legend(loc="outside right upper")
-        save_figure(figure, self.folder / "grid.png")
+                if line[column]:
+                    curves[cell][int(line["round"])].append(float(line[column]))
+        return curves
 
 
 def _mean_and_deviation(values: list[float]) -> str:

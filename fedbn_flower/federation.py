@@ -2,13 +2,13 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients import CLIENTS, evaluate_splits, load_entries
@@ -18,6 +18,7 @@ from strategies.checks import MAX_WEIGHT
 from .checkpoint import Checkpoint
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
+from .metrics import round_means
 from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
 
 RULE_KEYS = {
@@ -46,8 +47,14 @@ class RoundResult:
     arrays: ArrayRecord
     train: PhaseReport
     evaluate: PhaseReport
-    means: MetricRecord
+    means: Mapping[str, float]
+    """Over the round's clients; see `metrics.round_means`."""
     global_metrics: dict[str, float] | None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The means, and the global model's metrics as ``global-...``."""
+        return {**self.means, **{f"global-{k}": v for k, v in (self.global_metrics or {}).items()}}
 
     @property
     def failures(self) -> int:
@@ -191,7 +198,7 @@ class Federation:
                 arrays,
                 train_report,
                 evaluate_report,
-                MetricRecord({**(train_metrics or {}), **(evaluate_metrics or {})}),
+                round_means(train_metrics, evaluate_metrics, evaluate_report, bool(after_training)),
                 self.evaluate_global(arrays, splits),
             )
             for observer in observers:

@@ -8,11 +8,23 @@ from .errors import not_allowed
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """A parsed ``--partition``: its kind and that kind's one argument.
+    """A parsed ``--partition``: its kind and that kind's one ``argument``.
 
-    ``argument`` is the concentration alpha of ``dirichlet``, the shards per client of ``shards``, the
-    classes per client of ``pathological``, the column of ``natural``, and the classes of each of the
-    ``silos``; ``iid`` has none.
+    Whatever a partition gives to no client is told when a run starts.
+
+    - ``iid`` (no argument): shuffled rows in even parts.
+    - ``dirichlet:ALPHA``: for each class, the clients' shares of its examples are drawn from Dir(alpha), as
+      in Yurochkin et al. 2019 (1905.12022) and flwr-datasets' DirichletPartitioner; without that paper's
+      code's balancing, so sizes are as uneven as they are drawn; drawn again, ten times at most, until each
+      client has two examples. It is not Hsu et al. 2019 (1909.06335), who draw for each client, all of one
+      size, its shares of the classes.
+    - ``shards:PER_CLIENT``: rows sorted by label, cut into nearly even shards, dealt at random (McMahan et
+      al. 2017, section 3).
+    - ``pathological:CLASSES_PER_CLIENT``: each client takes the classes that the fewest others have, ties
+      drawn; a class is divided evenly among its owners. All classes are used if there are enough owners.
+    - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
+      that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
+    - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
     """
 
     FORMS: ClassVar[str] = (

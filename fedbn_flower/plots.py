@@ -44,8 +44,8 @@ def plot_curves(path: Path, metrics: Path) -> None:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         for prefix, label in (
-            ("train-", "clients, training"),
-            ("", "clients, held out"),
+            ("train-", "clients, training (weighted mean)"),
+            ("", "clients, held out (mean over examples)"),
             ("global-", "global model, held out"),
         ):
             points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]

@@ -39,17 +39,17 @@ class ProgressBar:
         self._bar.stop()
 
     def on_round(self, result: RoundResult) -> None:
-        held_out = {**(result.global_metrics or {}), **result.means}
-        shown = [f"{name} {held_out[name]:.3f}" for name in ("loss", "accuracy") if name in held_out]
-        if not shown and "train-loss" in held_out:
-            shown = [f"train-loss {held_out['train-loss']:.3f}"]
+        figures = result.figures
+        choices = (("loss", "accuracy"), ("global-loss", "global-accuracy"), ("train-loss",))
+        names = next((names for names in choices if names[0] in figures), ())
+        shown = [f"{name} {figures[name]:.3f}" for name in names if name in figures]
         if result.failures:
             shown.append(f"failures {result.failures}")
         self._bar.update(self._task, completed=result.server_round, figures="  ".join(shown))
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
-    """The last round's figures: the global model, the clients' mean, and each client if they are few."""
+    """The last round's figures: the global model, the clients' means, and each client if they are few."""
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds")
     table.add_column("model")
     for column in ("training examples", "loss", "accuracy"):
@@ -58,8 +58,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
         table.add_row("global", "", *_formatted(summary["global"]))
     clients: dict[str, dict[str, Any]] = summary["clients"]
     if clients:
-        mean = {name: sum(c[name] for c in clients.values()) / len(clients) for name in ("loss", "accuracy")}
-        table.add_row(f"mean of {len(clients)} clients", "", *_formatted(mean))
+        table.add_row("mean over examples", "", *_formatted(summary["mean"]))
+        table.add_row("mean over clients", "", *_formatted(summary["client-mean"]))
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():
             table.add_row(f"client {partition}", str(client["num-examples"]), *_formatted(client))
@@ -67,4 +67,5 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
 
 
 def _formatted(figures: dict[str, Any]) -> tuple[str, str]:
-    return f"{figures['loss']:.4f}", f"{100 * figures['accuracy']:.1f} %"
+    loss, accuracy = figures["loss"], figures["accuracy"]
+    return "" if loss is None else f"{loss:.4f}", "" if accuracy is None else f"{100 * accuracy:.1f} %"

@@ -19,7 +19,9 @@ from .config import RunConfig
 from .errors import UserError, not_allowed
 from .federation import Federation, RoundResult
 from .files import CsvLog, remove_unfinished, write_atomically
+from .metrics import CLIENT_MEAN, accuracy_and_loss
 from .plots import plot_curves, plot_partitions
+from .task import held_out_splits
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 
@@ -72,6 +74,7 @@ class RunFolder:
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
     client reported; ``summary.json`` holds the last round's figures and is written after every round.
+    What clients' means are is said in `metrics.held_out_means`.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ class RunFolder:
         self.metrics = CsvLog(
             path / "metrics.csv",
             ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
-             "accuracy", "global-loss", "global-accuracy"],
+             "accuracy", "client-mean-loss", "client-mean-accuracy", "global-loss", "global-accuracy"],
             last_round,
         )  # fmt: skip
         self.clients = CsvLog(
@@ -119,8 +122,6 @@ class RunFolder:
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
-        server_metrics = {f"global-{k}": v for k, v in (result.global_metrics or {}).items()}
-        means = {key: value for key, value in result.means.items() if key != "train-examples"}
         self.metrics.append(
             [
                 {
@@ -128,8 +129,7 @@ class RunFolder:
                     "seconds": round(result.seconds, 3),
                     "replies": len(result.train.metrics),
                     "failures": result.failures,
-                    **means,
-                    **server_metrics,
+                    **result.figures,
                 }
             ]
         )
@@ -176,20 +176,26 @@ class RunFolder:
         seconds = time.monotonic() - self.started
         for partition, metrics in result.train.metrics.items():
             self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
-        for partition, metrics in result.evaluate.metrics.items():
+        evaluated = result.evaluate.metrics
+        for partition, metrics in evaluated.items():
             if "train-examples" in metrics:
                 self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
+        config = self.federation.config
+        splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
+        split = f"{splits[-1]}-" if len(splits) > 1 else ""
         return {
             "rounds": result.server_round,
             "seconds": round(seconds, 3),
             "seconds-per-round": round(seconds / result.server_round, 4),
-            "global": result.global_metrics and _figures(result.global_metrics),
+            "global": result.global_metrics and accuracy_and_loss(result.global_metrics, split),
+            "mean": accuracy_and_loss(result.means, split) if evaluated else None,
+            "client-mean": accuracy_and_loss(result.means, CLIENT_MEAN + split) if evaluated else None,
             "clients": {
                 str(partition): {
-                    **_figures(metrics),
+                    **accuracy_and_loss(metrics, split),
                     "num-examples": self.train_examples[str(partition)],
                 }
-                for partition, metrics in result.evaluate.metrics.items()
+                for partition, metrics in evaluated.items()
                 if str(partition) in self.train_examples
             },
             "failures": self.failures,
@@ -204,12 +210,6 @@ def _number(metrics: MetricRecord, key: str) -> float:
     value = metrics[key]
     assert not isinstance(value, list)
     return value
-
-
-def _figures(metrics: MetricRecord | dict[str, float]) -> dict[str, object]:
-    """Accuracy and loss: of the test set, once it has been used beside a validation set."""
-    prefix = "test-" if "test-accuracy" in metrics else ""
-    return {name: metrics.get(prefix + name) for name in ("accuracy", "loss")}
 
 
 def described(federation: Federation) -> dict[str, object]:

@@ -23,11 +23,7 @@ class RoundLog:
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        metrics = {
-            **result.means,
-            **{f"global-{k}": v for k, v in (result.global_metrics or {}).items()},
-        }
-        figures = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items() if k != "train-examples")
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in result.figures.items())
         LOGGER.info("round %d: %s, failures %d", result.server_round, figures, result.failures)
 
 

@@ -3,44 +3,59 @@
 import hashlib
 import os
 import tempfile
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ..errors import UserError, not_allowed
+from ..errors import not_allowed
 from ..partition_spec import PartitionSpec
 from .decoded import DecodedDataset, DecodedSplit
+from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
 
-if TYPE_CHECKING:
-    from flwr_datasets.partitioner import Partitioner
-
-Rows = NDArray[np.int64]
-MIN_DIRICHLET_EXAMPLES = 2  # BatchNorm cannot train on one
+FORMAT = 2  # of the files that divisions are kept in, and of how they are drawn; part of their key
+HELD_OUT = frozenset({"validation examples", "test examples"})
 
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
     """Rows by client: ``train`` and ``val`` index the training set, ``test`` the test set.
 
-    ``val_rows`` are all rows kept apart for validation, whichever client's share they are in.
+    ``val_rows`` are all rows kept apart for validation, whichever client's share they are in. ``unused``
+    says what no client has: of ids or classes, and of the examples of each set, how many, and of how many.
     """
 
     train: list[Rows]
     val: list[Rows]
     test: list[Rows]
     val_rows: Rows
+    unused: Mapping[str, tuple[int, int]]
+
+    def left_out(self, partition: str, eval_data: str) -> str:
+        """One line on what the partition of this name gives to no client; empty where nothing is left out.
+
+        Held-out examples count where clients are evaluated on their share only (``eval_data`` is
+        ``local``).
+        """
+        counts = [
+            f"{count} of {total} {things}"
+            for things, (count, total) in self.unused.items()
+            if count and (eval_data == "local" or things not in HELD_OUT)
+        ]
+        among = f"partition: {partition!r} among {len(self.train)} clients"
+        return f"{among} leaves out {', '.join(counts)}" if counts else ""
 
 
 @lru_cache(maxsize=4)
 def partition_dataset(
     dataset: DecodedDataset, text: str, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:
-    """Divide the training set as ``text`` says (`PartitionSpec.FORMS`), the held-out sets to match.
+    """Divide the training set as ``text`` says (`PartitionSpec`), the held-out sets to match.
 
     Each client's share of the held-out examples of a class is proportional to its training examples of
     that class (``natural``: the examples that carry its id), so that it is tested on what it trains for.
@@ -51,7 +66,7 @@ def partition_dataset(
     UserError
         When a client would have no examples, or the partition does not fit the data.
     """
-    key = f"{text} {num_clients} {seed} {val_fraction}"
+    key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction}"
     path = dataset.folder / f"partition-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if not path.exists():
         _save(path, _divide(dataset, PartitionSpec.parse(text), num_clients, seed, val_fraction))
@@ -59,11 +74,17 @@ def partition_dataset(
         shares = {
             name: np.split(stored[name], stored[f"{name}-stops"][:-1]) for name in ("train", "val", "test")
         }
-        return Partitions(**shares, val_rows=stored["val_rows"])
+        counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
+        unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
+        return Partitions(**shares, val_rows=stored["val_rows"], unused=unused)
 
 
 def _save(path: Path, partitions: Partitions) -> None:
-    arrays: dict[str, Any] = {"val_rows": partitions.val_rows}
+    arrays: dict[str, Any] = {
+        "val_rows": partitions.val_rows,
+        "unused": np.array(list(partitions.unused)),
+        "unused-counts": np.array(list(partitions.unused.values())),
+    }
     for name in ("train", "val", "test"):
         rows: list[Rows] = getattr(partitions, name)
         arrays[name] = np.concatenate(rows)
@@ -78,17 +99,18 @@ def _save(path: Path, partitions: Partitions) -> None:
 def _divide(
     dataset: DecodedDataset, spec: PartitionSpec, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:
-    order = np.random.default_rng(seed).permutation(len(dataset.train.labels))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(dataset.train.labels))
     cut = int(val_fraction * len(order))
     val_rows, train_rows = np.sort(order[:cut]), order[cut:]
     if num_clients > len(train_rows):
         raise not_allowed(
             "num-clients", num_clients, f"at most {len(train_rows)}, the training examples there are"
         )
-    labels = dataset.train.labels[train_rows]
     test_rows = np.arange(len(dataset.test.labels))
     if spec.kind == "natural":
-        ids = _natural_ids(dataset, train_rows, num_clients)
+        things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
+        ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
         train, val, test = (
             [rows[_groups(split)[rows] == i] for i in ids]
             for split, rows in (
@@ -97,15 +119,21 @@ def _divide(
                 (dataset.test, test_rows),
             )
         )
-        return Partitions(train, val, test, val_rows)
-    if isinstance(spec.argument, tuple):
-        train = [train_rows[rows] for rows in _silos(labels, spec.argument)]
     else:
-        train = [train_rows[rows] for rows in _by_flwr_datasets(labels, spec, num_clients, seed)]
-    counts = np.array([np.bincount(dataset.train.labels[r], minlength=dataset.spec.classes) for r in train])
-    val = [val_rows[r] for r in _in_proportion(dataset.train.labels[val_rows], counts)]
-    test = [test_rows[r] for r in _in_proportion(dataset.test.labels, counts)]
-    return Partitions(train, val, test, val_rows)
+        labels = dataset.train.labels
+        things, kinds = "classes", labels
+        train = [train_rows[r] for r in _by_label(labels[train_rows], spec, num_clients, seed, rng)]
+        counts = np.array([np.bincount(labels[r], minlength=dataset.spec.classes) for r in train])
+        val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
+        test = [test_rows[r] for r in in_proportion(dataset.test.labels, counts)]
+    there = len(np.unique(kinds[train_rows]))
+    unused = {
+        things: (there - len(np.unique(kinds[np.concatenate(train)])), there),
+        "training examples": _unused(train, train_rows),
+        "validation examples": _unused(val, val_rows),
+        "test examples": _unused(test, test_rows),
+    }
+    return Partitions(train, val, test, val_rows, unused)
 
 
 def _groups(split: DecodedSplit) -> NDArray[np.str_]:
@@ -113,80 +141,20 @@ def _groups(split: DecodedSplit) -> NDArray[np.str_]:
     return split.groups
 
 
-def _natural_ids(dataset: DecodedDataset, rows: Rows, num_clients: int) -> NDArray[np.str_]:
-    ids = np.unique(_groups(dataset.train)[rows])
-    if num_clients > len(ids):
-        raise not_allowed("num-clients", num_clients, f"at most {len(ids)}, the natural clients")
-    return ids[:num_clients]
-
-
-def _silos(labels: NDArray[np.int64], silos: tuple[frozenset[int], ...]) -> list[Rows]:
-    """Rows by class; a class that several silos name is divided evenly among them."""
-    found: list[list[Rows]] = [[] for _ in silos]
-    for label in sorted(frozenset().union(*silos)):
-        owners = [i for i, classes in enumerate(silos) if label in classes]
-        shares = np.array_split(np.flatnonzero(labels == label), len(owners))
-        for owner, share in zip(owners, shares, strict=True):
-            found[owner].append(share)
-    rows = [np.concatenate(parts) for parts in found]
-    for classes, share in zip(silos, rows, strict=True):
-        if not len(share):
-            raise UserError(f"partition: the silo with classes {sorted(classes)} has no examples")
-    return rows
-
-
-def _by_flwr_datasets(
-    labels: NDArray[np.int64], spec: PartitionSpec, num_clients: int, seed: int
+def _by_label(
+    labels: NDArray[np.int64], spec: PartitionSpec, num_clients: int, seed: int, rng: Generator
 ) -> list[Rows]:
-    """Rows as flwr-datasets' partitioner of that name divides them."""
-    from datasets import Dataset
-    from datasets.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
-    partitioner = _partitioner(spec, num_clients, seed)
-    partitioner.dataset = Dataset.from_dict({"row": np.arange(len(labels)), "label": labels})
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            shares = [partitioner.load_partition(i)["row"][:] for i in range(num_clients)]
-    except ValueError as error:
-        reason = str(error).split(". ")[0].splitlines()[0]
-        raise UserError(
-            f"partition: {spec.kind}:{spec.argument} among {num_clients} clients failed: {reason}"
-        ) from error
-    rows = [np.asarray(share, dtype=np.int64) for share in shares]
-    if empty := [i for i, share in enumerate(rows) if not len(share)]:
-        raise UserError(
-            f"partition: {spec.kind}:{spec.argument} leaves {len(empty)} clients no examples "
-            f"(the first is {empty[0]})"
-        )
-    return rows
-
-
-def _partitioner(spec: PartitionSpec, num_clients: int, seed: int) -> "Partitioner":
-    from flwr_datasets import partitioner
-
     match spec.kind, spec.argument:
         case "dirichlet", float(alpha):
-            return partitioner.DirichletPartitioner(
-                num_clients, "label", alpha, min_partition_size=MIN_DIRICHLET_EXAMPLES, seed=seed
-            )
+            return dirichlet(labels, num_clients, alpha, seed)
         case "shards", int(per_client):
-            return partitioner.ShardPartitioner(
-                num_clients, "label", num_shards_per_partition=per_client, seed=seed
-            )
-        case "pathological", int(classes):
-            return partitioner.PathologicalPartitioner(num_clients, "label", classes, seed=seed)
-    return partitioner.IidPartitioner(num_clients)
+            return shards(labels, num_clients, per_client, rng)
+        case "pathological", int(per_client):
+            return by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
+        case "silos", tuple(class_sets):
+            return by_class(labels, class_sets)
+    return even(len(labels), num_clients)
 
 
-def _in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[Rows]:
-    """Divide each class's rows in proportion to a column of ``counts``, shape (clients, classes)."""
-    shares: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in counts]
-    for label in range(counts.shape[1]):
-        total = counts[:, label].sum()
-        if total:
-            rows = np.flatnonzero(labels == label)
-            stops = np.rint(np.cumsum(counts[:, label]) / total * len(rows)).astype(int)
-            for client, share in enumerate(np.split(rows, stops[:-1])):
-                shares[client].append(share)
-    return [np.concatenate(parts) for parts in shares]
+def _unused(shares: list[Rows], rows: Rows) -> tuple[int, int]:
+    return len(rows) - sum(len(share) for share in shares), len(rows)

@@ -1,11 +1,11 @@
-"""Datasets, decoded once, and who holds which rows."""
+"""Datasets, decoded once."""
 
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
-from fedbn_flower.data import load_dataset, partition_dataset
+from fedbn_flower.data import load_dataset
 from fedbn_flower.data.sources import ImageRequest
 from fedbn_flower.errors import UserError
 from fedbn_flower.task import local_task
@@ -123,94 +123,6 @@ def test_a_file_that_is_no_dataset_is_told(cache_dir, tmp_path):
     (tmp_path / "train.parquet").write_bytes(b"not parquet")
     with pytest.raises(UserError, match="dataset: cannot load"):
         load(cache_dir, str(tmp_path))
-
-
-# ---- partitions -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def digits(cache_dir):
-    return load(cache_dir, "digits")
-
-
-@pytest.mark.parametrize(
-    ("text", "clients"),
-    [("iid", 7), ("dirichlet:0.5", 5), ("shards:2", 10), ("pathological:3", 8), ("silos:0-4,5-9", 2)],
-)
-@pytest.mark.parametrize("val_fraction", [0.0, 0.2])
-def test_no_row_is_given_twice_and_none_comes_from_another_split(digits, text, clients, val_fraction):
-    parts = partition_dataset(digits, text, clients, 0, val_fraction)
-    held = np.concatenate([*parts.train, *parts.val])
-    assert len(set(held)) == len(held) <= 1437
-    assert len(parts.train) == len(parts.val) == len(parts.test) == clients
-    assert len(parts.val_rows) == int(val_fraction * 1437)
-    assert set(np.concatenate(parts.val)) <= set(parts.val_rows)
-    test = np.concatenate(parts.test)
-    assert len(set(test)) == len(test) <= 360
-
-
-def test_silos_hold_exactly_their_classes(digits):
-    parts = partition_dataset(digits, "silos:0-4,5-9", 2, 0, 0.0)
-    for rows, classes in zip(parts.train, (range(5), range(5, 10)), strict=True):
-        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.labels, classes)))
-    for rows, classes in zip(parts.test, (range(5), range(5, 10)), strict=True):
-        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.labels, classes)))
-
-
-def test_silos_that_overlap_divide_the_class(digits):
-    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
-    shared = [(digits.train.labels[rows] == 1).sum() for rows in parts.train]
-    assert sum(shared) == (digits.train.labels == 1).sum()
-    assert abs(shared[0] - shared[1]) <= 1
-
-
-def test_shards_give_few_classes(digits):
-    parts = partition_dataset(digits, "shards:2", 10, 0, 0.0)
-    assert {len(rows) for rows in parts.train} == {142}
-    assert max(len(set(digits.train.labels[rows])) for rows in parts.train) <= 4
-
-
-def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
-    parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
-    for label in range(10):
-        train = np.array([(digits.train.labels[r] == label).sum() for r in parts.train])
-        test = np.array([(digits.test.labels[r] == label).sum() for r in parts.test])
-        assert test.sum() == (digits.test.labels == label).sum()
-        np.testing.assert_allclose(test, train / train.sum() * test.sum(), atol=1.01)
-
-
-def test_partitions_depend_on_the_seed_and_nothing_else(digits):
-    def rows(seed):
-        partition_dataset.cache_clear()
-        for stored in digits.folder.glob("partition-*.npz"):
-            stored.unlink()
-        return np.concatenate(partition_dataset(digits, "dirichlet:0.5", 5, seed, 0.1).train)
-
-    np.testing.assert_array_equal(rows(0), rows(0))
-    assert not np.array_equal(rows(0), rows(1))
-
-
-def test_natural_clients(cache_dir, tmp_path):
-    features = {"picture": Image(), "digit": ClassLabel(num_classes=4), "writer": Value("string")}
-    data = load(cache_dir, write_folder(tmp_path / "d", features=features), group_column="writer")
-    parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
-    for i in range(3):
-        assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
-    with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
-        partition_dataset(data, "natural:writer", 4, 0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "clients", "message"),
-    [
-        ("silos:0-4,15-19", 2, r"silo with classes \[15, 16, 17, 18, 19\] has no examples"),
-        ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
-        ("dirichlet:0.001", 500, "partition: dirichlet:0.001 among 500 clients failed"),
-    ],
-)
-def test_a_partition_that_does_not_fit_is_refused(digits, text, clients, message):
-    with pytest.raises(UserError, match=message):
-        partition_dataset(digits, text, clients, 0, 0.0)
 
 
 # ---- a node with its own data -----------------------------------------------------------------------
