@@ -199,12 +199,13 @@ def _check_pair(config: RunConfig) -> None:
     strategy, objective = config.strategy, config.objective
     if (needed := STRATEGIES[strategy].partner) and objective != needed:
         raise not_allowed("objective", objective, f"{needed!r}, which goes with strategy {strategy!r}")
-    if (needed := OBJECTIVES[objective].partner) and strategy != needed:
-        raise not_allowed("strategy", strategy, f"{needed!r}, which goes with objective {objective!r}")
-    if strategy in {"scaffold", "fednova"} and config.client_optimizer != "sgd":
-        raise not_allowed("client-optimizer", config.client_optimizer, f"'sgd' with strategy {strategy!r}")
-    if strategy == "scaffold" and config.client_momentum:
-        raise not_allowed("client-momentum", config.client_momentum, "0 with strategy 'scaffold'")
+    for key, allowed in OBJECTIVES[objective].requires.items():
+        value = getattr(config, key.replace("-", "_"))
+        if value not in allowed:
+            words = " or ".join(map(repr, allowed))
+            raise not_allowed(key, value, f"{words}, which goes with objective {objective!r}")
+    if strategy == "fednova" and config.client_optimizer != "sgd":
+        raise not_allowed("client-optimizer", config.client_optimizer, "'sgd' with strategy 'fednova'")
 
 
 def _check_trust(config: RunConfig) -> None:
