@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from safetensors.numpy import load
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining, Objective
+from clients import OBJECTIVES, Examples, LocalTask, LocalTraining, Objective
 from fedbn_flower.runtime import InlineGrid
 from strategies import FedAvg, FedDyn, Scaffold
 
@@ -42,7 +42,15 @@ def quadratic(monkeypatch):
         model.partition = partition_id
         one = Examples(np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, np.int64), np.arange(1))
         training = LocalTraining(epochs=LOCAL_STEPS, batch_size=0)
-        return LocalTask(model, {"w": np.zeros(SIZE, np.float32)}, one, {}, training, (0, partition_id))
+        return LocalTask(
+            model,
+            {"w": np.zeros(SIZE, np.float32)},
+            one,
+            {},
+            training,
+            (0, partition_id),
+            OBJECTIVES[config.objective],
+        )
 
     def loss(self, model, images, labels, reduction="mean"):
         output = model(images)

@@ -117,7 +117,7 @@ TRIPLES = [
     for strategy, rule in STRATEGIES.items()
     for client in CLIENTS
     for objective, term in OBJECTIVES.items()
-    if rule.partner in {None, objective} and term.partner in {None, strategy}
+    if rule.partner in {None, objective} and strategy in term.requires.get("strategy", {strategy})
 ]
 
 
