@@ -29,7 +29,7 @@ from .models import MODEL, InputSpec
 from .partition_spec import PartitionSpec
 
 
-class RunConfig(keys.Run, keys.Data, keys.Training, keys.Evaluation, keys.Runtime, keys.Folder):
+class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.Data, keys.Run):
     """One run; made by `of`. ``algorithm_settings`` are those of its algorithms by flag, defaults filled in."""
 
     algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
 from .errors import UserError, not_allowed
+from .registry import Registry
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "resnet20": resnet20,
 }
 
+MODEL = Registry("model", MODELS)
+
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
     """The network with the run's initial weights, the same in every process for the same seed.
@@ -167,7 +170,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            model = MODELS[name](spec)
+            model = MODEL.find(name)(spec)
             if _lazy_entries(model):
                 _materialise(model, name, spec)
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model

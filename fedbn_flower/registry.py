@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,16 +35,13 @@ class Registry(Generic[T]):
         The key.
     names : Mapping[str, T]
         The built-in ones.
-    fits : callable
-        Whether an object found elsewhere is one.
-    wanted : str
-        What that is, in words.
+    base : type, optional
+        The class that others must extend; without it anything that can be called will do.
     """
 
     key: str
     names: Mapping[str, T]
-    fits: Callable[[object], bool]
-    wanted: str
+    base: type | None = None
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -67,26 +64,28 @@ class Registry(Generic[T]):
             raise UserError(f"{self.key}: {name!r} cannot be loaded: {error}") from None
         if not hasattr(module, attribute):
             own = [word for word, value in vars(module).items() if self._is_own(value, module)]
-            raise unknown_name(self.key, attribute, own, f"a name in {place}")
+            raise unknown_name(self.key, attribute, own, "" if own else f"{self._wanted} in {place}")
         found = getattr(module, attribute)
-        if not self.fits(found):
-            raise not_allowed(self.key, name, self.wanted)
+        if not self._fits(found):
+            raise not_allowed(self.key, name, self._wanted)
         return found  # type: ignore[no-any-return]
 
+    @property
+    def _wanted(self) -> str:
+        return f"a subclass of {self.base.__name__}" if self.base else "a function of the data's shape"
+
+    def _fits(self, value: object) -> bool:
+        if self.base is None:
+            return callable(value)
+        return isinstance(value, type) and issubclass(value, self.base)
+
     def _is_own(self, value: object, module: ModuleType) -> bool:
-        return self.fits(value) and getattr(value, "__module__", "") == module.__name__
+        return self._fits(value) and getattr(value, "__module__", "").startswith(module.__name__)
 
 
-def _subclasses(key: str, names: Mapping[str, type[T]], base: type[T]) -> Registry[type[T]]:
-    def fits(value: object) -> bool:
-        return isinstance(value, type) and issubclass(value, base)
-
-    return Registry(key, names, fits, f"a subclass of {base.__name__}")
-
-
-STRATEGY = _subclasses("strategy", STRATEGIES, PseudoGradientStrategy)
-CLIENT = _subclasses("client", CLIENTS, FedAvgClient)
-OBJECTIVE = _subclasses("objective", OBJECTIVES, Objective)
+STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
+CLIENT = Registry("client", CLIENTS, FedAvgClient)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 
 
 class _LoadError(Exception):

@@ -14,9 +14,8 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, Examples, LocalTask, LocalTraining
+from clients import Examples, LocalTask, LocalTraining
 from clients.lockstep import why_alone, why_unknown
-from clients.settings import values
 
 from .config import RunConfig
 from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
@@ -24,6 +23,7 @@ from .data.decoded import cache_folder
 from .data.sources import ImageRequest
 from .errors import UserError, not_allowed
 from .models import InputSpec, build_model, does_not_fit
+from .registry import CLIENT, OBJECTIVE
 
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
@@ -86,7 +86,8 @@ def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, N
 
 def remembers(config: RunConfig, model: nn.Module) -> bool:
     """Whether clients of this model remember anything between rounds."""
-    return OBJECTIVES[config.objective].remembers or bool(CLIENTS[config.client].local_entries(model))
+    objective, client = OBJECTIVE.find(config.objective), CLIENT.find(config.client)
+    return objective.remembers or bool(client.local_entries(model))
 
 
 @lru_cache(maxsize=16)
@@ -103,13 +104,13 @@ def cohort_size(config: RunConfig) -> int:
 
 
 def _why_one_by_one(config: RunConfig) -> str:
-    if config.lockstep == "off":
-        return "lockstep is off"
+    if config.fast == "off":
+        return "fast is off"
     if int(config.fraction_train * config.num_clients) < 2 * COHORT:
         return f"fewer than {2 * COHORT} a round"
-    task, client = _local_task(config, 0), CLIENTS[config.client]
+    task, client = _local_task(config, 0), CLIENT.find(config.client)
     unknown = why_unknown(task.model, task.objective, client, config.device)
-    return unknown or why_alone(client, task, config.to_user_config())
+    return unknown or why_alone(client, task, config.messages_for(task.objective))
 
 
 def held_out_splits(config: RunConfig, final: bool) -> str:
@@ -224,8 +225,8 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         evaluation,
         training,
         (config.seed, partition_id),
-        OBJECTIVES[config.objective],
-        values(CLIENTS[config.client], config.to_user_config()),
+        OBJECTIVE.find(config.objective),
+        config.settings_for(CLIENT.find(config.client)),
     )
 
 
