@@ -163,7 +163,8 @@ class Federation:
             for observer in observers:
                 observer.on_round(result)
         if strategy.rule_state.updates == updates:
-            failed = "every client failed" if config.min_replies == 1 else "too few clients answered usefully"
+            alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
+            failed = "every client failed" if alone else "too few clients answered usefully"
             raise RunFailed(f"{failed} in every round; the model was never updated")
         return arrays
 

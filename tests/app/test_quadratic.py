@@ -14,6 +14,7 @@ from fedbn_flower.runtime import InlineGrid
 from strategies import FedAvg, FedDyn, Scaffold
 
 CLIENTS, SIZE, LOCAL_STEPS = 8, 3, 5
+PARTNER = {"feddyn": "feddyn", "scaffold": "scaffold"}
 RNG = np.random.default_rng(0)
 CURVATURE = RNG.uniform(0.2, 2.0, (CLIENTS, SIZE)).astype(np.float32)
 CENTRE = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
@@ -62,7 +63,7 @@ def quadratic(monkeypatch):
 
 def distance_to_optimum(strategy, objective, rounds, configured):
     config = configured(
-        strategy=strategy.partner or "fedavg",
+        strategy=PARTNER.get(objective, "fedavg"),
         objective=objective,
         client="fedavg",
         partition="iid",
@@ -117,7 +118,7 @@ def test_two_clients_and_two_rounds_by_hand(quadratic, configured, monkeypatch, 
     monkeypatch.setattr(this, "CURVATURE", np.ones((2, SIZE), np.float32))
     monkeypatch.setattr(this, "CENTRE", np.array([[4] * SIZE, [0] * SIZE], np.float32))
     monkeypatch.setattr(this, "LOCAL_STEPS", 2)
-    values = {"strategy": strategy.partner or "fedavg", "objective": objective, "client": "fedavg"}
+    values = {"strategy": PARTNER.get(objective, "fedavg"), "objective": objective, "client": "fedavg"}
     sent = []
     strategy.start(
         grid=InlineGrid(2, configured(**values).to_user_config()),

@@ -117,7 +117,8 @@ TRIPLES = [
     for strategy, rule in STRATEGIES.items()
     for client in CLIENTS
     for objective, term in OBJECTIVES.items()
-    if rule.partner in {None, objective} and strategy in term.requires.get("strategy", {strategy})
+    if objective in rule.requires.get("objective", {objective})
+    and strategy in term.requires.get("strategy", {strategy})
 ]
 
 
@@ -248,7 +249,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
 
 def test_a_strategy_a_client_and_a_model_of_ones_own(configured, tmp_path, monkeypatch):
     class SignSGD(PseudoGradientStrategy):
-        def step(self, delta, t):
+        def server_step(self, delta, state, round):
             return 0.01 * np.sign(delta)
 
     class KeepsLastLayer(FedAvgClient):
