@@ -143,4 +143,3 @@ def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], whose: str =
             metavar="VALUE",
             help=f"{whose}{flag.meaning} [{flag.default}]; {flag.allowed}".replace("%", "%%"),
         )
-

@@ -30,9 +30,10 @@ from .partition_spec import PartitionSpec
 
 
 class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.Data, keys.Run):
-    """One run; made by `of`. ``algorithm_settings`` are those of its algorithms by flag, defaults filled in."""
+    """One run; made by `of`."""
 
     algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)
+    """Those of its algorithms by flag, defaults filled in."""
 
     @classmethod
     def of(cls, values: Mapping[str, UserConfigValue]) -> "RunConfig":
@@ -57,11 +58,11 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.
             As `of` does; for a setting that no cell uses.
         """
         given = _given(values)
-        runs = [named(given | cell) for cell in cells]
+        runs = [named({**given, **cell}) for cell in cells]
         check_used(given, runs)
         used = [{*OWN_KEYS, *(key for a in run for key in settings_of(a.cls))} for run in runs]
         return [
-            cls.of({key: value for key, value in given.items() if key in known} | cell)
+            cls.of({key: value for key, value in given.items() if key in known} | dict(cell))
             for cell, known in zip(cells, used, strict=True)
         ]
 

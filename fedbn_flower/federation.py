@@ -10,6 +10,7 @@ from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
 from clients import evaluate_splits, load_entries, trainable_names
 from strategies import PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
@@ -20,6 +21,7 @@ from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .registry import CLIENT, OBJECTIVE, STRATEGY
 from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
+
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -64,10 +66,10 @@ def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradient
 
 
 @contextmanager
-def _missing_nodes_fail_the_run() -> Iterator[None]:
+def _one_line_ends_the_run() -> Iterator[None]:
     try:
         yield
-    except TooFewNodes as error:
+    except (TooFewNodes, AggregationError, InconsistentMessageReplies) as error:
         raise RunFailed(str(error)) from None
 
 
@@ -93,7 +95,7 @@ class Federation:
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
 
-    @_missing_nodes_fail_the_run()
+    @_one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
@@ -104,7 +106,8 @@ class Federation:
         UserError
             When the federation has other nodes than the configuration speaks of.
         RunFailed
-            When no round had enough usable answers, or too few nodes were there in time.
+            When no round had enough usable answers, all of a phase were refused for one reason, or too few
+            nodes were there in time.
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)

@@ -29,7 +29,7 @@ class _Group(BaseModel):
 
 
 class Run(_Group):
-    """What runs"""  # noqa: D400, D415
+    """What runs"""
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
     client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
@@ -45,7 +45,7 @@ class Run(_Group):
 
 
 class Data(_Group):
-    """Data"""  # noqa: D400, D415
+    """Data"""
 
     dataset: str = setting(
         "digits",
@@ -67,7 +67,7 @@ class Data(_Group):
 
 
 class Training(_Group):
-    """Training"""  # noqa: D400, D415
+    """Training"""
 
     local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
     batch_size: int = setting(32, ge=0, description="0 takes all of a client's examples at once")
@@ -76,21 +76,17 @@ class Training(_Group):
     client_lr_decay: float = setting(1.0, gt=0, description="factor on the clients' rate per round")
     client_momentum: float = setting(0.0, ge=0, lt=1, description="momentum of the clients' SGD")
     weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
-    clip_norm: float = setting(
-        0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none"
-    )
+    clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
     softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
     weighting: Literal["num-examples", "uniform"] = setting(
         "num-examples", description="what weighs a client"
     )
-    fraction_train: float = setting(
-        1.0, ge=0, le=1, description="share of the clients that train in a round"
-    )
+    fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 
 class Evaluation(_Group):
-    """Evaluation"""  # noqa: D400, D415
+    """Evaluation"""
 
     eval_model: Literal["aggregated", "local"] = setting(
         "aggregated",
@@ -104,7 +100,7 @@ class Evaluation(_Group):
 
 
 class Runtime(_Group):
-    """Runtime"""  # noqa: D400, D415
+    """Runtime"""
 
     backend: Literal["ray", "inline"] = setting("ray", description="inline is for debugging")
     workers: int = setting(0, ge=0, description="Ray actors; 0 for one a core")
@@ -117,7 +113,7 @@ class Runtime(_Group):
 
 
 class Folder(_Group):
-    """Results and memories"""  # noqa: D400, D415
+    """Results and memories"""
 
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")

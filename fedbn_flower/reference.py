@@ -14,10 +14,11 @@ PYPROJECT, REFERENCE = APP / "pyproject.toml", APP / "docs" / "reference.md"
 INTRODUCTION = """\
 # Every key
 
-Made from the declarations in the code by `python -m fedbn_flower.reference`. A key is a flag of the command line
-(`--rounds 20`) and a key of Flower's run configuration (`flwr run . --run-config "rounds=20"`). A setting belongs to the
-algorithms in whose table it stands, and is refused where the run has none of them; `auto` is as if it were not given. Flower
-refuses keys that pyproject.toml does not list: settings of algorithms of your own go into `settings` there
+Made from the declarations in the code by `python -m fedbn_flower.reference`. A key is a flag of the
+command line (`--rounds 20`) and a key of Flower's run configuration
+(`flwr run . --run-config "rounds=20"`). A setting belongs to the algorithms in whose table it stands, and
+is refused where the run has none of them; `auto` is as if it were not given. Flower refuses keys that
+pyproject.toml does not list: settings of algorithms of your own go into `settings` there
 (`settings='scale=0.5 decay=0.9'`).
 """
 
@@ -49,7 +50,7 @@ def reference() -> str:
 def _section(title: str, flags: Iterable[Flag], words: str = "") -> str:
     rows = [[f"`{f.key}`", f"`{f.default}`" if f.default else "", f.allowed, f.meaning] for f in flags]
     header = [["flag", "default", "allowed", "meaning"], ["---"] * 4] if rows else []
-    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in [*header, *rows]]
+    lines = [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in [*header, *rows]]
     paragraphs = [f"## {title}", words.replace("``", "`"), "\n".join(lines)]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 

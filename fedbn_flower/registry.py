@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
@@ -120,7 +120,7 @@ def _file(place: str) -> ModuleType:
     return _loaded(path)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _loaded(path: Path) -> ModuleType:
     unique = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"_fedbn_{path.stem}_{unique}", path)

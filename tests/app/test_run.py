@@ -205,8 +205,8 @@ def test_a_client_that_fails_is_dropped_and_counted(
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]
     said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
-    assert len(said) == 1
-    assert reason in said[0]
+    assert len(said) == 3  # in every round anew
+    assert all(reason in line for line in said)
 
 
 def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):

@@ -118,7 +118,10 @@ def test_fednova_is_fedavg_where_all_do_as_much():
         ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),
         ("--objective scaffold --strategy scaffold --client-momentum 0.9", "client-momentum: 0.9"),
         ("--strategy fednova --client-optimizer adam", "client-optimizer: 'adam'"),
-        ("--strategy feddyn --objective feddyn --alpha 0", "alpha: '0' is not allowed; expected a number > 0"),
+        (
+            "--strategy feddyn --objective feddyn --alpha 0",
+            "alpha: '0' is not allowed; expected a number > 0",
+        ),
         ("--objective fedprox --mu -1", "mu: '-1' is not allowed; expected a number >= 0"),
     ],
 )
