@@ -96,7 +96,9 @@ def test_family():
     both(lambda api: [issubclass(getattr(api, rule), api.FedAvg) for rule in MEANS])
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "FedAvgM"])  # Flower's does not start again from a new model
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if rule != "FedAvgM"]
+)  # Flower's does not start again from a new model
 def test_a_copy_goes_its_own_way(rule):
     def scenario(api):
         strategy = make(api, rule)
@@ -246,6 +248,7 @@ def test_empty_initial_arrays():
 
 
 # ---- replies ----------------------------------------------------------------------------------------
+
 
 def each(messages, examples=lambda i: i + 1, metrics=lambda i: {}):
     """An answer to every message."""
