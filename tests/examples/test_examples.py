@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedbn_flower.arguments import parse
 from fedbn_flower.cli import main
 from fedbn_flower.config import RunConfig
 from fedbn_flower.registry import APP
@@ -48,8 +49,6 @@ def start(config):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_both_commands_mean_the_same_run(path, monkeypatch):
-    from fedbn_flower.arguments import parse
-
     arguments, run_config = commands(path)
     monkeypatch.chdir(APP)
     (simulated,) = parse(arguments).configs
