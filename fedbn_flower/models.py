@@ -171,6 +171,8 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
             model = MODEL.find(name)(spec)
+            if not isinstance(model, nn.Module):
+                raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
             if _lazy_entries(model):
                 _materialise(model, name, spec)
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model
