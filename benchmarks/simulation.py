@@ -38,8 +38,8 @@ OURS = {"off": "fedbn-flower", "auto": "fedbn-flower, lockstep"}
 
 
 def lockstep_settings() -> list[str]:
-    """The values of ``lockstep`` to try; before there was such a key, its absence."""
-    return ["off", "auto"] if "lockstep" in RunConfig.model_fields else [""]
+    """The values of ``lockstep`` (now ``fast``) to try; before there was such a key, its absence."""
+    return ["off", "auto"] if {"fast", "lockstep"} & RunConfig.model_fields.keys() else [""]
 
 
 def our_sides(job: Job, suffix: str = "") -> list[Side]:

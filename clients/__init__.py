@@ -3,7 +3,9 @@
 from .base import FedAvgClient, LocalTask
 from .examples import Examples
 from .fedbn import FedBNClient
-from .objectives import OBJECTIVES, Objective
+from .names import trainable_names
+from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
+from .settings import setting
 from .silobn import SiloBNClient
 from .state import ClientState
 from .training import LocalTraining, evaluate_splits, load_entries
@@ -23,8 +25,12 @@ __all__ = [
     "FedBNClient",
     "LocalTask",
     "LocalTraining",
+    "LocalWork",
     "Objective",
+    "Outcome",
     "SiloBNClient",
     "evaluate_splits",
     "load_entries",
+    "setting",
+    "trainable_names",
 ]

@@ -1,7 +1,8 @@
 """The base of every client: load, train, evaluate; what stays at home is the subclass's one decision."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
-from .objectives import OBJECTIVES
+from .names import aliases
+from .objectives import Objective
+from .objectives.sgd import Sgd
+from .settings import set_values, values
 from .state import ClientState
 from .training import (
     EVALUATION_BATCH,
@@ -42,6 +46,10 @@ class LocalTask:
         How it trains.
     seed : tuple[int, ...]
         The run's seed and the partition id; with the round, all randomness derives from it.
+    objective : type[Objective]
+        What it minimises.
+    client_settings : Mapping[str, object]
+        Values of the settings that the client's class declares, by attribute.
     """
 
     model: nn.Module
@@ -50,12 +58,20 @@ class LocalTask:
     evaluation: Mapping[str, Examples]
     training: LocalTraining
     seed: tuple[int, int]
+    objective: type[Objective] = Sgd
+    client_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class FedAvgClient(NumPyClient):
     """Shares the whole model, BatchNorm statistics included (McMahan et al. 2017).
 
-    Subclasses keep entries at home by overriding `local_entries`.
+    Subclasses keep entries at home by overriding `local_entries`. Settings that they declare (see
+    `clients.settings`) are attributes.
+
+    Raises
+    ------
+    ValueError
+        When a tensor is local under one of its names and shared under another.
     """
 
     STATE_GROUP = "local"
@@ -63,17 +79,27 @@ class FedAvgClient(NumPyClient):
     def __init__(self, task: LocalTask, state: ClientState) -> None:
         self.task = task
         self.state = state
+        set_values(self, task.client_settings)
         local = self.local_entries(task.model)
+        self.aliases = aliases(task.model)
+        """All names of a tensor, by each of them."""
+        for name, names in self.aliases.items():
+            if name in local and not local.issuperset(names):
+                raise ValueError(
+                    f"{' and '.join(names)} are one tensor: local under one name, shared under another"
+                )
         self.local_names = [name for name in task.initial if name in local]
         self.shared_names = [name for name in task.initial if name not in local]
         self.trained_names = [
             name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
         ]
-        """The shared, trainable parameters: those that a local objective is about."""
+        """The shared, trainable parameters, each under one name: those that a local objective is about."""
+        self.memory_group = task.objective.__name__.lower()
+        """Under which name the objective's memory is kept."""
         self.received_control: dict[str, NDArray] | None = None
         """What the server sent beside the model, by parameter name (SCAFFOLD's c)."""
         self.sent_control: dict[str, NDArray] | None = None
-        """What goes back beside the model."""
+        """What goes back beside the model, a tied parameter's under each of its names."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
@@ -92,9 +118,9 @@ class FedAvgClient(NumPyClient):
         parameters : list[NDArray]
             In the order of `shared_names`.
         config : dict
-            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), ``objective`` and its
-            ``mu`` or ``alpha``, and ``eval-splits``: comma-separated splits on which to evaluate the
-            trained model.
+            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
+            settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
+            the trained model.
 
         Raises
         ------
@@ -110,10 +136,14 @@ class FedAvgClient(NumPyClient):
         """The round's local training, from parameters that hold the model to start from."""
         task = self.task
         server_round = int(config["server-round"])
-        name = str(config["objective"])
         rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
         taking_part = {n: parameters[n] for n in self.trained_names}
-        objective = OBJECTIVES[name](taking_part, config, self.state.read(name), self.received_control)
+        objective = task.objective(
+            taking_part,
+            values(task.objective, config),
+            self.state.read(self.memory_group),
+            self._control(),
+        )
         return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
 
     def end_run(
@@ -128,14 +158,17 @@ class FedAvgClient(NumPyClient):
         if not torch.stack(list(lengths.values())).isfinite().all():
             entry = next(name for name, length in lengths.items() if not length.isfinite())
             raise FloatingPointError(f"training diverged: {entry} is not finite")
-        outcome = run.objective.finish(int(metrics["local-steps"]), run.learning_rate)
-        self.sent_control = outcome.control
+        outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
+        metrics |= outcome.metrics
+        self.sent_control = outcome.control and {
+            alias: array for name, array in outcome.control.items() for alias in self.aliases[name]
+        }
         if outcome.memory is not None:
             if not run.objective.remembers:
                 raise TypeError(
                     f"{type(run.objective).__name__} leaves a memory but does not set `remembers`"
                 )
-            self.state.write(str(config["objective"]), outcome.memory)
+            self.state.write(self.memory_group, outcome.memory)
         if self.local_names:
             self.state.write(self.STATE_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         splits = str(config["eval-splits"])
@@ -156,7 +189,7 @@ class FedAvgClient(NumPyClient):
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
             self.local_names
         ):
-            estimate_statistics(task.model, task.train, EVALUATION_BATCH)
+            estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
         splits = str(config["eval-splits"])
         metrics = evaluate_splits(task.model, task.evaluation, splits)
         num_examples = len(task.evaluation[splits.split(",", maxsplit=1)[0]])
@@ -169,6 +202,18 @@ class FedAvgClient(NumPyClient):
         named = zip(self.shared_names, parameters, strict=True)
         load_entries(entries, {**dict(named), **local})
         return own is not None
+
+    def _control(self) -> dict[str, NDArray] | None:
+        """The received control by `trained_names`, under whichever name it came."""
+        received = self.received_control
+        if received is None:
+            return None
+        return {
+            name: received[alias]
+            for name in self.trained_names
+            for alias in self.aliases[name]
+            if alias in received
+        }
 
     def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
         return [to_array(entries[name]) for name in self.shared_names]

@@ -1,25 +1,51 @@
 """BatchNorm entries of a state dict, told by module type and never by name.
 
-torchvision's ResNets, for one, name a BatchNorm ``downsample.1``.
+torchvision's ResNets, for one, name a BatchNorm ``downsample.1``. An InstanceNorm that tracks running
+statistics counts as a BatchNorm; one that does not has nothing of the client's own, as LayerNorm.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor, nn
 
 from .examples import Examples
+from .names import aliases
+from .training import seeded
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+BatchNorm = (
+    nn.BatchNorm1d
+    | nn.BatchNorm2d
+    | nn.BatchNorm3d
+    | nn.SyncBatchNorm
+    | nn.InstanceNorm1d
+    | nn.InstanceNorm2d
+    | nn.InstanceNorm3d
+)
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
+    """Every BatchNorm, under every name: a module used in two places has two in the state dict."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, BATCH_NORMS) or (
+            isinstance(module, INSTANCE_NORMS) and module.track_running_stats
+        ):
+            yield name, module
 
 
 def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
-    # remove_duplicate=False: a module used in two places has two names in the state dict.
-    for prefix, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, _BatchNorm):
-            buffers = {name for name, _ in module.named_buffers(recurse=False)}
-            for name in module.state_dict():
-                if name in buffers or not statistics_only:
-                    yield f"{prefix}.{name}" if prefix else name
+    names = aliases(model)
+    for prefix, module in _layers(model):
+        buffers = {name for name, _ in module.named_buffers(recurse=False)}
+        for name in module.state_dict():
+            if name in buffers or not statistics_only:
+                entry = f"{prefix}.{name}" if prefix else name
+                yield from names.get(entry, (entry,))
 
 
 def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
@@ -32,23 +58,41 @@ def batch_norm_entries(model: nn.Module) -> frozenset[str]:
     return frozenset(_entries(model, statistics_only=False))
 
 
-def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
+def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, seed: Sequence[int]) -> None:
     """Set the BatchNorm statistics of the model by one pass over unlabelled examples (AdaBN).
 
-    Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation"; each batch counts alike.
+    Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches, shuffled,
+    are as even as can be and at most of ``batch_size``; a statistic is the mean of theirs, in which every
+    example counts alike. Layers that training would leave alone stay as they are, and all but the
+    normalisation is in evaluation mode.
     """
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # torch's word for the cumulative average
     was_training = model.training
     model.train()
+    layers = {
+        module: module.momentum
+        for _, module in _layers(model)
+        if module.training and module.track_running_stats
+    }
+    model.eval()
+    seen = dict.fromkeys(layers, 0)
+
+    def count(layer: Any, inputs: tuple[Tensor]) -> None:
+        seen[layer] += len(inputs[0])
+        layer.momentum = len(inputs[0]) / seen[layer]
+
+    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
+    rng = np.random.default_rng(list(seed))
+    order = rng.permutation(len(examples))
     try:
-        with torch.no_grad():
-            for images, _ in examples.load(examples.batches(batch_size)):
+        for layer in layers:
+            layer.training = True
+            layer.reset_running_stats()
+        with torch.no_grad(), seeded(int(rng.integers(2**63))):
+            for images, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
                 model(images)
     finally:
-        model.train(was_training)
-        for layer, momentum in zip(layers, momenta, strict=True):
+        for layer, momentum in layers.items():
             layer.momentum = momentum
+        for hook in hooks:
+            hook.remove()
+        model.train(was_training)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .examples import Examples
-from .objectives import Objective
+from .objectives import LocalWork, Objective
 
 EVALUATION_BATCH = 1000
 
@@ -112,6 +112,11 @@ class LocalRun:
         for _ in range(self.training.epochs):
             yield list(self.examples.batches(self.training.batch_size, rng))
 
+    def work(self, steps: int) -> LocalWork:
+        """What the objective is told of the run when it is over."""
+        momentum = self.training.momentum if self.training.optimizer == "sgd" else None
+        return LocalWork(steps, self.learning_rate, momentum)
+
     def metrics(self, steps: int, loss: float, correct: float) -> dict[str, float]:
         """``train-loss`` (the cross-entropy) and ``train-accuracy``, means over the examples of the last
         epoch, from their sums; and ``local-steps``, the optimiser's steps."""
@@ -149,14 +154,16 @@ def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generator, seeded; afterwards it is as it was before."""
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
+    """Torch's global generators, seeded, the GPU's too if it is in use; afterwards as they were before."""
+    generators = [torch.default_generator, *torch.cuda.default_generators]
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
     try:
         yield
     finally:
-        generator.set_state(before)
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
 
 
 def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:
@@ -176,21 +183,26 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
 
 
 def evaluate_splits(model: nn.Module, examples: Mapping[str, Examples], splits: str) -> dict[str, float]:
-    """Evaluate on comma-separated splits: the first one's metrics under their plain names (``loss``,
-    ``accuracy``), the others' as ``SPLIT-loss``, ``SPLIT-accuracy``."""
+    """Evaluate on comma-separated splits: the first one's metrics as ``loss``, ``accuracy`` and
+    ``eval-examples``, how many there were; the others' as ``SPLIT-loss``, ``SPLIT-accuracy`` and
+    ``SPLIT-examples``."""
     metrics: dict[str, float] = {}
     for i, split in enumerate(filter(None, splits.split(","))):
         prefix = f"{split}-" if i else ""
         found = evaluate_model(model, examples[split])
         metrics |= {prefix + name: value for name, value in found.items()}
+        metrics[f"{split if i else 'eval'}-examples"] = len(examples[split])
     return metrics
 
 
 def evaluate_model(model: nn.Module, examples: Examples) -> dict[str, float]:
-    """Mean cross-entropy ``loss`` and ``accuracy`` (in 0..1) over the examples, in evaluation mode."""
+    """Mean cross-entropy ``loss`` and ``accuracy`` (in 0..1) over the examples, in evaluation mode.
+
+    What a model draws at random even so, it draws alike each time.
+    """
     loss, correct = 0.0, 0
     model.eval()
-    with torch.inference_mode():
+    with torch.inference_mode(), seeded(0):
         for images, labels in examples.load(examples.batches(EVALUATION_BATCH)):
             output = model(images)
             loss += functional.cross_entropy(output, labels, reduction="sum").item()

@@ -19,12 +19,13 @@ from flwr.common import NDArrays, Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import CLIENTS, ClientState, FedAvgClient, LocalTask
+from clients import ClientState, FedAvgClient, LocalTask
 from clients.lockstep import FitResult, fit_in_lockstep
 from strategies.npy import encoded
 
 from .config import RunConfig
 from .errors import not_allowed
+from .registry import CLIENT
 from .state_folder import Moment, StateFolder, signature
 from .task import cohort_size, local_task, remembers
 
@@ -51,7 +52,7 @@ def _client(message: Message, context: Context) -> tuple[FedAvgClient, ClientSta
     config = RunConfig.of(context.run_config)
     task = local_task(config, partition_id_of(context), context.node_config)
     state = _state(message, context, config, task)
-    return CLIENTS[config.client](task, state), state
+    return CLIENT.find(config.client)(task, state), state
 
 
 def _state(message: Message, context: Context, config: RunConfig, task: LocalTask) -> ClientState:

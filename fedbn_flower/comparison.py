@@ -14,6 +14,7 @@ from .config import RunConfig
 from .files import csv_text, write_atomically
 from .plots import save_figure
 from .progress import LISTED_CLIENTS, cell_name
+from .registry import short
 
 Cell = tuple[str, str, str]
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
@@ -29,7 +30,7 @@ class Comparison:
 
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
         """Add a run by its summary, or what went wrong if it has none."""
-        cell = (config.strategy, config.client, config.objective)
+        cell = (short(config.strategy), short(config.client), short(config.objective))
         figures: dict[str, float] = {}
         if summary:
             clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}
@@ -43,9 +44,7 @@ class Comparison:
             self.accuracies[cell][name].append(accuracy)
         self.rows.append(
             {
-                "strategy": config.strategy,
-                "client": config.client,
-                "objective": config.objective,
+                **dict(zip(("strategy", "client", "objective"), cell, strict=True)),
                 "seed": config.seed,
                 "status": problem or "ok",
                 "seconds": summary["seconds"] if summary else "",

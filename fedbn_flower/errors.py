@@ -17,9 +17,12 @@ def not_allowed(key: str, value: object, allowed: str) -> UserError:
     return UserError(f"{key}: {value!r} is not allowed; expected {allowed}")
 
 
-def unknown_name(key: str, value: str, names: Iterable[str]) -> UserError:
-    """The error for a name that is not in a registry, with the nearest one."""
+def unknown_name(key: str, value: str, names: Iterable[str], otherwise: str = "") -> UserError:
+    """The error for a name that is none of ``names``, with the nearest one; ``otherwise`` is what else is
+    allowed, in words."""
     names = sorted(names)
     near = difflib.get_close_matches(value, names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return UserError(f"{key}: unknown name {value!r}{hint}; expected one of {', '.join(names)}")
+    one = [f"one of {', '.join(names)}"] if names else []
+    expected = " or ".join([*one, *filter(None, [otherwise])])
+    return UserError(f"{key}: unknown name {value!r}{hint}; expected {expected}")

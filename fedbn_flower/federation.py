@@ -1,41 +1,30 @@
 """The protocol of a run, round by round, on any Grid."""
 
+import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from clients import CLIENTS, evaluate_splits, load_entries
-from strategies import STRATEGIES, PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
-from strategies.checks import MAX_WEIGHT
+from clients import FedAvgClient, evaluate_splits, load_entries, trainable_names
+from strategies import PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
+from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, NUM_EXAMPLES, RUN
 
 from .checkpoint import Checkpoint
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .metrics import round_means
-from .task import check_fit, dataset_of, held_out_splits, model_of, whole_split
+from .registry import CLIENT, OBJECTIVE, STRATEGY
+from .task import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
 
-RULE_KEYS = {
-    "eta": "server_lr",
-    "momentum": "server_momentum",
-    "server_learning_rate": "server_lr",
-    "server_momentum": "server_momentum",
-    "beta_1": "beta_1",
-    "beta_2": "beta_2",
-    "tau": "tau",
-    "bias_correction": "bias_correction",
-    "v_init": "v_init",
-    "alpha": "alpha",
-    "num_clients": "num_clients",
-    "client_momentum": "client_momentum",
-}
-"""A rule's argument -> the configuration's field."""
+LOGGER = logging.getLogger("flwr.fedbn")
 
 
 @dataclass(frozen=True)
@@ -70,37 +59,27 @@ class Observer(Protocol):
 
 
 def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradientStrategy:
-    """The configured server rule; what is ``auto`` keeps the rule's own default."""
-    rule = STRATEGIES[config.strategy]
-    chosen = {
-        field.name: getattr(config, RULE_KEYS[field.name])
-        for field in fields(rule)
-        if field.name in RULE_KEYS and getattr(config, RULE_KEYS[field.name]) != "auto"
-    }
+    """The configured server rule."""
+    rule = STRATEGY.find(config.strategy)
+    settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
     return rule(
         fraction_train=config.fraction_train,
-        fraction_evaluate=config.fraction_evaluate if config.eval_model == "aggregated" else 0.0,
+        fraction_evaluate=config.fraction_evaluate,
         min_train_nodes=1,
         min_evaluate_nodes=1,
         min_available_nodes=1,
-        weighted_by_key="num-examples" if config.weighting == "num-examples" else None,
+        weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
         trainable=list(trainable),
-        seed=config.seed,
-        node_timeout=config.node_timeout,
-        min_replies=config.min_replies,
-        max_weight=config.max_num_examples or MAX_WEIGHT,
-        clip_update_norm=config.clip_update_norm or None,
-        mean=config.mean,
-        trim=config.trim,
-        **chosen,
+        ask_partitions=True,
+        **settings,
     )
 
 
 @contextmanager
-def _missing_nodes_fail_the_run() -> Iterator[None]:
+def _one_line_ends_the_run() -> Iterator[None]:
     try:
         yield
-    except TooFewNodes as error:
+    except (TooFewNodes, AggregationError, InconsistentMessageReplies) as error:
         raise RunFailed(str(error)) from None
 
 
@@ -118,23 +97,15 @@ class Federation:
         self.dataset = dataset_of(config)
         self.model, self.initial = model_of(config, self.dataset.spec)
         check_fit(config)
-        self.local_names = CLIENTS[config.client].local_entries(self.model)
+        self.local_names = CLIENT.find(config.client).local_entries(self.model)
         if not self.initial.keys() - self.local_names:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        trainable = [n for n, _ in self.model.named_parameters() if n not in self.local_names]
+        trainable = [n for n in trainable_names(self.model) if n not in self.local_names]
         self.strategy = make_strategy(config, trainable)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
 
-    def rule_settings(self) -> dict[str, float | bool]:
-        """What the rule's keys came to, ``auto`` resolved; keys the rule does not have are left out."""
-        return {
-            key.replace("_", "-"): getattr(self.strategy, argument)
-            for argument, key in RULE_KEYS.items()
-            if hasattr(self.strategy, argument)
-        }
-
-    @_missing_nodes_fail_the_run()
+    @_one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
@@ -145,10 +116,13 @@ class Federation:
         UserError
             When the federation has other nodes than the configuration speaks of.
         RunFailed
-            When no round had enough usable answers, or too few nodes were there in time.
+            When no round had enough usable answers, all of a phase were refused for one reason, or too few
+            nodes were there in time.
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
+        for notice in filter(None, self.notices()):
+            LOGGER.warning("%s", notice)
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
         )
@@ -161,11 +135,10 @@ class Federation:
         updates = strategy.rule_state.updates
         train_config = ConfigRecord(
             {
-                "client-lr": config.client_lr,
-                "client-lr-decay": config.client_lr_decay,
-                "objective": config.objective,
-                "mu": config.mu,
-                "alpha": config.alpha,
+                **config.messages_for(CLIENT.find(config.client)),
+                **config.messages_for(OBJECTIVE.find(config.objective)),
+                CLIENT_LR: config.client_lr,
+                CLIENT_LR_DECAY: config.client_lr_decay,
             }
         )
         for server_round in range(first_round, config.rounds + 1):
@@ -173,24 +146,25 @@ class Federation:
             splits = held_out_splits(config, final=server_round == config.rounds)
             after_training = splits if config.eval_model == "local" else ""
             moment: dict[str, str | int] = {
-                "run": self.run_name,
-                "checkpoint-round": self._checkpoint_before(server_round),
+                RUN: self.run_name,
+                CHECKPOINT_ROUND: self._checkpoint_before(server_round),
             }
             train_config.update(moment)
-            train_config["eval-splits"] = after_training
+            train_config[EVAL_SPLITS] = after_training
 
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
             replies = grid.send_and_receive(messages, timeout=config.round_timeout)
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
-            train_report = strategy.phase_report
+            train_report = evaluate_report = strategy.phase_report
+            evaluate_metrics: MetricRecord | None = None
             arrays = updated or arrays
 
-            evaluate_config = ConfigRecord({"eval-splits": splits})
-            evaluate_config.update(moment)
-            messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
-            replies = grid.send_and_receive(messages, timeout=config.round_timeout)
-            evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
-            evaluate_report = train_report if after_training else strategy.phase_report
+            if not after_training:
+                evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment})
+                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+                replies = grid.send_and_receive(messages, timeout=config.round_timeout)
+                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+                evaluate_report = strategy.phase_report
 
             result = RoundResult(
                 server_round,
@@ -204,9 +178,19 @@ class Federation:
             for observer in observers:
                 observer.on_round(result)
         if strategy.rule_state.updates == updates:
-            failed = "every client failed" if config.min_replies == 1 else "too few clients answered usefully"
+            alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
+            failed = "every client failed" if alone else "too few clients answered usefully"
             raise RunFailed(f"{failed} in every round; the model was never updated")
         return arrays
+
+    def notices(self) -> Iterator[str]:
+        """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
+        config = self.config
+        if self.dataset.has_examples:
+            yield partitions_of(config).left_out(config.partition, config.eval_data)
+        client = CLIENT.find(config.client)
+        if client.local_entries is not FedAvgClient.local_entries and not self.local_names:
+            yield f"client: {config.client!r} keeps nothing at home of {config.model!r}: it is FedAvg here"
 
     def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
         """The global model on the whole held-out sets; None where BatchNorm, or all data, stay at home."""

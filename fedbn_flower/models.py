@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 
-from .errors import not_allowed
+from .errors import UserError, not_allowed
+from .registry import Registry
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ def cnn_bn(spec: InputSpec) -> nn.Module:
 class _ResidualBlock(nn.Module):
     """Two 3x3 convolutions with BatchNorm; the shortcut subsamples and pads with zeros (option A)."""
 
+    lockstep_safe = True
+
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.stride = outputs // inputs
@@ -152,11 +156,46 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "resnet20": resnet20,
 }
 
+MODEL = Registry("model", MODELS)
+
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
-    """The network with the run's initial weights, the same in every process for the same seed."""
+    """The network with the run's initial weights, the same in every process for the same seed.
+
+    Raises
+    ------
+    UserError
+        When it has lazy modules that such images do not give their shapes.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            model = MODELS[name](spec)
+            model = MODEL.find(name)(spec)
+            if not isinstance(model, nn.Module):
+                raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
+            if _lazy_entries(model):
+                _materialise(model, name, spec)
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model
+
+
+def does_not_fit(name: str, spec: InputSpec, error: Exception) -> UserError:
+    """The error for a model that raised on images of this shape."""
+    return UserError(f"model: {name!r} does not fit images of {spec}: {' '.join(str(error).split())}")
+
+
+def _lazy_entries(model: nn.Module) -> list[str]:
+    entries = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, entry in entries if is_lazy(entry)]
+
+
+def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
+    """Give lazy modules their shapes and weights: by one forward, without a trace in statistics."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros((2, *spec.shape)))
+    except Exception as error:
+        raise does_not_fit(name, spec, error) from error
+    model.train()
+    if lazy := _lazy_entries(model):
+        raise UserError(f"model: {name!r} has lazy modules that its forward does not use: {', '.join(lazy)}")

@@ -8,13 +8,15 @@ from rich.table import Table
 
 from .config import RunConfig
 from .federation import RoundResult
+from .registry import short
 
 LISTED_CLIENTS = 10
 
 
 def cell_name(config: RunConfig) -> str:
     """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``."""
-    return f"{config.strategy}-{config.client}-{config.objective}-seed{config.seed}"
+    names = map(short, (config.strategy, config.client, config.objective))
+    return f"{'-'.join(names)}-seed{config.seed}"
 
 
 class ProgressBar:

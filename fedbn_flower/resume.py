@@ -51,7 +51,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
 
 
 def stored_configuration(folder: Path) -> dict[str, Any]:
-    """All keys of the run that left this folder, ``auto`` resolved where a rule resolves it.
+    """All keys and settings of the run that left this folder.
 
     Raises
     ------

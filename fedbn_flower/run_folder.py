@@ -213,11 +213,10 @@ def _number(metrics: MetricRecord, key: str) -> float:
 
 
 def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every ``auto`` of the rule resolved, and what it ran on."""
-    resolved = federation.config.to_user_config() | federation.rule_settings()
+    """The configuration with every setting of its algorithms, and what it ran on."""
     versions = {name: version(name) for name in PACKAGES}
     return {
-        **resolved,
+        **federation.config.to_user_config(),
         "resume": "",
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }

@@ -3,6 +3,7 @@
 Datasets, models and partitions are cached for the life of the process: a worker serves many clients.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -13,16 +14,18 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, Examples, LocalTask, LocalTraining
-from clients.lockstep import fits_lockstep
+from clients import Examples, LocalTask, LocalTraining
+from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
 from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
 from .data.decoded import cache_folder
 from .data.sources import ImageRequest
 from .errors import UserError, not_allowed
-from .models import InputSpec, build_model
+from .models import InputSpec, build_model, does_not_fit
+from .registry import CLIENT, OBJECTIVE
 
+LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
 COHORT = 8
 
@@ -83,20 +86,31 @@ def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, N
 
 def remembers(config: RunConfig, model: nn.Module) -> bool:
     """Whether clients of this model remember anything between rounds."""
-    return OBJECTIVES[config.objective].remembers or bool(CLIENTS[config.client].local_entries(model))
+    objective, client = OBJECTIVE.find(config.objective), CLIENT.find(config.client)
+    return objective.remembers or bool(client.local_entries(model))
 
 
+@lru_cache(maxsize=16)
 def cohort_size(config: RunConfig) -> int:
     """How many clients train in lockstep; 1 for one by one.
 
     It does not depend on the number of workers, nor does it leave some of them without work when a round
-    has few clients.
+    has few clients. Found, and logged, once per process and configuration: it takes a trial.
     """
-    per_round = max(1, int(config.fraction_train * config.num_clients))
-    model, _ = model_of(config, dataset_of(config).spec)
-    fits = fits_lockstep(model, OBJECTIVES[config.objective], config.device)
-    worth_it = fits and per_round >= 2 * COHORT
-    return COHORT if config.lockstep == "auto" and worth_it else 1
+    reason = _why_one_by_one(config)
+    told = (f"{COHORT} at a time", "in lockstep") if not reason else ("one by one", reason)
+    LOGGER.info("clients train %s: %s", *told)
+    return 1 if reason else COHORT
+
+
+def _why_one_by_one(config: RunConfig) -> str:
+    if config.fast == "off":
+        return "fast is off"
+    if int(config.fraction_train * config.num_clients) < 2 * COHORT:
+        return f"fewer than {2 * COHORT} a round"
+    task, client = _local_task(config, 0), CLIENT.find(config.client)
+    unknown = why_unknown(task.model, task.objective, client, config.device)
+    return unknown or why_alone(client, task, config.messages_for(task.objective))
 
 
 def held_out_splits(config: RunConfig, final: bool) -> str:
@@ -123,7 +137,7 @@ def check_fit(config: RunConfig) -> None:
         with torch.no_grad():
             model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
     except RuntimeError as error:
-        raise UserError(f"model: {config.model!r} does not fit images of {dataset.spec}") from error
+        raise does_not_fit(config.model, dataset.spec, error) from error
     if not dataset.has_examples:
         return
     partitions = partitions_of(config)
@@ -204,7 +218,16 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
     )
-    return LocalTask(model, initial, train, evaluation, training, (config.seed, partition_id))
+    return LocalTask(
+        model,
+        initial,
+        train,
+        evaluation,
+        training,
+        (config.seed, partition_id),
+        OBJECTIVE.find(config.objective),
+        config.settings_for(CLIENT.find(config.client)),
+    )
 
 
 def _examples(config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]) -> Examples:

@@ -19,10 +19,10 @@ class AdaptiveStrategy(PseudoGradientStrategy):
     """
 
     eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
-    eta_l: float = setting(0.1, gt=0, description="unused, as in Flower: clients choose their own rate")
+    eta_l: float = setting(0.1, gt=0, exclude=True, description="unused, as in Flower: no flag")
     beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")
     tau: float = setting(1e-3, gt=0, description="degree of adaptivity: the denominator is sqrt(v) + tau")
-    bias_correction: bool = setting(True, description="whether the moments are corrected for their start at 0")
+    bias_correction: bool = setting(True, description="whether the moments' start at 0 is corrected")
     v_init: float = setting(0.0, ge=0, description="every entry of the second moment before the first update")
 
     @abstractmethod

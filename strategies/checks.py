@@ -47,7 +47,9 @@ class Answer:
     content: RecordDict
 
 
-def positive_number(metrics: MetricRecord, key: str, *, whole: bool = False, cap: float = MAX_WEIGHT) -> float:
+def positive_number(
+    metrics: MetricRecord, key: str, *, whole: bool = False, cap: float = MAX_WEIGHT
+) -> float:
     """The number in (0, cap] that an answer reports under ``key``; 8.0 is a whole number too.
 
     Raises
@@ -61,7 +63,8 @@ def positive_number(metrics: MetricRecord, key: str, *, whole: bool = False, cap
     if isinstance(value, list):
         raise ReplyRefused(f"{key!r} is a list, not a positive number", f"list of {key}")
     if not value > 0 or (whole and value % 1 != 0):  # NaN fails too; inf % 1 is NaN
-        raise ReplyRefused(f"{key!r} is {value}, not a positive {'whole ' if whole else ''}number")
+        noun = "whole number" if whole else "number"
+        raise ReplyRefused(f"{key!r} is {value}, not a positive {noun}", f"not a positive {key}")
     if value > cap:
         raise ReplyRefused(f"{key!r} is {value}, above the cap of {cap:.16g}", f"capped {key}")
     return float(value)
@@ -82,7 +85,8 @@ def check_metrics(
     """
     records = dict(content.metric_records)
     if len(records) > 1:
-        records = {n: r for n, r in records.items() if (weighted_by_key in r if weighted_by_key else n == METRICS)}
+        key = weighted_by_key
+        records = {name: r for name, r in records.items() if (key in r if key else name == METRICS)}
     if len(records) != 1:
         found = f"{len(content.metric_records)} MetricRecords, of which {len(records)} can be meant"
         raise ReplyRefused(f"expected one MetricRecord with the weight, got {found}", "records")
@@ -190,11 +194,13 @@ def clipping_factor(
     """``min(1, bound / ||x_i - x||)`` over the entries of these names together.
 
     McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
-    FlatClip.
+    FlatClip. An entry that is not finite is as it was sent, and counts nothing.
     """
     squared = 0.0
     for name in names:
-        difference = np.subtract(model[name], reference[name], dtype=np.float64).ravel()
+        with np.errstate(invalid="ignore"):
+            difference = np.subtract(model[name], reference[name], dtype=np.float64).ravel()
+        difference[~np.isfinite(difference)] = 0
         squared += float(difference @ difference)
     return 1.0 if squared <= bound**2 else bound / squared**0.5
 

@@ -14,9 +14,9 @@ from .wire import LOCAL_NORM, LOCAL_STEPS
 class FedNova(PseudoGradientStrategy):
     """``x += eta tau_eff sum_i p_i (x_i - x) / a_i`` with ``tau_eff = sum_i p_i a_i`` (equations 6 to 8).
 
-    a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it, otherwise
-    its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` under SGD
-    with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are that mean,
+    a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it,
+    otherwise its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)``
+    under SGD with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are that mean,
     and p_i falls away.
     """
 

@@ -12,6 +12,7 @@ from .nodes import NodeDirectory
 
 T = TypeVar("T")
 
+LATE = "no answer in time"
 ERROR = "error"  # the kind of a refusal that is none: the client said itself that it failed
 MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
 
@@ -76,7 +77,10 @@ class Replies:
                 self._drop(node, str(refusal))
             else:
                 self._proven.add(phase)
-                yield place, self.nodes.partition(node), answer
+                partition = self.nodes.partition(node)
+                if self.report.failures.get(partition) == LATE:  # the replies are given in several parts
+                    del self.report.failures[partition]
+                yield place, partition, answer
         if received or errors:
             LOGGER.info("aggregate_%s: Received %d results and %d failures", phase, received, errors)
         kinds = {refusal.kind for refusal in refused}
@@ -89,10 +93,12 @@ class Replies:
         """(place, node, reply) of the replies, each as soon as those before it were there.
 
         An error may come from Flower itself (node id 1), so a reply is known by the message it answers,
-        not by its sender. One to a message that was answered already is dropped; what never came is
-        reported as a failure, if anything of this phase came at all.
+        not by its sender. One to a message that was answered already is dropped; what was sent and never
+        answered is reported as a failure, unless the replies are all to other messages.
         """
-        places = {sent.metadata.message_id: i for i, sent in enumerate(self._sent)}
+        # A message has an id once it is sent: a subclass may have sent only some, or others.
+        ids = {message.metadata.message_id: place for place, message in enumerate(self._sent)}
+        places = {message_id: place for message_id, place in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._sent]
         unanswered = set(places.values())
         waiting: dict[int, Message] = {}
@@ -112,9 +118,10 @@ class Replies:
                     due += 1
         for place in sorted(waiting):
             yield place, targets[place], waiting[place]
-        if len(unanswered) < len(self._sent) or not others:
+        if len(unanswered) < len(places) or not others:
             for place in sorted(unanswered):
-                self._drop(targets[place], "no answer in time")
+                if self.nodes.partition(targets[place]) not in self.report.metrics:
+                    self._drop(targets[place], LATE)
         senders = [reply.metadata.src_node_id for reply in others]
         if all(isinstance(node, int) for node in senders):
             pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))

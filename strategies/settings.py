@@ -4,8 +4,8 @@
 argument ``eta``, a default, a range, a help text and the flag ``--server-lr``; without an alias the flag is
 the argument's name. `setting` is pydantic's ``Field``.
 
-A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute with a leading underscore is set by
-the argument without it, and stays out of the way of other people's subclasses.
+A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute with a leading underscore is set
+by the argument without it, and stays out of the way of other people's subclasses.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ def declared(cls: type) -> dict[str, FieldInfo]:
         for attribute, value in vars(base).items():
             if isinstance(value, FieldInfo):
                 found[attribute] = value
-            elif isinstance(value, property | Callable):  # type: ignore[arg-type]
+            elif isinstance(value, property) or callable(value):
                 found.pop(attribute, None)
             elif attribute in found:
                 found[attribute] = copy(found[attribute])

@@ -1,6 +1,6 @@
 """The model as flat vectors, so that a server rule is arithmetic on one array."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord

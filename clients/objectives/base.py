@@ -1,56 +1,72 @@
-"""The base of every local objective, and the plain one."""
+"""The base of every local objective."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
-from flwr.common import Scalar
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ..settings import set_values
 
 Arrays = Mapping[str, NDArray]
 
 
 @dataclass(frozen=True)
+class LocalWork:
+    """What a client did in a round: so many optimiser steps at this learning rate.
+
+    ``momentum`` is that of SGD, None where the optimiser is another one.
+    """
+
+    steps: int
+    learning_rate: float
+    momentum: float | None = 0.0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a round of local training leaves: the client's new memory, and what goes to the server beside
-    the model; both by parameter name, None for nothing."""
+    the model, both by parameter name, None for nothing; and metrics of the objective's own."""
 
     memory: dict[str, NDArray] | None = None
     control: dict[str, NDArray] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 class Objective:
-    """Plain empirical risk f: the mean cross-entropy. Subclasses add their own terms to its gradient.
+    """Empirical risk f: the mean cross-entropy. Subclasses add their own terms to its gradient.
 
-    One object lives for one round of one client.
+    One object lives for one round of one client. Its settings are attributes, see `clients.settings`.
 
     Parameters
     ----------
     parameters : Mapping[str, Tensor]
-        The shared, trainable parameters, holding the received model x. Local BatchNorm takes no part.
-    settings : Mapping[str, Scalar]
-        The train message's config: ``mu``, ``alpha``, ...
+        The shared, trainable parameters, holding the received model x; a tied one under its first name.
+        Local BatchNorm takes no part.
+    settings : Mapping[str, object]
+        Values of the declared settings, by attribute; those that are missing have their defaults.
     memory : Mapping[str, NDArray], optional
         `Outcome.memory` of the client's last committed round.
     control : Mapping[str, NDArray], optional
         What the server sent beside the model.
     """
 
-    partner: ClassVar[str | None] = None
-    """The strategy that this objective needs, if it is half of a pair."""
+    requires: ClassVar[Mapping[str, Collection[object]]] = {}
+    """What the run's configuration must be for this objective: allowed values by key."""
     remembers: ClassVar[bool] = False
     """Whether `finish` leaves a memory."""
-    elementwise: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = False
     """Whether `correct_gradients` treats every entry by itself, and `loss` needs nothing of the client's own.
-    Then many can train in lockstep, their parameters and memories stacked along a new first dimension."""
+    Then many can train in lockstep, their parameters and memories stacked along a new first dimension. It is
+    not inherited: a class says it of its own methods."""
 
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
-        settings: Mapping[str, Scalar],
+        settings: Mapping[str, Any],
         memory: Arrays | None = None,
         control: Arrays | None = None,
     ) -> None:
@@ -59,10 +75,11 @@ class Objective:
         self.memory = memory
         self.control = control
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
+        set_values(self, settings)
         self.begin()
 
     def begin(self) -> None:
-        """Read the settings, the memory and the control that the objective needs."""
+        """Read the memory and the control that the objective needs."""
 
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, reduction: str = "mean"
@@ -84,8 +101,8 @@ class Objective:
             if w.grad is not None:
                 yield name, w.detach(), w.grad
 
-    def finish(self, steps: int, learning_rate: float) -> Outcome:
-        """What is left after ``steps`` optimiser steps; the parameters hold x_i."""
+    def finish(self, work: LocalWork) -> Outcome:
+        """What is left after the round's work; the parameters hold x_i."""
         return Outcome()
 
     def tensors(self, arrays: Arrays | None) -> dict[str, Tensor]:

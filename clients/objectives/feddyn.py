@@ -1,6 +1,9 @@
 """FedDyn: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization" (arXiv 2111.04263)."""
 
-from .base import Objective, Outcome
+from typing import ClassVar
+
+from ..settings import setting
+from .base import LocalWork, Objective, Outcome
 
 
 class FedDyn(Objective):
@@ -9,18 +12,20 @@ class FedDyn(Objective):
     Algorithm 1, g_i = 0 at first; the gradient adds ``-g_i + alpha (w - x)``.
     """
 
-    partner = "feddyn"
+    alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)
+
+    requires: ClassVar = {"strategy": {"feddyn"}}
     remembers = True
+    elementwise = True
 
     def begin(self) -> None:
-        self.alpha = float(self.settings["alpha"])
         self.g = self.tensors(self.memory)
 
     def correct_gradients(self) -> None:
         for name, w, gradient in self.gradients():
             gradient.sub_(self.g[name]).add_(w - self.start[name], alpha=self.alpha)
 
-    def finish(self, steps: int, learning_rate: float) -> Outcome:
+    def finish(self, work: LocalWork) -> Outcome:
         g = {
             name: (self.g[name] - self.alpha * (w.detach() - self.start[name])).numpy(force=True)
             for name, w in self.parameters.items()

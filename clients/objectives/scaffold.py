@@ -1,6 +1,8 @@
 """SCAFFOLD: Karimireddy et al. 2020, "Stochastic Controlled Averaging" (arXiv 1910.06378)."""
 
-from .base import Objective, Outcome
+from typing import ClassVar
+
+from .base import LocalWork, Objective, Outcome
 
 
 class Scaffold(Objective):
@@ -9,8 +11,9 @@ class Scaffold(Objective):
     Algorithm 1 with option II, c_i = 0 at first; ``c_i+ - c_i`` goes to the server. K counts plain SGD steps.
     """
 
-    partner = "scaffold"
+    requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
     remembers = True
+    elementwise = True
 
     def begin(self) -> None:
         if self.control is None:
@@ -21,9 +24,9 @@ class Scaffold(Objective):
         for name, _, gradient in self.gradients():
             gradient.add_(self.c[name] - self.c_i[name])
 
-    def finish(self, steps: int, learning_rate: float) -> Outcome:
+    def finish(self, work: LocalWork) -> Outcome:
         change = {
-            name: (self.start[name] - w.detach()) / (steps * learning_rate) - self.c[name]
+            name: (self.start[name] - w.detach()) / (work.steps * work.learning_rate) - self.c[name]
             for name, w in self.parameters.items()
         }
         return Outcome(

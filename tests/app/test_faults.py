@@ -80,9 +80,15 @@ def test_every_rule_runs_on_robust_means(configured, tmp_path, strategy, client,
 
 
 def test_the_cap_on_examples_is_for_training(configured, tmp_path):
-    """Both clients train on about 700 images and evaluate on 360: a cap of 300 drops the training alone."""
-    config = configured(max_num_examples=300, rounds=1)
-    with pytest.raises(RunFailed, match="every client failed"):
-        simulate(Federation(config), tmp_path / "run", None)
+    """One client trains on fewer than 300 images, the other on more; both evaluate on 360."""
+    config = configured(max_num_examples=300, rounds=1, partition="silos:0,1-9")
+    simulate(Federation(config), tmp_path / "run", None)
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
-    assert {row["phase"] for row in rows} == {"evaluate"}
+    told = [(row["phase"], row["partition"]) for row in rows]
+    assert told == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
+
+
+def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tmp_path):
+    config = configured(max_num_examples=300, rounds=1)
+    with pytest.raises(RunFailed, match="all 2 answers are refused for the same reason: 'num-examples'"):
+        simulate(Federation(config), tmp_path / "run", None)

@@ -9,11 +9,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from safetensors.numpy import load
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining, Objective
+from clients import OBJECTIVES, Examples, LocalTask, LocalTraining, Objective
 from fedbn_flower.runtime import InlineGrid
 from strategies import FedAvg, FedDyn, Scaffold
 
 CLIENTS, SIZE, LOCAL_STEPS = 8, 3, 5
+PARTNER = {"feddyn": "feddyn", "scaffold": "scaffold"}
 RNG = np.random.default_rng(0)
 CURVATURE = RNG.uniform(0.2, 2.0, (CLIENTS, SIZE)).astype(np.float32)
 CENTRE = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
@@ -42,7 +43,15 @@ def quadratic(monkeypatch):
         model.partition = partition_id
         one = Examples(np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, np.int64), np.arange(1))
         training = LocalTraining(epochs=LOCAL_STEPS, batch_size=0)
-        return LocalTask(model, {"w": np.zeros(SIZE, np.float32)}, one, {}, training, (0, partition_id))
+        return LocalTask(
+            model,
+            {"w": np.zeros(SIZE, np.float32)},
+            one,
+            {},
+            training,
+            (0, partition_id),
+            OBJECTIVES[config.objective],
+        )
 
     def loss(self, model, images, labels, reduction="mean"):
         output = model(images)
@@ -54,7 +63,7 @@ def quadratic(monkeypatch):
 
 def distance_to_optimum(strategy, objective, rounds, configured):
     config = configured(
-        strategy=strategy.partner or "fedavg",
+        strategy=PARTNER.get(objective, "fedavg"),
         objective=objective,
         client="fedavg",
         partition="iid",
@@ -109,7 +118,7 @@ def test_two_clients_and_two_rounds_by_hand(quadratic, configured, monkeypatch, 
     monkeypatch.setattr(this, "CURVATURE", np.ones((2, SIZE), np.float32))
     monkeypatch.setattr(this, "CENTRE", np.array([[4] * SIZE, [0] * SIZE], np.float32))
     monkeypatch.setattr(this, "LOCAL_STEPS", 2)
-    values = {"strategy": strategy.partner or "fedavg", "objective": objective, "client": "fedavg"}
+    values = {"strategy": PARTNER.get(objective, "fedavg"), "objective": objective, "client": "fedavg"}
     sent = []
     strategy.start(
         grid=InlineGrid(2, configured(**values).to_user_config()),

@@ -5,13 +5,12 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import ClientState, Examples, LocalTask, LocalTraining
+from clients import OBJECTIVES, ClientState, Examples, LocalTask, LocalTraining
 
 CONFIG = {
     "server-round": 1,
     "client-lr": 0.1,
     "client-lr-decay": 1.0,
-    "objective": "sgd",
     "eval-splits": "",
 }
 
@@ -27,7 +26,7 @@ def small_model(seed=0):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
-def make_client(cls, state=None, model=None, seed=0, training=None):
+def make_client(cls, state=None, model=None, seed=0, training=None, objective="sgd"):
     model = model or small_model()
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     task = LocalTask(
@@ -37,5 +36,6 @@ def make_client(cls, state=None, model=None, seed=0, training=None):
         {"test": make_examples(30, seed=9), "val": make_examples(20, seed=8)},
         training or LocalTraining(epochs=1, batch_size=8),
         (0, seed),
+        OBJECTIVES[objective],
     )
     return cls(task, state or ClientState(RecordDict()))

@@ -7,8 +7,7 @@ from flwr.app import RecordDict
 from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, ClientState, LocalTraining
-from clients.lockstep import fit_in_lockstep, fits_lockstep
-from clients.objectives import Objective
+from clients.lockstep import fit_in_lockstep
 
 from .helpers import CONFIG, make_client, make_examples, small_model
 
@@ -22,13 +21,13 @@ def conv_model():
     )
 
 
-def cohort(cls, training, make_model=small_model, sizes=SIZES):
+def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
     """Clients that share one model, the local entries and memories of each its own."""
     model = make_model()
     clients = []
     for i, size in enumerate(sizes):
-        client = make_client(cls, ClientState(RecordDict()), model, i, training)
-        client.task.__dict__["train"] = make_examples(size, seed=i)
+        client = make_client(cls, ClientState(RecordDict()), model, i, training, objective)
+        client.task.__dict__["train"] = make_examples(size, seed=i, shape=client.task.train.images.shape[1:])
         clients.append(client)
     return clients
 
@@ -71,9 +70,12 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_client_and_objective(client, objective):
-    config = {"objective": objective, "alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
+    config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
     training = LocalTraining(epochs=3, batch_size=8)
-    runs = [rounds(cohort(CLIENTS[client], training), config, lockstep) for lockstep in (True, False)]
+    runs = [
+        rounds(cohort(CLIENTS[client], training, objective=objective), config, lockstep)
+        for lockstep in (True, False)
+    ]
     assert_same(*runs)
 
 
@@ -89,8 +91,11 @@ def test_every_client_and_objective(client, objective):
 )
 @pytest.mark.parametrize("objective", ["sgd", "feddyn"])
 def test_every_way_of_training(training, objective):
-    config = {"objective": objective, "alpha": 0.1, "client-lr": 0.01}
-    runs = [rounds(cohort(CLIENTS["fedbn"], training), config, lockstep) for lockstep in (True, False)]
+    config = {"alpha": 0.1, "client-lr": 0.01}
+    runs = [
+        rounds(cohort(CLIENTS["fedbn"], training, objective=objective), config, lockstep)
+        for lockstep in (True, False)
+    ]
     assert_same(*runs, atol=1e-4 if training.optimizer == "adam" else 1e-5)  # Adam divides by what is near 0
 
 
@@ -113,23 +118,3 @@ def test_a_client_that_diverges_is_alone_in_it():
     clients[2].state.write("local", own)
     results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
     assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]
-
-
-def test_what_does_not_fit():
-    assert fits_lockstep(small_model(), Objective, "cpu")
-    assert not fits_lockstep(nn.Sequential(small_model(), nn.Dropout()), Objective, "cpu")
-    assert not fits_lockstep(nn.BatchNorm1d(3, momentum=None), Objective, "cpu")
-    assert not fits_lockstep(conv_model(), Objective, "cpu")
-    assert fits_lockstep(conv_model(), Objective, "cuda")
-
-    class Whole(Objective):
-        elementwise = False
-
-    assert not fits_lockstep(small_model(), Whole, "cpu")
-
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(1))
-
-    assert not fits_lockstep(nn.Sequential(small_model(), Scaled()), Objective, "cuda")

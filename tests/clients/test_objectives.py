@@ -6,10 +6,11 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import OBJECTIVES, ClientState, FedAvgClient, FedBNClient, LocalTraining
+from clients import OBJECTIVES, ClientState, FedAvgClient, FedBNClient, LocalTraining, LocalWork
 
 from .helpers import CONFIG, make_client, make_examples
 
+VALUES = {"fedprox": {"mu": 0.3}, "feddyn": {"alpha": 0.7}}
 SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
 
 
@@ -33,7 +34,7 @@ def test_the_gradient_agrees_with_finite_differences_of_the_objective(name):
     parameters = dict(model.named_parameters())
     rng = np.random.default_rng(1)
     memory = {n: rng.normal(size=tuple(p.shape)) for n, p in parameters.items()}
-    objective = OBJECTIVES[name](parameters, SETTINGS, memory if name == "feddyn" else None)
+    objective = OBJECTIVES[name](parameters, VALUES[name], memory if name == "feddyn" else None)
     x = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
     w = x + rng.normal(scale=0.5, size=x.shape)
 
@@ -93,7 +94,7 @@ def test_feddyn_by_hand():
     for x, w, g in ((0.0, 1.5, -1.5), (2.0, 2.1875, -1.6875)):
         objective = OBJECTIVES["feddyn"](dict(Line(x).named_parameters()), {"alpha": 1.0}, memory)
         assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(w, abs=1e-6)
-        memory = objective.finish(2, 0.25).memory
+        memory = objective.finish(LocalWork(2, 0.25)).memory
         np.testing.assert_allclose(memory["w"], g, atol=1e-6)
 
 
@@ -109,7 +110,7 @@ def test_scaffold_by_hand():
         control = {"w": np.array([c], np.float32)}
         objective = OBJECTIVES["scaffold"](dict(Line(x).named_parameters()), {}, memory, control)
         assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(w, abs=1e-6)
-        outcome = objective.finish(2, 0.25)
+        outcome = objective.finish(LocalWork(2, 0.25))
         memory = outcome.memory
         np.testing.assert_allclose(memory["w"], c_i, atol=1e-6)
         np.testing.assert_allclose(outcome.control["w"], change, atol=1e-6)
@@ -123,33 +124,32 @@ def test_scaffold_without_the_servers_variate_is_refused():
 @pytest.mark.parametrize("name", ["feddyn", "scaffold"])
 def test_only_shared_trainable_parameters_are_remembered(name):
     record = RecordDict()
-    client = make_client(FedBNClient, ClientState(record))
+    client = make_client(FedBNClient, ClientState(record), objective=name)
     shared = {n for n in client.shared_names if n in dict(client.task.model.named_parameters())}
     client.received_control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
-    client.fit(client.get_parameters({}), SETTINGS | {"objective": name})
+    client.fit(client.get_parameters({}), SETTINGS)
     client.state.commit()
     assert set(record[f"fedbn.{name}"]) == shared == {"1.weight", "1.bias", "4.weight", "4.bias"}
 
 
 def test_a_client_that_diverges_keeps_its_memory():
     record = RecordDict()
-    client = make_client(FedBNClient, ClientState(record))
+    client = make_client(FedBNClient, ClientState(record), objective="feddyn")
     start = client.get_parameters({})
-    config = SETTINGS | {"objective": "feddyn"}
-    client.fit(start, config)
+    client.fit(start, SETTINGS)
     client.state.commit()
     before = client.state.to_bytes()
     with pytest.raises(FloatingPointError, match="training diverged"):
-        client.fit(start, config | {"client-lr": 1e30})
+        client.fit(start, SETTINGS | {"client-lr": 1e30})
     assert ClientState(record).to_bytes() == before
 
 
 def test_fedprox_with_mu_zero_is_sgd():
-    def trained(config):
-        client = make_client(FedAvgClient, training=LocalTraining(2, 8))
-        return client.fit(client.get_parameters({}), SETTINGS | config)[0]
+    def trained(objective):
+        client = make_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)
+        return client.fit(client.get_parameters({}), CONFIG | {"mu": 0.0})[0]
 
-    plain, prox = trained({}), trained({"objective": "fedprox", "mu": 0.0})
+    plain, prox = trained("sgd"), trained("fedprox")
     for a, b in zip(plain, prox, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -157,6 +157,6 @@ def test_fedprox_with_mu_zero_is_sgd():
 def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
     """Where clients are known to remember nothing, nothing is kept for them."""
     monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
-    client = make_client(FedAvgClient)
+    client = make_client(FedAvgClient, objective="feddyn")
     with pytest.raises(TypeError, match="FedDyn leaves a memory but does not set `remembers`"):
-        client.fit(client.get_parameters({}), SETTINGS | {"objective": "feddyn"})
+        client.fit(client.get_parameters({}), SETTINGS)

@@ -126,9 +126,12 @@ def test_fit_and_evaluate_report_the_splits_asked_for():
     parameters, count, metrics = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "val,test"})
     assert count == 40
     assert metrics.keys() == {
-        "train-loss", "train-accuracy", "local-steps", "loss", "accuracy", "test-loss", "test-accuracy",
+        "train-loss", "train-accuracy", "local-steps", "loss", "accuracy", "eval-examples",
+        "test-loss", "test-accuracy", "test-examples",
     }  # fmt: skip
     loss, count, evaluated = client.evaluate(parameters, CONFIG | {"eval-splits": "val,test"})
     assert (loss, count) == (metrics["loss"], 20)
     assert evaluated["test-accuracy"] == metrics["test-accuracy"]
     assert evaluated["train-examples"] == 40
+    for found in (metrics, evaluated):
+        assert (found["eval-examples"], found["test-examples"]) == (20, 30)

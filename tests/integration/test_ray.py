@@ -148,7 +148,7 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     )  # fmt: skip
     inline = final_model(config, None)
     assert final_model(config, pool) == inline
-    assert final_model(config.model_copy(update={"lockstep": "off"}), None) != inline  # lockstep was at work
+    assert final_model(config.model_copy(update={"fast": "off"}), None) != inline  # lockstep was at work
     alone = RayGrid(pool, config.num_clients, config.to_user_config(), COHORT)
     one = {"workers": pool.workers[:1], "replace": pool.replace, "begin": pool.begin}
     alone._pool = type("One", (), one)()

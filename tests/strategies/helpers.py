@@ -1,15 +1,21 @@
 """A Grid of canned answers, and messages written by hand."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
-
-from fedbn_flower.runtime.grid import LocalGrid
 
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
+
+# Message asks Flower for the identity of its process, which it has no public call to set.
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SUPERLINK_NODE_ID, 1
 
 
 def record(arrays: Arrays) -> ArrayRecord:
@@ -29,44 +35,58 @@ def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **met
     return Message(content, reply_to=message)
 
 
-class CannedGrid(LocalGrid):
+class CannedGrid(Grid):
     """Nodes 0, 1, ... answer by a function of (message, node); asked, node i tells the partition i.
 
-    ``order`` permutes the answers.
+    ``order`` permutes the answers; one that is None never comes. ``timeouts`` are those it was given.
     """
 
     def __init__(self, num_clients: int, client: Client, tells_partition: bool = True) -> None:
-        super().__init__(num_clients, {})
+        self.num_clients = num_clients
         self.client = client
         self.tells_partition = tells_partition
         self.order: Callable[[list[Message]], Iterable[Message]] = lambda replies: replies
+        self.timeouts: list[float | None] = []
+        self._ids = count()
 
-    def work(self, messages, timeout):
-        replies = []
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """The answers, in any order."""
         for message in messages:
             partition = message.metadata.dst_node_id
             if message.metadata.message_type.startswith("query"):
                 if self.tells_partition:
                     answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
-                    replies.append(Message(answer, reply_to=message))
+                    yield Message(answer, reply_to=message)
             elif (reply := self.client(message, partition)) is not None:
-                replies.append(reply)
-        return iter(replies)
+                yield reply
 
     def get_node_ids(self):
         return range(self.num_clients)
 
-    def client_state(self, partition_id):
-        return b""
-
-    def restore_client(self, partition_id, state):
-        raise AssertionError("canned clients remember nothing")
-
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
-        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.timeouts.append(timeout)
+        for message in messages:  # as Flower's own grids set it
+            message.metadata.__dict__["_message_id"] = f"message-{next(self._ids)}"
+        replies = list(self.work(messages, timeout))
         asked = any(m.metadata.message_type.startswith("query") for m in messages)
         return replies if asked else self.order(replies)
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        return Run.create_empty(1)
+
+    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def push_messages(self, messages):
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids):
+        raise NotImplementedError
 
 
 def one_round(strategy, arrays: Arrays, models: list[Arrays], weights: list[float], server_round: int = 1):

@@ -145,10 +145,8 @@ def test_waiting_ends_when_the_nodes_are_there(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "flwr.strategies"):
         assert train(FedAvg(min_available_nodes=3), grid)[0] is not None
     waits = [m for m in caplog.messages if m.startswith("Waiting")]
-    assert waits == [
-        f"Waiting for nodes to connect: {n} connected (minimum required: 3, round 1, train: min_available_nodes)."
-        for n in (1, 2)
-    ]
+    needed = "minimum required: 3, round 1, train: min_available_nodes"
+    assert waits == [f"Waiting for nodes to connect: {n} connected ({needed})." for n in (1, 2)]
 
 
 # ---- which partition a node holds -------------------------------------------------------------------

@@ -182,6 +182,7 @@ RULE_LIES = {
 
 MESSAGE_LIES = ("silent", "error", "error of Flower's own", "no content", "second answer")
 
+
 def lie_of(kind, seed, message):
     """The replies to ``message`` of a liar; the details of its lie follow from the seed."""
     rng = np.random.default_rng(seed)
@@ -249,7 +250,9 @@ def second_round(rule, mean, lies, honest):
 
 
 def state_bits(strategy):
-    return {name: vector.tobytes() for name, vector in strategy.rule_state.vectors.items()}, strategy.rule_state.updates
+    return {
+        name: vector.tobytes() for name, vector in strategy.rule_state.vectors.items()
+    }, strategy.rule_state.updates
 
 
 @pytest.mark.parametrize(("rule", "mean"), COMBINATIONS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
-from fedbn_flower.command_line import parse
+from fedbn_flower.arguments import parse
 from fedbn_flower.errors import UserError
 from strategies import FedAvg, FedDyn, FedNova, Scaffold
 
@@ -118,8 +118,11 @@ def test_fednova_is_fedavg_where_all_do_as_much():
         ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),
         ("--objective scaffold --strategy scaffold --client-momentum 0.9", "client-momentum: 0.9"),
         ("--strategy fednova --client-optimizer adam", "client-optimizer: 'adam'"),
-        ("--alpha 0", "alpha: '0' is not allowed; expected a number > 0"),
-        ("--mu -1", "mu: '-1' is not allowed; expected a number >= 0"),
+        (
+            "--strategy feddyn --objective feddyn --alpha 0",
+            "alpha: '0' is not allowed; expected a number > 0",
+        ),
+        ("--objective fedprox --mu -1", "mu: '-1' is not allowed; expected a number >= 0"),
     ],
 )
 def test_half_a_pair_is_refused(arguments, message):

@@ -1,7 +1,4 @@
-"""Clients in lockstep: a cohort trains at once, its models stacked into one.
-
-For small models most of a step is the cost of calling into PyTorch, which is then paid once for the cohort.
-"""
+"""The training of a cohort."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,29 +7,14 @@ import torch
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
-from .base import FedAvgClient
-from .examples import Examples
-from .objectives import Objective
-from .stacked import can_stack, stacked, stacked_layers
-from .training import LocalRun
+from ..base import FedAvgClient
+from ..examples import Examples
+from ..objectives import Objective
+from ..training import LocalRun
+from .stacked import stacked, stacked_layers
 
 FitResult = tuple[NDArrays, int, dict[str, Scalar]]
-
-
-def fits_lockstep(model: nn.Module, objective: type[Objective], device: str) -> bool:
-    """Whether clients of this model can train in lockstep and gain by it.
-
-    Dropout would draw other numbers than one by one. Convolutions gain nothing on a CPU.
-    """
-    modules = list(model.modules())
-    return (
-        objective.elementwise
-        and can_stack(model)
-        and not any(isinstance(m, _DropoutNd) for m in modules)
-        and (device != "cpu" or not any(isinstance(m, nn.Conv2d) for m in modules))
-    )
 
 
 def fit_in_lockstep(

@@ -1,12 +1,13 @@
 """Many models of one network as a single module, their parameters stacked along a new first dimension."""
 
 import copy
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Stacked(nn.Module):
@@ -71,7 +72,7 @@ class StackedConv2d(Stacked):
 class StackedBatchNorm(Stacked):
     """BatchNorm of many models; what the mask leaves out counts for nothing."""
 
-    def __init__(self, layer: _BatchNorm, count: int) -> None:
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, count: int) -> None:
         super().__init__(count)
         self.momentum = layer.momentum or 0.0
         self.eps = layer.eps
@@ -112,19 +113,14 @@ class StackedBatchNorm(Stacked):
         return (centred * scale.view(shape) + bias.view(shape)).flatten(0, 1)
 
 
-def can_stack(model: nn.Module) -> bool:
-    """Whether every layer with parameters or buffers is one of the above."""
-    return all(_stacks(module) or not (module._parameters or module._buffers) for module in model.modules())
-
-
 @lru_cache(maxsize=4)
 def stacked(model: nn.Module, count: int) -> nn.Module:
     """``count`` models of this network in one, its entries not yet filled; kept for the next time.
 
     Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
-    models' examples one after the other. Everything but the layers above must treat each example alone.
+    models' examples one after the other. The model must be one of `known`.
     """
-    return _stack(model, count, {})
+    return _stack(model, count)
 
 
 def stacked_layers(model: nn.Module) -> list[Stacked]:
@@ -132,30 +128,24 @@ def stacked_layers(model: nn.Module) -> list[Stacked]:
     return [module for module in model.modules() if isinstance(module, Stacked)]
 
 
-def _stacks(module: nn.Module) -> bool:
-    if isinstance(module, _BatchNorm):
-        return module.affine and module.track_running_stats and module.momentum is not None
-    if type(module) is nn.Conv2d:
-        return module.padding_mode == "zeros"
-    return type(module) is nn.Linear
+STACKED: dict[type[nn.Module], Callable[[Any, int], nn.Module]] = {
+    nn.Linear: StackedLinear,
+    nn.Conv2d: StackedConv2d,
+    nn.BatchNorm1d: StackedBatchNorm,
+    nn.BatchNorm2d: StackedBatchNorm,
+}
+"""Layers with entries of their own, and what stands for many of them."""
 
 
-def _stack(module: nn.Module, count: int, done: dict[int, nn.Module]) -> nn.Module:
-    if id(module) not in done:
-        if isinstance(module, nn.Linear):
-            new: nn.Module = StackedLinear(module, count)
-        elif isinstance(module, nn.Conv2d):
-            new = StackedConv2d(module, count)
-        elif isinstance(module, _BatchNorm):
-            new = StackedBatchNorm(module, count)
-        else:
-            new = copy.copy(module)
-            new._modules = {
-                name: None if child is None else _stack(child, count, done)
-                for name, child in module._modules.items()
-            }
-        done[id(module)] = new
-    return done[id(module)]
+def _stack(module: nn.Module, count: int) -> nn.Module:
+    layer = STACKED.get(type(module))
+    if layer:
+        return layer(module, count)
+    new = copy.copy(module)
+    new._modules = {
+        name: None if child is None else _stack(child, count) for name, child in module._modules.items()
+    }
+    return new
 
 
 def _room(entry: Tensor, count: int) -> Tensor:

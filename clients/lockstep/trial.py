@@ -1,0 +1,99 @@
+"""A trial before a run relies on lockstep: two clients trained so and alone, compared."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from flwr.app import RecordDict
+from flwr.common import Scalar
+from numpy.typing import NDArray
+
+from ..base import FedAvgClient, LocalTask
+from ..examples import Examples
+from ..state import ClientState
+from ..training import LocalTraining, seeded
+from .stacked import stacked
+from .train import fit_in_lockstep
+
+SIZES = (7, 4)  # in batches of 4 and 3, and of 4: with a mask, without one, and one client alone at the end
+RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
+TRAINING = LocalTraining(epochs=2, batch_size=4)
+
+
+def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
+    """What came out of the trial: empty if both ways gave the same, otherwise why clients train alone.
+
+    Two clients of ``task`` in all but the examples, which are random and of the same shape, train by plain
+    SGD for two rounds with the objective's ``settings`` (by flag). Everything that they send and keep agrees
+    to 1e-4 of the entry's largest value. Nothing that is given is changed, nor torch's generators.
+    """
+    config: dict[str, Scalar] = {
+        **settings,
+        "client-lr": RATE,
+        "client-lr-decay": 1.0,
+        "eval-splits": "",
+    }
+    try:
+        with seeded(0):
+            one_way, other_way = (_outcomes(client, task, config, lockstep) for lockstep in (True, False))
+    except Exception as error:  # whatever it is: alone, it is the run's own affair
+        return f"the trial raised {type(error).__name__}: {' '.join(str(error).split())}"
+    finally:
+        stacked.cache_clear()
+    pairs = zip_longest(one_way, other_way, fillvalue=("", np.empty(0)))
+    differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
+    return next((f"the trial disagreed on {name}" for name in differ), "")
+
+
+def _outcomes(
+    client: type[FedAvgClient], task: LocalTask, config: dict[str, Scalar], lockstep: bool
+) -> list[tuple[str, NDArray]]:
+    """All that the two clients send and keep in every round, by name."""
+    model = copy.deepcopy(task.model)
+    clients = [
+        client(
+            replace(task, model=model, train=examples, evaluation={}, training=TRAINING, seed=(0, i)),
+            ClientState(RecordDict()),
+        )
+        for i, examples in enumerate(_random_examples(task.train))
+    ]
+    first = clients[0]
+    parameters = [np.array(task.initial[name]) for name in first.shared_names]
+    found: list[tuple[str, Any]] = []
+    for server_round in range(1, ROUNDS + 1):
+        for one in clients:
+            one.received_control = {n: np.full_like(task.initial[n], 0.01) for n in first.trained_names}
+        given = config | {"server-round": server_round}
+        if lockstep:
+            results = fit_in_lockstep(clients, parameters, given)
+        else:
+            results = [one.fit(parameters, given) for one in clients]
+        for one, result in zip(clients, results, strict=True):
+            if isinstance(result, Exception):
+                raise result
+            sent, _, metrics = result
+            one.state.commit()
+            found += zip(one.shared_names, sent, strict=True)
+            found += sorted(metrics.items())
+            found += sorted((one.sent_control or {}).items())
+            found += sorted(one.state.entries().items())
+    return [(name, np.asarray(value)) for name, value in found]
+
+
+def _random_examples(like: Examples) -> Iterator[Examples]:
+    rng = np.random.default_rng(0)
+    for size in SIZES:
+        images = rng.integers(0, 256, (size, *like.images.shape[1:]), dtype=np.uint8)
+        yield replace(like, images=images, labels=rng.choice(like.labels, size), rows=np.arange(size))
+
+
+def _agree(found: NDArray, expected: NDArray) -> bool:
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        return False
+    if found.dtype.kind != "f":
+        return np.array_equal(found, expected)
+    scale = max(np.abs(expected).max(initial=0.0), RATE)
+    return bool(np.abs(found - expected).max(initial=0.0) <= TOLERANCE * scale)

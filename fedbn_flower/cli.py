@@ -1,0 +1,101 @@
+"""The command ``run_sim.py``, or ``fedbn-sim``: one run, or a grid of them."""
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from .algorithms import REGISTRIES
+from .arguments import Command, parse
+from .comparison import Comparison
+from .errors import RunFailed, UserError
+from .federation import Federation
+from .flags import first_line
+from .models import MODEL
+from .partition_spec import PartitionSpec
+from .progress import ProgressBar, cell_name, summary_table
+from .resume import load_checkpoint
+from .run_folder import default_run_folder, prepare_run_folder, run_folder_locked
+from .runtime.ray_grid import RayPool
+from .simulation import check_simulation, simulate
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default this process's own; its exit status."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
+    console = Console()
+    try:
+        command = parse(arguments)
+        if command.show_names:
+            print_names(console)
+            return 0
+        return run(command, console)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("interrupted; what was done so far is in the run folder", file=sys.stderr)
+        return INTERRUPTED
+
+
+def run(command: Command, console: Console) -> int:
+    """Run every cell; 0 if all went well."""
+    first = command.configs[0]
+    logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
+    folder = default_run_folder() if first.run_dir == "auto" else Path(first.run_dir)
+    for config in command.configs:  # every mistake is told before anything starts
+        check_simulation(config)
+        Federation(config)
+    if first.resume:
+        with run_folder_locked(first, folder):
+            load_checkpoint(first, clients_here=True)
+    else:
+        prepare_run_folder(folder)
+    grid = Comparison(folder) if len(command.configs) > 1 else None
+    status = 0
+    pool = RayPool(first.workers, first.verbose, first.ray_address) if first.backend == "ray" else None
+    try:
+        for config in command.configs:
+            try:
+                with ProgressBar(config, console) as bar:
+                    place = folder / cell_name(config) if grid else folder
+                    summary = simulate(Federation(config), place, pool, [bar])
+            except RunFailed as error:
+                print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
+                status = FAILED
+                if grid:
+                    grid.add(config, None, str(error))
+                continue
+            if grid:
+                grid.add(config, summary)
+            else:
+                console.print(summary_table(config, summary))
+    finally:
+        if pool:
+            pool.close()
+        if grid:
+            grid.plot()
+    if grid:
+        console.print(grid.table())
+    console.print(f"results are in {folder}")
+    return status
+
+
+def print_names(console: Console) -> None:
+    """Every name that can be asked for, with a line on each algorithm."""
+    rows = [
+        (registry.key, name, first_line(algorithm).replace("``", ""))
+        for registry in (*REGISTRIES, MODEL)
+        for name, algorithm in registry.names.items()
+    ]
+    lines = [f"{key:<10} {name:<12} {words}" for key, name, words in rows]
+    lines.append("dataset    digits (embedded), a local folder, or any Hugging Face name")
+    lines.append(f"partition  {PartitionSpec.FORMS}")
+    console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,133 @@
+"""The run configuration's own keys, in groups; each group's docstring is its title.
+
+What an algorithm can be told stands in its class, not here: see `algorithms`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic import Field as setting
+
+from .partition_spec import PartitionSpec
+from .registry import FORMS
+
+Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
+Name = Annotated[
+    str,
+    setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
+    "a name of at most 64 letters, digits, dots, hyphens and underscores",
+]
+
+
+def flag_of(name: str) -> str:
+    """A field's name on the command line and in a run configuration."""
+    return name.replace("_", "-")
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Run(_Group):
+    """What runs"""
+
+    strategy: Algorithm = setting("fedyogi", description="server rule")
+    client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
+    objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    model: Algorithm = setting("mlp-bn", description="network")
+    rounds: int = setting(10, ge=1, description="rounds")
+    seed: int = setting(
+        0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
+    )
+    settings: Annotated[str, "KEY=VALUE ..."] = setting(
+        "", description="settings of algorithms in one text: for those of one's own under flwr run"
+    )
+
+
+class Data(_Group):
+    """Data"""
+
+    dataset: str = setting(
+        "digits",
+        description="'digits', a local folder, a Hugging Face name, or shape:CxHxW:CLASSES where only "
+        "SuperNodes have data",
+    )
+    partition: Annotated[str, PartitionSpec.FORMS] = setting(
+        "silos:0-4,5-9", description="how the training set is divided"
+    )
+    num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
+    val_fraction: float = setting(
+        0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
+    )
+    normalize: bool = setting(False, description="standardise images per channel")
+    image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
+    image_column: str = setting("auto", description="column of the images")
+    label_column: str = setting("auto", description="column of the labels")
+    cache_dir: str = setting("auto", description="where decoded datasets are kept")
+
+
+class Training(_Group):
+    """Training"""
+
+    local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
+    batch_size: int = setting(32, ge=0, description="0 takes all of a client's examples at once")
+    client_optimizer: Literal["sgd", "adam"] = setting("sgd", description="optimiser of the clients")
+    client_lr: float = setting(0.05, gt=0, description="learning rate of the clients")
+    client_lr_decay: float = setting(1.0, gt=0, description="factor on the clients' rate per round")
+    client_momentum: float = setting(0.0, ge=0, lt=1, description="momentum of the clients' SGD")
+    weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
+    clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
+    softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
+    weighting: Literal["num-examples", "uniform"] = setting(
+        "num-examples", description="what weighs a client"
+    )
+    fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
+    round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
+
+
+class Evaluation(_Group):
+    """Evaluation"""
+
+    eval_model: Literal["aggregated", "local"] = setting(
+        "aggregated",
+        description="what a client evaluates: the aggregated model with its own local BN, "
+        "or the local one it has just trained",
+    )
+    eval_data: Literal["global", "local"] = setting(
+        "global", description="the whole held-out set, or the client's share of it"
+    )
+    fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
+
+
+class Runtime(_Group):
+    """Runtime"""
+
+    backend: Literal["ray", "inline"] = setting("ray", description="inline is for debugging")
+    workers: int = setting(0, ge=0, description="Ray actors; 0 for one a core")
+    ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to run in")
+    fast: Literal["auto", "off"] = setting(
+        "auto", description="train clients of small models many at a time, where that is known to be right"
+    )
+    device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
+    verbose: bool = setting(False, description="show Flower's and Ray's own log lines")
+
+
+class Folder(_Group):
+    """Results and memories"""
+
+    run_dir: str = setting("auto", description="folder for the results")
+    checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
+    resume: str = setting("", description="run folder to go on with, from its last checkpoint")
+    experiment: Name = setting("default", description="under which name SuperNodes keep their states")
+    continue_state: bool = setting(
+        False, description="SuperNodes start from the states of the experiment's last run"
+    )
+
+
+GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, Evaluation, Runtime, Folder)
+
+OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+"""Every key with its declaration."""
+
+FORMER_KEYS = {"lockstep": "fast"}
+"""Other words for a key; ``auto`` is as if they were not given."""

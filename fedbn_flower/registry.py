@@ -1,0 +1,155 @@
+"""Algorithms by name: one of the built-in ones, ``FILE.py:NAME`` or ``package.module:NAME``."""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from clients import CLIENTS, OBJECTIVES, FedAvgClient, Objective
+from strategies import STRATEGIES, PseudoGradientStrategy
+
+from .errors import UserError, not_allowed, unknown_name
+
+APP = Path(__file__).resolve().parents[1]
+"""The folder that holds this package: the checkout, or where Flower has unpacked the app."""
+
+FORMS = "FILE.py:NAME or package.module:NAME"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[T]):
+    """What a key of the run configuration may name.
+
+    Parameters
+    ----------
+    key : str
+        The key.
+    names : Mapping[str, T]
+        The built-in ones.
+    base : type, optional
+        The class that others must extend; without it anything that can be called will do.
+    """
+
+    key: str
+    names: Mapping[str, T]
+    base: type | None = None
+
+    def find(self, name: str) -> T:
+        """The class or function of that name; a file is loaded once per process.
+
+        Raises
+        ------
+        UserError
+            When there is none, it is something else, or its file cannot be loaded.
+        """
+        if name in self.names:
+            return self.names[name]
+        place, colon, attribute = name.rpartition(":")
+        if not colon:
+            raise unknown_name(self.key, name, self.names, FORMS)
+        try:
+            module = _file(place) if place.endswith(".py") else _importable(place)
+        except FileNotFoundError as error:
+            raise not_allowed(self.key, name, f"a file: there is no {error}") from None
+        except _LoadError as error:
+            raise UserError(f"{self.key}: {name!r} cannot be loaded: {error}") from None
+        if not hasattr(module, attribute):
+            own = [word for word, value in vars(module).items() if self._is_own(value, module)]
+            raise unknown_name(self.key, attribute, own, "" if own else f"{self._wanted} in {place}")
+        found = getattr(module, attribute)
+        if not self._fits(found):
+            raise not_allowed(self.key, name, self._wanted)
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def _wanted(self) -> str:
+        return f"a subclass of {self.base.__name__}" if self.base else "a function of the data's shape"
+
+    def _fits(self, value: object) -> bool:
+        if self.base is None:
+            return callable(value)
+        return isinstance(value, type) and issubclass(value, self.base)
+
+    def _is_own(self, value: object, module: ModuleType) -> bool:
+        return self._fits(value) and getattr(value, "__module__", "").startswith(module.__name__)
+
+
+STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
+CLIENT = Registry("client", CLIENTS, FedAvgClient)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+
+
+class _LoadError(Exception):
+    """A module raised when it was loaded; the message is one line."""
+
+
+def absolute(name: str) -> str:
+    """The same algorithm for a process in another folder: a file's path in full."""
+    place, _, attribute = name.rpartition(":")
+    path = _path(place) if place.endswith(".py") else None
+    return f"{path}:{attribute}" if path else name
+
+
+def short(name: str) -> str:
+    """The name for tables and folders: of a file or a module ``stem.NAME``."""
+    place, colon, attribute = name.rpartition(":")
+    stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+    return f"{stem}.{attribute}" if colon else name
+
+
+def _path(place: str) -> Path | None:
+    """A file, looked for under the current directory and then under the app's folder."""
+    found = (folder / Path(place).expanduser() for folder in (Path.cwd(), APP))
+    return next((path.resolve() for path in found if path.is_file()), None)
+
+
+def _file(place: str) -> ModuleType:
+    path = _path(place)
+    if path is None:
+        folders = "" if Path(place).expanduser().is_absolute() else f" in {Path.cwd()} or {APP}"
+        raise FileNotFoundError(place + folders)
+    return _loaded(path)
+
+
+@cache
+def _loaded(path: Path) -> ModuleType:
+    unique = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(f"_fedbn_{path.stem}_{unique}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # as an import does: its classes can be pickled, its types resolved
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise _LoadError(_line(error)) from error
+    return module
+
+
+def _importable(place: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a script's own folder is there, the current one is not
+        sys.path.append(here)
+    try:
+        return importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        raise _LoadError(_line(error)) from error
+
+
+def _line(error: BaseException) -> str:
+    """An exception in one line, with the file and line that raised it."""
+    told = " ".join(traceback.format_exception_only(error)[-1].split())
+    if isinstance(error, SyntaxError):
+        return f"{told} ({error.filename}, line {error.lineno})"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return told if "importlib" in frame.filename else f"{told} ({frame.filename}, line {frame.lineno})"

@@ -1,0 +1,59 @@
+"""What a rule's constructor takes: Flower's arguments, the settings the class declares, and three more."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+
+from .settings import checked, declared
+
+FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
+OTHERS: Mapping[str, Any] = {"trainable": None, "ask_partitions": False, "query_timeout": 120.0}
+
+
+def signature(cls: type) -> inspect.Signature:
+    """Flower's arguments, the public settings of the class, both by position too, and then the rest."""
+    keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [
+        inspect.Parameter(
+            name.strip("_"), keyword if name.startswith("_") else positional, default=field.default
+        )
+        for name, field in declared(cls).items()
+    ]
+    others = [inspect.Parameter(name, keyword, default=default) for name, default in OTHERS.items()]
+    return inspect.Signature(sorted([*FLOWERS, *own, *others], key=lambda parameter: parameter.kind))
+
+
+def signature_of_subclass(cls: type) -> inspect.Signature:
+    """The arguments of its own ``__init__``, if it has one that does more than pass everything on."""
+    if "__init__" not in vars(cls):
+        return signature(cls)
+    own = inspect.signature(vars(cls)["__init__"])
+    given = list(own.parameters.values())[1:]
+    if [one.kind for one in given] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
+        return signature(cls)
+    return own.replace(parameters=given)
+
+
+def bound(
+    cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """(Flower's arguments that were given, `OTHERS`, every setting by attribute), all checked.
+
+    Raises
+    ------
+    ValueError
+        For a value that is not allowed; the message names the argument, the value and what is allowed.
+    TypeError
+        For an argument that there is not.
+    """
+    given = signature(cls).bind(*args, **kwargs).arguments
+    flowers = {one.name: given.pop(one.name) for one in FLOWERS if one.name in given}
+    others = {name: given.pop(name, default) for name, default in OTHERS.items()}
+    for name, value in flowers.items():
+        if name.startswith("fraction_") and not 0 <= value <= 1:
+            raise ValueError(f"{name}={value!r} is not allowed: expected a number in [0, 1]")
+        if name.startswith("min_") and not value >= 0:
+            raise ValueError(f"{name}={value!r} is not allowed: expected a whole number >= 0")
+    return flowers, others, checked(cls, given)

@@ -1,0 +1,118 @@
+"""What a server rule is told and may say: its settings, its constructor, the hooks of a round."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from numpy.typing import NDArray
+
+from .arguments import bound, signature_of_subclass
+from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
+from .means import MeanKind
+from .nodes import NodeDirectory
+from .replies import PhaseReport, Replies
+from .rounds import Extras, Round
+from .settings import declared, setting
+from .state import RuleState
+from .vectors import Layout, Vector, steppable
+
+
+class ServerRule(FlowerFedAvg):
+    """A Flower ``FedAvg`` with a step of its own; `PseudoGradientStrategy` adds how a round goes."""
+
+    requires: ClassVar[Mapping[str, Collection[object]]] = {}
+    """What the rule needs of the rest of a run: keys of the run configuration -> the values it goes with."""
+    weighs_alike: ClassVar[bool] = False
+    """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
+
+    # With an underscore: a subclass written for Flower may well have a `mean` or a `seed` of its own.
+    _seed: int = setting(0, ge=0, description="decides, with the round, which nodes are sampled")
+    _mean: MeanKind = setting(
+        "weighted",
+        description="the mean over clients; median and trimmed withstand liars, and count all alike",
+    )
+    _trim: float = setting(
+        0.1, ge=0, lt=0.5, description="share that the trimmed mean leaves out at each end"
+    )
+    _clip_update_norm: float = setting(
+        0.0, ge=0, description="bound on the L2 norm of a client's whole update x_i - x; 0 for none"
+    )
+    _max_weight: float = setting(
+        0,
+        ge=0,
+        le=MAX_WEIGHT,
+        alias="max-num-examples",
+        description="refuse an answer that claims more training examples; 0 for 2^53",
+    )
+    _min_replies: int = setting(1, ge=1, description="usable answers that an update of the model takes")
+    _node_timeout: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        flowers, others, settings = bound(type(self), args, kwargs)
+        super().__init__(**flowers)
+        for attribute, value in settings.items():
+            setattr(self, attribute, value)
+        self.train_metrics_aggr_fn = flowers.get("train_metrics_aggr_fn") or weighted_metrics
+        self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
+        self.rule_state = RuleState()
+        """What the rule remembers; it may be saved and put back between rounds."""
+        self.current_arrays: Mapping[str, NDArray] | ArrayRecord | None = None
+        """The model that was sent last; under Flower's name for it."""
+        self._trainable_names: Collection[str] | None = others["trainable"]
+        self._connected_nodes = 0
+        self.node_directory = NodeDirectory(
+            others["ask_partitions"], self._node_timeout, others["query_timeout"]
+        )
+        """The nodes met so far, in partition order."""
+        self._phase = Replies(self.node_directory)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = signature_of_subclass(cls)  # type: ignore[attr-defined]
+
+    @property
+    def phase_report(self) -> PhaseReport:
+        """What came back in the current phase, or the last."""
+        return self._phase.report
+
+    # ---- what a rule may say ------------------------------------------------------------------------
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        """What is added to the parameters.
+
+        Parameters
+        ----------
+        delta : Vector
+            The pseudo-gradient over all stepped parameters, one flat float vector. The same shape and dtype
+            are to be returned, in ``delta`` itself if that is handy.
+        state : RuleState
+            What the rule remembers; ``state.vector("m", like=delta)``.
+        round : Round
+            The round, with the means of what `read_extras` took.
+        """
+        raise TypeError(f"{type(self).__name__} does not define server_step(delta, state, round)")
+
+    def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
+        """What goes to the training clients beside the model."""
+        return {}
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        """What the rule takes from an answer beside the model; may raise `ReplyRefused` to drop it."""
+        return Extras()
+
+    def new_round(self, server_round: int, answered: Mapping[str, NDArray] | None = None) -> Round:
+        """The round, before its answers; ``answered`` stands in for a model that is not known."""
+        sent = self.current_arrays or answered or {}
+        if isinstance(sent, ArrayRecord):  # set by hand: Flower's FedAvgM keeps one
+            sent = {name: array.numpy() for name, array in sent.items()}
+        trainable = steppable(sent) if self._trainable_names is None else self._trainable_names
+        update = self.rule_state.updates + 1
+        return Round(server_round, update, Layout(sent, trainable), sent, self._connected_nodes)
+
+    def summary(self) -> None:
+        """Log the settings."""
+        LOGGER.info("\t├──> %s settings:", type(self).__name__)
+        for attribute in declared(type(self)):
+            LOGGER.info("\t│\t├── %s: %s", attribute.strip("_"), getattr(self, attribute))
+        super().summary()

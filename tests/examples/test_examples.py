@@ -1,0 +1,91 @@
+"""Every file in examples/ does what its docstring says, by the commands in it."""
+
+import ast
+import json
+import shlex
+import tomllib
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedbn_flower.arguments import parse
+from fedbn_flower.cli import main
+from fedbn_flower.config import RunConfig
+from fedbn_flower.registry import APP
+from fedbn_flower.task import dataset_of, initial_model
+
+EXAMPLES = sorted((APP / "examples").glob("*.py"))
+
+
+def commands(path):
+    """The arguments of the docstring's ``run_sim.py`` line, and the run config of its ``flwr run`` line."""
+    lines = ast.get_docstring(ast.parse(path.read_text())).splitlines()
+    (simulated,) = (line for line in lines if line.startswith("python run_sim.py "))
+    (flower,) = (line for line in lines if line.startswith("flwr run . --run-config "))
+    run_config = tomllib.loads(shlex.split(flower)[-1].replace("' ", "'\n").replace("5 ", "5\n"))
+    return shlex.split(simulated)[2:], run_config
+
+
+@pytest.fixture
+def ran(cache_dir, tmp_path, monkeypatch):
+    """Runs an example's command in this process and gives its folder and configuration."""
+
+    def run(name, *arguments):
+        command, _ = commands(APP / "examples" / name)
+        monkeypatch.chdir(tmp_path)  # files are found from anywhere: the app's own folder is looked into
+        given = (*command, "--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir), *arguments)
+        assert main([*given, "--run-dir", "run"]) == 0
+        config = json.loads((tmp_path / "run" / "config.json").read_text())
+        return load_file(tmp_path / "run" / "model.safetensors"), config
+
+    return run
+
+
+def start(config):
+    spec = dataset_of(RunConfig.of({"cache-dir": config["cache-dir"]})).spec
+    return initial_model(config["model"], spec, False, 0)[1]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_both_commands_mean_the_same_run(path, monkeypatch):
+    arguments, run_config = commands(path)
+    monkeypatch.chdir(APP)
+    (simulated,) = parse(arguments).configs
+    flower = RunConfig.of(run_config)
+    assert simulated.algorithm_settings == flower.algorithm_settings
+    for key, value in run_config.items():
+        if key in {"strategy", "client", "objective", "model"}:
+            assert simulated.to_user_config()[key].endswith(value)
+
+
+def test_signsgd_moves_every_entry_by_the_learning_rate(ran):
+    model, config = ran("signsgd.py")
+    assert (config["server-lr"], config["decay"]) == (0.005, 0.5)
+    moved = np.abs(model["1.weight"] - start(config)["1.weight"])
+    np.testing.assert_allclose(moved[moved > 0], 0.005, rtol=1e-3)
+    assert (moved > 0).mean() > 0.5
+
+
+def test_fedper_shares_all_but_the_last_layer(ran):
+    model, config = ran("fedper.py")
+    assert start(config).keys() - model.keys() == {"4.weight", "4.bias"}
+
+
+def test_pull_to_zero_leaves_a_smaller_model(ran):
+    pulled, config = ran("pull_to_zero.py", "--client", "fedavg")
+    assert config["pull"] == 0.1
+    lengths = {}
+    for pull in ("0.1", "0"):
+        arguments, _ = commands(APP / "examples" / "pull_to_zero.py")
+        arguments[-1] = pull
+        place = f"pull-{pull}"
+        assert main([*arguments, "--rounds", "1", "--backend", "inline", "--client", "fedavg",
+                     "--cache-dir", config["cache-dir"], "--run-dir", place]) == 0  # fmt: skip
+        lengths[pull] = np.linalg.norm(load_file(f"{place}/model.safetensors")["1.weight"])
+    assert np.linalg.norm(pulled["1.weight"]) == lengths["0.1"] < 0.99 * lengths["0"]
+
+
+def test_linear_is_one_layer(ran):
+    model, _ = ran("linear.py")
+    assert {name: array.shape for name, array in model.items()} == {"1.weight": (10, 64), "1.bias": (10,)}
