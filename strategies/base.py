@@ -97,7 +97,7 @@ class PseudoGradientStrategy(ServerRule):
                 for name, extra in self.extra_records(self.rule_state, self.new_round(server_round)).items():
                     content[name] = extra
             sent = list(self._construct_messages(content, chosen, phase))
-        self._phase.expect(phase, server_round, sent)
+        self._phase_replies.expect(phase, server_round, sent)
         return sent
 
     def aggregate_train(
@@ -116,13 +116,13 @@ class PseudoGradientStrategy(ServerRule):
             When the rule needs the model that was sent, and there is none.
         """
         reading = Reading(self, server_round)
-        for place, partition, (answer, extras) in self._phase.usable(
+        for place, partition, (answer, extras) in self._phase_replies.usable(
             MessageType.TRAIN, server_round, self._screened(replies, is_train=True), reading.read
         ):
             reading.add(place, partition, answer, extras)
             self.phase_report.metrics[partition] = answer.metrics
         if reading.round is None or len(reading.contents) < self._min_replies:
-            self._phase.too_few(len(reading.contents), self._min_replies)
+            self._phase_replies.too_few(len(reading.contents), self._min_replies)
             return None, None
         means = reading.fold.result().means()
         delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
@@ -163,7 +163,7 @@ class PseudoGradientStrategy(ServerRule):
             When all answers lack what weighs them in the same way.
         """
         contents: list[RecordDict] = []
-        for _, partition, (content, metrics) in self._phase.usable(
+        for _, partition, (content, metrics) in self._phase_replies.usable(
             MessageType.EVALUATE, server_round, self._screened(replies, is_train=False), self._read_evaluate
         ):
             self.phase_report.metrics[partition] = metrics

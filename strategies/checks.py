@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
@@ -14,6 +15,8 @@ from .wire import METRICS
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")
+
+Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
 
 MAX_WEIGHT = 2.0**53
 MAX_LENGTH = 1e18  # L2 norm of an entry; its square still fits float32, with room for a weighted sum
@@ -45,6 +48,15 @@ class Answer:
     weight: float
     metrics: MetricRecord
     content: RecordDict
+
+
+def records_of(content: RecordDict, kind: type[Kind]) -> dict[str, Kind]:
+    """The records of one kind by name.
+
+    Flower's ``array_records`` and the like leave the content in a reference cycle: a model that was read
+    would stay until the garbage collector comes.
+    """
+    return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 
 def positive_number(
@@ -83,12 +95,12 @@ def check_metrics(
         When there is no such MetricRecord, or more than one, an integer in it has more than 64 bits, or the
         weight is not a number in (0, max_weight].
     """
-    records = dict(content.metric_records)
+    records = given = records_of(content, MetricRecord)
     if len(records) > 1:
         key = weighted_by_key
         records = {name: r for name, r in records.items() if (key in r if key else name == METRICS)}
     if len(records) != 1:
-        found = f"{len(content.metric_records)} MetricRecords, of which {len(records)} can be meant"
+        found = f"{len(given)} MetricRecords, of which {len(records)} can be meant"
         raise ReplyRefused(f"expected one MetricRecord with the weight, got {found}", "records")
     (metrics,) = records.values()
     for key, value in metrics.items():
@@ -180,7 +192,7 @@ def check_train_reply(
     ReplyRefused
         When any part of it cannot be used.
     """
-    records = content.array_records
+    records = records_of(content, ArrayRecord)
     if arrayrecord_key not in records and len(records) != 1:
         raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}", "records")
     record = records[arrayrecord_key] if arrayrecord_key in records else next(iter(records.values()))

@@ -16,8 +16,8 @@ class FedNova(PseudoGradientStrategy):
 
     a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it,
     otherwise its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)``
-    under SGD with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are that mean,
-    and p_i falls away.
+    under SGD with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are
+    that mean, and p_i falls away.
     """
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012

@@ -65,7 +65,7 @@ class ServerRule(FlowerFedAvg):
             others["ask_partitions"], self._node_timeout, others["query_timeout"]
         )
         """The nodes met so far, in partition order."""
-        self._phase = Replies(self.node_directory)
+        self._phase_replies = Replies(self.node_directory)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -74,7 +74,7 @@ class ServerRule(FlowerFedAvg):
     @property
     def phase_report(self) -> PhaseReport:
         """What came back in the current phase, or the last."""
-        return self._phase.report
+        return self._phase_replies.report
 
     # ---- what a rule may say ------------------------------------------------------------------------
 

@@ -32,8 +32,8 @@ class Scaffold(PseudoGradientStrategy):
         return {CONTROL: round.layout.parameters_record(state.vector("c", like=x))}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = answer.content.array_records.get(CONTROL)
-        if record is None:
+        record = answer.content.get(CONTROL)
+        if not isinstance(record, ArrayRecord):
             raise ReplyRefused(f"the ArrayRecord {CONTROL!r} is missing", "no control")
         expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
         return Extras(vectors={CONTROL: round.layout.flatten_parameters(check_arrays(record, expected))})

@@ -8,7 +8,7 @@ A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute wit
 by the argument without it, and stays out of the way of other people's subclasses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints

@@ -1,0 +1,1 @@
+"""A plain app: linear regression, the strategy chosen by the run configuration."""

@@ -1,0 +1,1 @@
+"""Clients that say more than numbers, and metric functions that read it."""

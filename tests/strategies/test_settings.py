@@ -1,0 +1,116 @@
+"""Settings are declared once: arguments, defaults, ranges, flags and words follow."""
+
+import inspect
+
+import pytest
+
+from strategies import (
+    FedAdagrad,
+    FedAvg,
+    FedAvgM,
+    FedDyn,
+    FedProx,
+    FedTrimmedAvg,
+    PseudoGradientStrategy,
+    setting,
+)
+from strategies.settings import allowed, checked, declared, flag, model_of
+
+
+class Base:
+    """Three settings."""
+
+    eta: float = setting(0.1, gt=0, alias="server-lr", description="rate")
+    _mean: int = setting(3, ge=1, le=7, description="hidden")
+    on: bool = setting(True, description="switch")
+
+
+class Derived(Base):
+    """One default changed, one setting taken back, one added."""
+
+    eta = 0.5
+    number: int | None = setting(None, gt=0, description="optional")
+
+    @property
+    def on(self):
+        return False
+
+
+def test_what_is_declared():
+    assert {name: field.default for name, field in declared(Base).items()} == {
+        "eta": 0.1,
+        "_mean": 3,
+        "on": True,
+    }
+    assert {name: field.default for name, field in declared(Derived).items()} == {
+        "eta": 0.5,
+        "_mean": 3,
+        "number": None,
+    }
+    assert declared(Base)["eta"].default == 0.1  # is not changed by the subclass
+
+
+def test_names():
+    assert [flag(name, field) for name, field in declared(Base).items()] == ["server-lr", "mean", "on"]
+    assert list(model_of(Base).model_fields) == ["eta", "mean", "on"]
+
+
+def test_values_by_attribute():
+    assert checked(Derived, {"mean": 5}) == {"eta": 0.5, "_mean": 5, "number": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"eta": 0.0}, "eta=0.0 is not allowed: expected a number > 0"),
+        ({"eta": float("nan")}, "eta=nan is not allowed: expected a number > 0"),
+        ({"mean": 8}, r"mean=8 is not allowed: expected a whole number in \[1, 7\]"),
+        ({"on": "perhaps"}, "on='perhaps' is not allowed: expected true or false"),
+        ({"server-lr": 1.0}, "server-lr=1.0 is not allowed: expected no such argument"),
+    ],
+)
+def test_what_is_not_allowed_is_told(given, told):
+    with pytest.raises(ValueError, match=told):
+        checked(Base, given)
+
+
+def test_words():
+    fields = model_of(PseudoGradientStrategy).model_fields
+    assert {name: allowed(field) for name, field in fields.items()} == {
+        "seed": "a whole number >= 0",
+        "mean": "one of 'weighted', 'median', 'trimmed'",
+        "trim": "a number in [0, 0.5)",
+        "clip_update_norm": "a number >= 0",
+        "max_weight": "a number in [0, 2^53]",
+        "min_replies": "a whole number >= 1",
+        "node_timeout": "a number >= 0",
+    }
+    assert allowed(model_of(FedDyn).model_fields["num_clients"]) == "a whole number > 0"
+
+
+def test_a_subclass_of_a_rule_changes_a_default():
+    class Faster(FedAdagrad):
+        eta = 0.3
+
+    assert (FedAdagrad().eta, Faster().eta, Faster(eta=0.2).eta) == (0.01, 0.3, 0.2)
+    assert inspect.signature(Faster).parameters["eta"].default == 0.3
+
+
+def test_signatures_for_help_and_editors():
+    class Own(FedAvg):
+        def __init__(self, patience, **kwargs):
+            super().__init__(**kwargs)
+
+    class Plain(FedProx):
+        pass
+
+    assert list(inspect.signature(Own).parameters) == ["patience", "kwargs"]
+    for rule, name, default in (
+        (FedProx, "proximal_mu", 0.0),
+        (Plain, "proximal_mu", 0.0),
+        (FedAvgM, "server_momentum", 0.9),
+        (FedAvg, "eta", 1.0),
+        (FedTrimmedAvg, "beta", 0.2),
+    ):
+        assert inspect.signature(rule).parameters[name].default == default
+    assert "trim" not in inspect.signature(FedTrimmedAvg).parameters
