@@ -135,7 +135,7 @@ def check_fit(config: RunConfig) -> None:
     try:
         with torch.no_grad():
             model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
-    except RuntimeError as error:
+    except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
     if not dataset.has_examples:
         return
