@@ -208,12 +208,13 @@ class FedAvgClient(NumPyClient):
         received = self.received_control
         if received is None:
             return None
-        return {
-            name: received[alias]
-            for name in self.trained_names
-            for alias in self.aliases[name]
-            if alias in received
-        }
+        control = {}
+        for name in self.trained_names:
+            came = [alias for alias in self.aliases[name] if alias in received]
+            if not came:
+                raise ValueError(f"the control came without {name}")
+            control[name] = received[came[0]]
+        return control
 
     def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
         return [to_array(entries[name]) for name in self.shared_names]

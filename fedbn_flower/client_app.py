@@ -27,7 +27,7 @@ from .config import RunConfig
 from .errors import not_allowed
 from .registry import CLIENT
 from .state_folder import Moment, StateFolder, signature
-from .task import cohort_size, local_task, remembers
+from .task import local_task, remembers, why_one_by_one
 
 app = ClientApp()
 
@@ -168,7 +168,7 @@ def answer_all(messages: Sequence[Message], contexts: Sequence[Context]) -> list
     configuration says so. A client that raises is answered for by an error that says what."""
     if len(messages) > 1 and messages[0].metadata.message_type == MessageType.TRAIN:
         config = RunConfig.of(contexts[0].run_config)
-        if cohort_size(config) > 1:
+        if not why_one_by_one(config):
             try:
                 return _train_in_lockstep(messages, contexts)
             except Exception as error:

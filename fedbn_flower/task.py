@@ -90,20 +90,21 @@ def remembers(config: RunConfig, model: nn.Module) -> bool:
     return objective.remembers or bool(client.local_entries(model))
 
 
-@lru_cache(maxsize=16)
 def cohort_size(config: RunConfig) -> int:
-    """How many clients train in lockstep; 1 for one by one.
+    """How many clients train in lockstep; 1 for one by one. It is logged, with the reason.
 
     It does not depend on the number of workers, nor does it leave some of them without work when a round
-    has few clients. Found, and logged, once per process and configuration: it takes a trial.
+    has few clients.
     """
-    reason = _why_one_by_one(config)
+    reason = why_one_by_one(config)
     told = (f"{COHORT} at a time", "in lockstep") if not reason else ("one by one", reason)
     LOGGER.info("clients train %s: %s", *told)
     return 1 if reason else COHORT
 
 
-def _why_one_by_one(config: RunConfig) -> str:
+@lru_cache(maxsize=16)
+def why_one_by_one(config: RunConfig) -> str:
+    """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
     if config.fast == "off":
         return "fast is off"
     if int(config.fraction_train * config.num_clients) < 2 * COHORT:
@@ -136,7 +137,7 @@ def check_fit(config: RunConfig) -> None:
     try:
         with torch.no_grad():
             model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
-    except RuntimeError as error:
+    except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
     if not dataset.has_examples:
         return

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
+from fedbn_flower.errors import UserError
 from fedbn_flower.models import MODELS, InputSpec, build_model
 
 MNIST, CIFAR, DIGITS = InputSpec(1, 28, 28, 10), InputSpec(3, 32, 32, 10), InputSpec(1, 8, 8, 10)
@@ -41,3 +43,50 @@ def test_the_initial_weights_depend_on_the_seed_alone():
     second, other = build_model("2nn", DIGITS, False, 0), build_model("2nn", DIGITS, False, 1)
     assert torch.equal(first[1].weight, second[1].weight)
     assert not torch.equal(first[1].weight, other[1].weight)
+
+
+def lazy(spec):
+    return nn.Sequential(
+        nn.Flatten(), nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.Dropout(), nn.LazyLinear(spec.classes)
+    )
+
+
+def test_lazy_modules_get_the_images_shape_and_weights_of_the_seed(monkeypatch):
+    monkeypatch.setitem(MODELS, "lazy", lazy)
+    torch.manual_seed(1)
+    first = build_model("lazy", DIGITS, False, 0)
+    torch.manual_seed(2)
+    second, other = build_model("lazy", DIGITS, False, 0), build_model("lazy", DIGITS, False, 1)
+    assert [type(m) for m in first] == [nn.Flatten, nn.Linear, nn.BatchNorm1d, nn.Dropout, nn.Linear]
+    assert first[1].weight.shape == (5, 64)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first[1].weight, other[1].weight)
+    assert first[2].running_mean.tolist() == [0] * 5
+    assert first[2].num_batches_tracked == 0
+    assert first.training
+
+
+class UsesHalf(nn.Sequential):
+    def forward(self, x):
+        return self[0](x.flatten(1))
+
+
+LAZY_MISTAKES = {
+    "unused": (
+        lambda spec: UsesHalf(nn.LazyLinear(10), nn.LazyLinear(10)),
+        "its forward does not use: 1.weight, 1.bias",
+    ),
+    "unfit": (
+        lambda spec: nn.Sequential(nn.LazyConv3d(2, 9)),
+        "model: 'unfit' does not fit images of 1x8x8 in 10 classes: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAZY_MISTAKES)
+def test_lazy_modules_without_a_shape_are_told_in_one_line(monkeypatch, name):
+    make, told = LAZY_MISTAKES[name]
+    monkeypatch.setitem(MODELS, name, make)
+    with pytest.raises(UserError, match=told) as caught:
+        build_model(name, DIGITS, False, 0)
+    assert "\n" not in str(caught.value)

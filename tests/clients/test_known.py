@@ -267,7 +267,7 @@ def test_lockstep_equals_alone_or_is_not_used(middle, served, changes, wrapped, 
     training = LocalTraining(2, 8, momentum=0.5, weight_decay=0.01, clip_norm=5.0)
     runs = [
         rounds(
-            cohort(CLIENTS[client], training, lambda own=own: own, (17, 9, 8, 2), objective),
+            cohort(CLIENTS[client], training, lambda own=own: own, (17, 9, 8, 5), objective),
             {"alpha": 0.1, "mu": 0.5},
             lockstep,
         )

@@ -116,6 +116,84 @@ def test_scaffold_by_hand():
         np.testing.assert_allclose(outcome.control["w"], change, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("steps", "rate", "mu", "rho", "norm"),
+    [
+        (3, 0.5, 1.0, 0.0, 1 + 0.5 + 0.25),
+        (2, 0.1, 0.5, 0.0, (1 - 0.95**2) / 0.05),
+        (4, 0.1, 0.0, 0.0, 4),
+        (2, 0.1, 0.0, 0.5, 1 + 1.5),
+        (5, 0.1, 0.0, 0.9, (5 - 0.9 * (1 - 0.9**5) / 0.1) / 0.1),
+        (3, 1.0, 0.5, 0.5, 1 + 1 + 0.5),
+    ],
+)
+def test_fedprox_reports_the_work_that_fednova_divides_by(steps, rate, mu, rho, norm):
+    """Wang et al. 2020, section 4: ``(1 - (1 - lr mu)^K) / (lr mu)``; at mu 0 K, or theirs for momentum.
+
+    The last by hand, pull and rho 0.5: v = 1, u = 1; v = 0.5 + 1 - 0.5 = 1, u = 2; v = 0.5 + 1 - 1 = 0.5,
+    u = 2.5.
+    """
+    objective = OBJECTIVES["fedprox"]({}, {"mu": mu})
+    assert objective.finish(LocalWork(steps, rate, rho)).metrics["local-norm"] == pytest.approx(norm)
+    assert objective.finish(LocalWork(steps, rate, None)).metrics == {}
+
+
+@pytest.mark.parametrize(("optimizer", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.0)])
+def test_the_work_is_that_of_the_clients_own_training(optimizer, momentum):
+    """40 examples in batches of 8, twice; Adam's steps have no such norm."""
+    training = LocalTraining(2, 8, optimizer, momentum)
+    client = make_client(FedAvgClient, training=training, objective="fedprox")
+    metrics = client.fit(client.get_parameters({}), SETTINGS | {"server-round": 2, "client-lr-decay": 0.5})[2]
+    u = v = 0.0
+    for _ in range(10):
+        v = momentum * v + 1 - 0.05 * 0.3 * u
+        u += v
+    assert metrics.get("local-norm") == (pytest.approx(u) if optimizer == "sgd" else None)
+
+
+class Reaches(nn.Module):
+    """The loss does not reach ``idle``."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.used, self.idle = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.used(x.flatten(1))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_what_the_loss_does_not_reach_stays(name):
+    """Whatever is remembered, received, or decays."""
+    training = LocalTraining(2, 8, weight_decay=0.1)
+    client = make_client(FedAvgClient, model=Reaches(), training=training, objective=name)
+    control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
+    client.received_control = control
+    if client.task.objective.remembers:
+        client.state.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
+    sent, *_ = client.fit(client.get_parameters({}), SETTINGS)
+    named = zip(client.shared_names, sent, strict=True)
+    changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in named}
+    assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_no_correction_is_added_to_a_gradient_that_is_not_there(name):
+    parameters = dict(nn.Linear(4, 3).named_parameters())
+    ones = {n: np.ones(tuple(p.shape), np.float32) for n, p in parameters.items()}
+    memory = ones if OBJECTIVES[name].remembers else None
+    objective = OBJECTIVES[name](parameters, {}, memory, {n: 3 * a for n, a in ones.items()})
+    with torch.no_grad():
+        for p in parameters.values():
+            p.add_(1)
+    parameters["weight"].grad = torch.zeros(3, 4)
+    objective.correct_gradients()
+    assert parameters["bias"].grad is None
+    expected = {"sgd": 0, "fedprox": 0.01, "feddyn": -1 + 0.01, "scaffold": 3 - 1}
+    np.testing.assert_allclose(parameters["weight"].grad.numpy(), expected[name], atol=1e-6)
+
+
 def test_scaffold_without_the_servers_variate_is_refused():
     with pytest.raises(ValueError, match="control variate"):
         OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})

@@ -59,14 +59,88 @@ def test_adam_first_step_has_the_length_of_the_learning_rate():
     np.testing.assert_allclose(step, -0.01 * np.sign(gradient), rtol=1e-3)
 
 
-def test_the_learning_rate_decays_by_round():
-    def step(server_round):
-        client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(1, 0))
-        start = client.get_parameters({})
-        config = CONFIG | {"client-lr-decay": 0.5, "server-round": server_round}
-        return client.fit(start, config)[0][0] - start[0]
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(("server_round", "rate"), [(1, 0.1), (2, 0.05), (3, 0.025)])
+def test_the_learning_rate_decays_by_round_from_the_second_on(server_round, rate, optimizer):
+    """0.1 times 0.5 to the power of round - 1; a first step of Adam has the length of the rate."""
+    client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(1, 0, optimizer))
+    start = client.get_parameters({})
+    config = CONFIG | {"client-lr-decay": 0.5, "server-round": server_round}
+    moved = client.fit(start, config)[0][0] - start[0]
+    gradient = full_batch_gradient(start[0].astype(float), np.zeros(3), client.task.train)[0]
+    expected = gradient if optimizer == "sgd" else np.sign(gradient)
+    np.testing.assert_allclose(moved, -rate * expected, rtol=1e-3, atol=1e-7)
 
-    np.testing.assert_allclose(step(3), 0.25 * step(1), rtol=1e-4)
+
+@pytest.mark.parametrize("decay", [0, 0.3])
+def test_adam_is_adam(decay):
+    """Kingma and Ba 2015, algorithm 1, with weight decay in the gradient; three full batches."""
+    examples, model = make_examples(), linear_model()
+    parameters = [p.detach().double().numpy().copy() for p in model.parameters()]
+    first, second = ([np.zeros_like(p) for p in parameters] for _ in range(2))
+    for t in (1, 2, 3):
+        gradient = full_batch_gradient(*parameters, examples)
+        for p, m, v, plain in zip(parameters, first, second, gradient, strict=True):
+            g = plain + decay * p
+            m[...] = 0.9 * m + 0.1 * g
+            v[...] = 0.999 * v + 0.001 * g**2
+            p[...] -= 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    training = LocalTraining(3, 0, "adam", weight_decay=decay)
+    train_model(model, LocalRun(examples, training, Objective({}, {}), 0.01, (0,)))
+    for got, expected in zip(model.parameters(), parameters, strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
+
+
+def test_momentum_starts_anew_each_round():
+    client = make_client(FedAvgClient, training=LocalTraining(2, 8, momentum=0.9))
+    start = client.get_parameters({})
+    for first, again in zip(client.fit(start, CONFIG)[0], client.fit(start, CONFIG)[0], strict=True):
+        np.testing.assert_array_equal(first, again)
+
+
+def test_what_is_clipped_is_the_whole_gradient_corrections_included():
+    """One step of rate 1 with c = 5 everywhere: a move of the bound's length, over all parameters."""
+    training = LocalTraining(1, 0, clip_norm=0.05)
+    client = make_client(FedAvgClient, model=linear_model(), training=training, objective="scaffold")
+    start = client.get_parameters({})
+    client.received_control = {n: np.full_like(client.task.initial[n], 5) for n in client.trained_names}
+    sent, *_ = client.fit(start, CONFIG | {"client-lr": 1.0})
+    moved = np.concatenate([(after - before).ravel() for after, before in zip(sent, start, strict=True)])
+    assert np.linalg.norm(moved) == pytest.approx(0.05, rel=1e-3)
+
+
+def test_a_gradient_below_the_bound_is_not_touched():
+    results = []
+    for bound in (0.0, 1e6):
+        client = make_client(FedAvgClient, training=LocalTraining(1, 8, clip_norm=bound))
+        results.append(client.fit(client.get_parameters({}), CONFIG)[0])
+    for free, bounded in zip(*results, strict=True):
+        np.testing.assert_array_equal(free, bounded)
+
+
+def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
+    """At a rate of next to nothing they are the start's own: 40 examples in batches of 16, 16 and 8."""
+    client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(2, 16))
+    metrics = client.fit(client.get_parameters({}), CONFIG | {"client-lr": 1e-12})[2]
+    start = evaluate_model(linear_model(), client.task.train)
+    assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
+    assert metrics["train-accuracy"] == start["accuracy"]
+    assert metrics["local-steps"] == 6
+
+
+def test_every_epoch_is_shuffled_anew():
+    run = LocalRun(make_examples(), LocalTraining(2, 8), Objective({}, {}), 0.1, (0,))
+    first, second = (np.concatenate(batches) for batches in run.epochs(run.generator()))
+    assert sorted(first) == sorted(second) == list(range(40))
+    assert list(first) != list(second)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "sizes"),
+    [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (4, 4, [4]), (1, 4, [1]), (5, 0, [5]), (1, 0, [1]), (3, 1, [1] * 3)],
+)
+def test_the_sizes_of_batches(count, size, sizes):
+    assert [len(b) for b in make_examples(count).batches(size)] == sizes
 
 
 def test_everything_random_derives_from_seed_partition_and_round():
