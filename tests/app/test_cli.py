@@ -47,7 +47,10 @@ def test_help_knows_the_settings_of_a_file(capsys):
 def test_every_name_is_listed_with_a_line_on_it(capsys):
     assert cli.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "client     fedbn        Keeps every BatchNorm entry at home and shares everything else" in "\n".join(lines)
+    assert (
+        "client     fedbn        Keeps every BatchNorm entry at home and shares everything else"
+        in "\n".join(lines)
+    )
     assert all(len(line.split()) > 2 for line in lines)
 
 

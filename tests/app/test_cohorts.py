@@ -62,7 +62,7 @@ def test_one_line_says_how_clients_train(many, caplog, model):
 def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     assert cohort_size(many(num_clients=2 * COHORT - 1)) == 1
-    assert cohort_size(many(lockstep="off")) == 1
+    assert cohort_size(many(fast="off")) == 1
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
         "clients train one by one: lockstep is off",
@@ -74,7 +74,7 @@ def test_a_model_that_is_not_served_trains_to_the_bits_of_lockstep_off(many, tmp
     """And what is frozen stays."""
     models = []
     for lockstep in ("auto", "off"):
-        federation = Federation(many(model=model, lockstep=lockstep))
+        federation = Federation(many(model=model, fast=fast))
         start = {n: e.numpy().copy() for n, e in federation.model.state_dict().items()}
         assert simulate(federation, tmp_path / lockstep, None)["failures"] == 0
         models.append(load_file(tmp_path / lockstep / "model.safetensors"))

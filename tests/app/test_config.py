@@ -117,8 +117,39 @@ def test_a_setting_that_nothing_uses_or_that_is_given_twice_is_refused(arguments
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "--strategy feddyn",
+            "objective: 'sgd' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
+        ),
+        ("--strategy scaffold --objective fedprox", "expected 'scaffold', which goes with strategy"),
+        (
+            "--objective feddyn",
+            "strategy: 'fedyogi' is not allowed; expected 'feddyn', which goes with objective",
+        ),
+        ("--objective scaffold --strategy feddyn", "expected 'feddyn', which goes with strategy"),
+        ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),
+        ("--objective scaffold --strategy scaffold --client-momentum 0.9", "client-momentum: 0.9"),
+        ("--strategy fednova --client-optimizer adam", "client-optimizer: 'adam'"),
+        (
+            "--strategy feddyn --objective feddyn --alpha 0",
+            "alpha: '0' is not allowed; expected a number > 0",
+        ),
+        ("--objective fedprox --mu -1", "mu: '-1' is not allowed; expected a number >= 0"),
+    ],
+)
+def test_half_a_pair_is_refused(arguments, message):
+    with pytest.raises(UserError) as caught:
+        parse(arguments.split())
+    assert message in str(caught.value)
+
+
 def test_a_setting_that_some_cell_uses_goes_there():
-    configs = parse("--strategy fedavg,fedyogi --objective sgd,fedprox --tau 0.5 --mu 0.1".split()).configs
+    configs = parse(
+        ["--strategy", "fedavg,fedyogi", "--objective", "sgd,fedprox", "--tau", "0.5", "--mu", "0.1"]
+    ).configs
     found = [(c.strategy, c.objective, *map(dict(c.algorithm_settings).get, ("tau", "mu"))) for c in configs]
     assert found == [
         ("fedavg", "sgd", None, None),
@@ -154,7 +185,9 @@ def test_a_setting_that_the_run_has_a_key_for_takes_the_runs_value():
 
 def test_former_words_for_a_key():
     assert [RunConfig.of({"lockstep": v}).fast for v in ("off", "auto")] == ["off", "auto"]
-    assert RunConfig.of({"fast": "off", "lockstep": "auto"}).fast == "off"  # as Flower fills in what is listed
+    assert (
+        RunConfig.of({"fast": "off", "lockstep": "auto"}).fast == "off"
+    )  # as Flower fills in what is listed
     assert RunConfig.of({"lockstep": "off", "fast": "auto"}).fast == "off"
     assert [parse(f"{flag} off".split()).configs[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
 

@@ -192,7 +192,10 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("--strategy own.py:Half", "objective: 'sgd' is not allowed; expected 'Pull', which goes with strategy"),
+        (
+            "--strategy own.py:Half",
+            "objective: 'sgd' is not allowed; expected 'Pull', which goes with strategy",
+        ),
         ("--strategy own.py:MyScaffold", "objective: 'sgd' is not allowed; expected 'scaffold'"),
         ("--objective own.py:Pull --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
         ("--strategy own.py:Untyped", "its setting 'factor' has no type"),
@@ -216,9 +219,9 @@ def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
 
 
 def test_a_required_setting_and_equal_values_for_both(own):
-    (config,) = parse("--strategy own.py:Needy --needed 2".split()).configs
+    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"]).configs
     assert config.settings_for(STRATEGY.find("own.py:Needy"))["needed"] == 2.0
-    (config,) = parse("--strategy own.py:Alike --objective own.py:Pull --pull 0.1".split()).configs
+    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"]).configs
     assert dict(config.algorithm_settings)["pull"] == 0.1
 
 

@@ -84,13 +84,19 @@ def test_names_for_tables_and_folders():
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nowhere.py:Slow", r"'nowhere.py:Slow' is not allowed; expected a file: there is no nowhere.py in /.* or"),
+        (
+            "nowhere.py:Slow",
+            r"'nowhere.py:Slow' is not allowed; expected a file: there is no nowhere.py in /.* or",
+        ),
         ("/nowhere.py:Slow", r"there is no /nowhere.py$"),
         ("rules.py:Slwo", r"unknown name 'Slwo' \(did you mean 'Slow'\?\); expected one of Slow$"),
         ("rules.py:number", "expected a subclass of PseudoGradientStrategy$"),
         ("empty.py:Slow", "unknown name 'Slow'; expected a subclass of PseudoGradientStrategy in empty.py$"),
         ("clients:FedBNClient", "expected a subclass of PseudoGradientStrategy$"),
-        ("raises.py:Slow", r"cannot be loaded: ZeroDivisionError: division by zero \(/.*raises.py, line 2\)$"),
+        (
+            "raises.py:Slow",
+            r"cannot be loaded: ZeroDivisionError: division by zero \(/.*raises.py, line 2\)$",
+        ),
         ("broken.py:Slow", r"cannot be loaded: SyntaxError: invalid syntax \(/.*broken.py, line 1\)$"),
         ("exits.py:Slow", "cannot be loaded: SystemExit: 3 "),
         ("no.such.module:Slow", "cannot be loaded: ModuleNotFoundError: No module named 'no'$"),

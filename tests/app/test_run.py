@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
-from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, FedAvgClient
 from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.federation import Federation
-from fedbn_flower.models import MODELS
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.server_app import main as server_main
 from fedbn_flower.simulation import simulate
 from fedbn_flower.task import initial_model
-from strategies import STRATEGIES, PseudoGradientStrategy
+from strategies import STRATEGIES
 
 LOCAL = {
     "fedavg": set(),
@@ -242,34 +240,6 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
     config = configured()
     with pytest.raises(UserError, match="num-clients: 2 is not allowed; the federation has 3 SuperNodes"):
         Federation(config).run(InlineGrid(3, config.to_user_config()), [])
-
-
-# ---- what the README shows --------------------------------------------------------------------------
-
-
-def test_a_strategy_a_client_and_a_model_of_ones_own(configured, tmp_path, monkeypatch):
-    class SignSGD(PseudoGradientStrategy):
-        def server_step(self, delta, state, round):
-            return 0.01 * np.sign(delta)
-
-    class KeepsLastLayer(FedAvgClient):
-        @staticmethod
-        def local_entries(model):
-            return frozenset({"1.weight", "1.bias"})
-
-    def linear(spec):
-        return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))
-
-    monkeypatch.setitem(STRATEGIES, "signsgd", SignSGD)
-    monkeypatch.setitem(CLIENTS, "keeps-last-layer", KeepsLastLayer)
-    monkeypatch.setitem(MODELS, "linear", linear)
-    config = configured(strategy="signsgd", client="fedavg", model="linear", rounds=1)
-    start = initial_model("linear", Federation(config).dataset.spec, False, 0)[1]["1.weight"]
-    simulate(Federation(config), tmp_path / "run", None)
-    moved = load_file(tmp_path / "run" / "model.safetensors")["1.weight"] - start
-    np.testing.assert_allclose(np.abs(moved[moved != 0]), 0.01, rtol=1e-3)
-    with pytest.raises(ValueError, match="no entry is left to share"):
-        Federation(configured(strategy="signsgd", client="keeps-last-layer", model="linear"))
 
 
 @pytest.mark.parametrize(

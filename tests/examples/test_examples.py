@@ -72,6 +72,12 @@ def test_fedper_shares_all_but_the_last_layer(ran):
     assert start(config).keys() - model.keys() == {"4.weight", "4.bias"}
 
 
+def test_fedper_is_not_for_a_model_of_one_layer(cache_dir, capsys):
+    names = ("--client", "examples/fedper.py:FedPer", "--model", "examples/linear.py:linear")
+    assert main([*names, "--cache-dir", str(cache_dir)]) == 2
+    assert "expected another one: no entry is left to share" in capsys.readouterr().err
+
+
 def test_pull_to_zero_leaves_a_smaller_model(ran):
     pulled, config = ran("pull_to_zero.py", "--client", "fedavg")
     assert config["pull"] == 0.1

@@ -1,11 +1,9 @@
-"""FedDyn, SCAFFOLD, FedNova: two clients and two rounds by hand; pairs go together."""
+"""FedDyn, SCAFFOLD, FedNova: two clients and two rounds by hand."""
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
-from fedbn_flower.arguments import parse
-from fedbn_flower.errors import UserError
 from strategies import FedAvg, FedDyn, FedNova, Scaffold
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
@@ -100,32 +98,3 @@ def test_fednova_counts_momentum_steps():
 def test_fednova_is_fedavg_where_all_do_as_much():
     answer = lambda m, i, x, t: train_reply(m, {"w": x + (5, 4)[i]}, (3, 1)[i])  # noqa: E731
     assert two_rounds(FedNova(), answer) == pytest.approx(two_rounds(FedAvg(), answer), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            "--strategy feddyn",
-            "objective: 'sgd' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
-        ),
-        ("--strategy scaffold --objective fedprox", "expected 'scaffold', which goes with strategy"),
-        (
-            "--objective feddyn",
-            "strategy: 'fedyogi' is not allowed; expected 'feddyn', which goes with objective",
-        ),
-        ("--objective scaffold --strategy feddyn", "expected 'feddyn', which goes with strategy"),
-        ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),
-        ("--objective scaffold --strategy scaffold --client-momentum 0.9", "client-momentum: 0.9"),
-        ("--strategy fednova --client-optimizer adam", "client-optimizer: 'adam'"),
-        (
-            "--strategy feddyn --objective feddyn --alpha 0",
-            "alpha: '0' is not allowed; expected a number > 0",
-        ),
-        ("--objective fedprox --mu -1", "mu: '-1' is not allowed; expected a number >= 0"),
-    ],
-)
-def test_half_a_pair_is_refused(arguments, message):
-    with pytest.raises(UserError) as caught:
-        parse(arguments.split())
-    assert message in str(caught.value)
