@@ -65,19 +65,19 @@ def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
     assert cohort_size(many(fast="off")) == 1
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
-        "clients train one by one: lockstep is off",
+        "clients train one by one: fast is off",
     ]
 
 
 @pytest.mark.parametrize("model", ["frozen", "tokens"])
-def test_a_model_that_is_not_served_trains_to_the_bits_of_lockstep_off(many, tmp_path, model):
+def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_path, model):
     """And what is frozen stays."""
     models = []
-    for lockstep in ("auto", "off"):
+    for fast in ("auto", "off"):
         federation = Federation(many(model=model, fast=fast))
         start = {n: e.numpy().copy() for n, e in federation.model.state_dict().items()}
-        assert simulate(federation, tmp_path / lockstep, None)["failures"] == 0
-        models.append(load_file(tmp_path / lockstep / "model.safetensors"))
+        assert simulate(federation, tmp_path / fast, None)["failures"] == 0
+        models.append(load_file(tmp_path / fast / "model.safetensors"))
     for name, entry in models[0].items():
         np.testing.assert_array_equal(entry, models[1][name])
     if model == "frozen":

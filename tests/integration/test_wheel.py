@@ -17,7 +17,17 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+        ".",
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     return path
@@ -57,6 +67,8 @@ def test_it_runs_without_a_checkout(wheel, tmp_path, cache_dir):
         "sys.exit(cli.main())"
     )
     flags = ["--rounds", "1", "--workers", "1", "--run-dir", str(run), "--cache-dir", str(cache_dir)]
-    result = subprocess.run([sys.executable, "-c", code, *flags], cwd=tmp_path, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code, *flags], cwd=tmp_path, capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     assert (run / "summary.json").exists()
