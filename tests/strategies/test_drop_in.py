@@ -7,14 +7,12 @@ import copy
 import inspect
 
 import flwr.serverapp.strategy as flower
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
 import strategies
 
-from .helpers import CannedGrid, ndarrays, record
+from .helpers import CannedGrid, record
 from .scenarios import (
     MEANS,
     MODEL,
@@ -24,7 +22,6 @@ from .scenarios import (
     client,
     failed,
     make,
-    mocks,
     phase,
     plain,
     run,
@@ -192,59 +189,6 @@ def test_what_a_message_holds():
         return sorted(found, key=lambda one: one[:2])
 
     both(scenario)
-
-
-# ---- mocks: aggregate_train without configure_train --------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", MEANS)
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_a_mean_of_mocks(rule, shape):
-    values = [np.full(shape, v) for v in (0.5, 2.0, 1.0, 7.0)]
-    both(lambda api: plain(make(api, rule).aggregate_train(1, mocks(values, [1, 5, 2, 9]))))
-
-
-@pytest.mark.parametrize("rule", ["FedAvgM", "FedAdagrad", "FedYogi"])
-def test_a_step_from_nowhere(rule):
-    both_raise(AggregationError, lambda api: make(api, rule).aggregate_train(1, mocks([1.0, 2.0])))
-
-
-@pytest.mark.parametrize("rule", ["FedAvgM", "FedAdagrad", "FedYogi"])
-def test_the_model_set_by_hand(rule):
-    """FedAvgM keeps an ArrayRecord there, the others a dict."""
-
-    def scenario(api):
-        strategy = make(api, rule)
-        start = {"0": np.array([1.0, -2.0])}
-        strategy.current_arrays = record(start) if rule == "FedAvgM" else start
-        return plain(strategy.aggregate_train(1, mocks([[2.0, 3.0], [0.5, -2.0]], [1, 3])))
-
-    both(scenario)
-
-
-def test_a_model_of_other_names_or_shapes():
-    def scenario(api, rule, start):
-        strategy = make(api, rule)
-        strategy.current_arrays = start
-        strategy.aggregate_train(1, mocks([np.ones(2), np.ones(2)]))
-
-    for start in ({"1": np.ones(2)}, {"0": np.ones(3)}):
-        with pytest.raises(AggregationError):
-            scenario(flower, "FedAdagrad", start)
-        with pytest.raises(InconsistentMessageReplies):  # at the first answer
-            scenario(strategies, "FedAdagrad", start)
-
-
-def test_empty_initial_arrays():
-    """The clients bring the model."""
-
-    def bringing(message, node):
-        sent = ndarrays(message.content["arrays"])
-        if message.metadata.message_type == "evaluate":
-            return client(message, node)
-        return answer(message, trained(sent or MODEL, node), node + 1)
-
-    both(lambda api: run(api.FedAvg(), arrays={}, work=bringing))
 
 
 # ---- replies ----------------------------------------------------------------------------------------

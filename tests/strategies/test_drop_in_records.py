@@ -1,7 +1,5 @@
 """What replies may hold, what metric functions see, and what is logged: as with Flower's classes."""
 
-import logging
-
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from flwr.serverapp.exception import InconsistentMessageReplies
 
 import strategies
 
-from .helpers import CannedGrid, ndarrays, record
+from .helpers import ndarrays
 from .scenarios import (
     MEANS,
     MODEL,
@@ -18,7 +16,6 @@ from .scenarios import (
     answer,
     assert_same,
     client,
-    failed,
     make,
     phase,
     plain,
@@ -77,8 +74,8 @@ def from_a_record_of_another_name(records, key):
 
 
 def from_the_models(records, key):
-    spread = np.std([one["arrays"]["w"].numpy() for one in records if "arrays" in one])
-    return MetricRecord({"spread": float(spread) if np.isfinite(spread) else 0.0})
+    models = [one["arrays"]["w"].numpy() for one in records if "arrays" in one]
+    return MetricRecord({"spread": float(np.std(models)) if models else 0.0})
 
 
 def nothing(records, key):
@@ -130,7 +127,6 @@ CONSTANTS = {
     "-inf": MASK,
     "inf": np.array([np.inf, 1.0], np.float32),
     "nan": np.array([np.nan, 2.0], np.float32),
-    "the lowest float": np.full((2, 2), np.finfo(np.float32).min, np.float32),
     "huge": np.array([3e38, -3e38], np.float32),
     "1e20": np.full(4, 1e20, np.float32),
     "float64": np.array([1e300, -np.inf]),
@@ -156,6 +152,7 @@ def test_a_constant_that_comes_back_as_it_was_sent(rule, constant):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@np.errstate(invalid="ignore")
 def test_a_mask_under_a_rule_with_a_step_stays(rule):
     """Flower's adaptive rules and FedAvgM make it NaN: -inf minus -inf."""
     models = [trained(MODEL, i) | {"mask": MASK} for i in range(4)]
@@ -247,59 +244,3 @@ def test_all_evaluations_wrong_alike():
     for api in (flower, strategies):
         with pytest.raises(InconsistentMessageReplies):
             run(api.FedAvg(), work=silent)
-
-
-# ---- the log ----------------------------------------------------------------------------------------
-
-
-def logged(api, caplog, nodes, work=client, rounds=3):
-    caplog.clear()
-    with caplog.at_level(logging.INFO, "flwr"):
-        run(api.FedAvg(fraction_evaluate=0.5), nodes=nodes, work=work, rounds=rounds)
-    return [one.getMessage() for one in caplog.records]
-
-
-@pytest.fixture
-def flowers_log(caplog):
-    """Flower's logger does not hand its lines on."""
-    logger = logging.getLogger("flwr")
-    before, logger.propagate = logger.propagate, True
-    yield caplog
-    logger.propagate = before
-
-
-def test_the_lines_of_a_round(flowers_log):
-    def breaking(message, node):
-        return failed(message) if node == 1 else client(message, node)
-
-    lines = [
-        [
-            line
-            for line in logged(api, flowers_log, 4, breaking)
-            if line.startswith(("configure_", "aggregate_"))
-        ]
-        for api in (flower, strategies)
-    ]
-    assert lines[0][:3] == [
-        "configure_train: Sampled 4 nodes (out of 4)",
-        "aggregate_train: Received 3 results and 1 failures",
-        "configure_evaluate: Sampled 2 nodes (out of 4)",
-    ]
-    evaluated = "aggregate_evaluate"  # which two of four nodes is another draw
-    assert [line for line in lines[0] if evaluated not in line] == [
-        line for line in lines[1] if evaluated not in line
-    ]
-
-
-def test_as_many_lines_as_flowers_for_fifty_nodes(flowers_log):
-    theirs, ours = (logged(api, flowers_log, 50) for api in (flower, strategies))
-    assert len(ours) <= len(theirs) + 10  # the summary lists a few more settings
-
-
-def test_no_message_that_flower_does_not_send():
-    def scenario(api):
-        grid = CannedGrid(4, client)
-        api.FedAvg().start(grid, record(MODEL), 3)
-        return len(grid.timeouts)
-
-    both(scenario)
