@@ -32,7 +32,8 @@ def run_config() -> dict[str, object]:
 def pyproject(text: str) -> str:
     """The text of pyproject.toml with the run configuration's keys as they are."""
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in run_config().items())
-    return re.sub(r"(?<=\[tool\.flwr\.app\.config\]\n)[^\[]*", lambda _: f"{lines}\n", text)
+    block = re.compile(r"(?<=^\[tool\.flwr\.app\.config\]\n).*?(?=^\[|\Z)", re.DOTALL | re.MULTILINE)
+    return block.sub(lambda _: f"{lines}\n", text)
 
 
 def reference() -> str:

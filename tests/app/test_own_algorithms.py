@@ -57,6 +57,13 @@ class Partly(FedAvgClient):
         return parameters, count, metrics | {"told": self.report}
 
 
+class Bounded(PseudoGradientStrategy):
+    bound: float | None = own_setting(None, gt=0)
+
+    def server_step(self, delta, state, round):
+        return delta
+
+
 class Half(PseudoGradientStrategy):
     requires = {"objective": {"Pull"}}
 
@@ -223,6 +230,19 @@ def test_a_required_setting_and_equal_values_for_both(own):
     assert config.settings_for(STRATEGY.find("own.py:Needy"))["needed"] == 2.0
     (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"]).configs
     assert dict(config.algorithm_settings)["pull"] == 0.1
+
+
+def test_a_setting_may_be_nothing_which_is_auto(own):
+    for arguments, bound, told in (
+        ("", None, "auto"),
+        ("--bound 2", 2.0, 2.0),
+        ("--bound auto", None, "auto"),
+    ):
+        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split()).configs
+        assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
+        assert config.to_user_config()["bound"] == told
+        assert RunConfig.of(config.to_user_config()) == config
+        assert config.messages_for(STRATEGY.find("own.py:Bounded")).get("bound") == bound
 
 
 def test_messages_carry_what_is_declared_and_nothing_else(configured):
