@@ -252,7 +252,8 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
         (
             {"partition": "silos:0-7,8"},
             [
-                "partition: 'silos:0-7,8' among 2 clients leaves out 1 of 10 classes, 144 of 1437 training examples"
+                "partition: 'silos:0-7,8' among 2 clients leaves out 1 of 10 classes, "
+                "144 of 1437 training examples"
             ],
         ),
         ({"client": "fedavg", "model": "2nn"}, []),

@@ -56,10 +56,19 @@ def test_its_description_has_no_link_that_leads_nowhere_on_a_package_index():
 
 def test_it_runs_without_a_checkout(wheel, tmp_path, cache_dir):
     target = tmp_path / "site"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        target,
+        wheel,
+    ]
+    subprocess.run(install, check=True, capture_output=True)
     run = tmp_path / "run"
     code = (
         f"import sys; sys.path.insert(0, {str(target)!r})\n"
