@@ -128,6 +128,13 @@ def test_an_objective_says_of_itself_that_it_is_elementwise(monkeypatch):
     assert "the trial disagreed" in why_not(small_model, objective="norm")
 
 
+def test_the_trial_of_a_model_that_draws_leaves_torchs_generator_alone():
+    client = make_client(FedAvgClient, model=TRIED["functional dropout"]())
+    before = torch.get_rng_state()
+    assert why_alone(FedAvgClient, client.task, {})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("method", ["fit", "begin_run", "end_run", "load", "get_parameters"])
 def test_a_client_with_training_of_its_own_trains_alone(method):
     def own(self, *arguments):
