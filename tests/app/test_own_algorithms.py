@@ -269,6 +269,6 @@ def test_the_strategy_is_told_what_the_run_knows(configured):
     config = configured(strategy="scaffold", objective="scaffold", partition="iid", num_clients=5, seed=9,
                         fraction_train=0.5, mean="trimmed", trim=0.3, weighting="uniform")  # fmt: skip
     strategy = Federation(config).strategy
-    assert (strategy.num_clients, strategy._seed, strategy._mean, strategy._trim) == (5, 9, "trimmed", 0.3)
+    assert (strategy.num_clients, strategy._seed_, strategy._mean_, strategy._trim_) == (5, 9, "trimmed", 0.3)
     assert (strategy.fraction_train, strategy.weighted_by_key, strategy.eta) == (0.5, None, 1.0)
     assert strategy.node_directory.ask

@@ -253,7 +253,7 @@ def test_an_answer_that_never_came_is_counted():
     grid.order = lambda replies: replies[1:]
     messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
     strategy.aggregate_train(1, grid.send_and_receive(messages))
-    assert strategy.phase_report.failures == {0: "no answer in time"}
+    assert strategy.phase_report.failures == {0: "no answer came, or the app left it out"}
 
 
 def test_an_error_from_flower_itself_is_told_by_the_message_it_answers():
