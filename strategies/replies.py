@@ -40,12 +40,12 @@ class Replies:
         self.nodes = nodes
         self.report = PhaseReport()
         self._sent: list[Message] = []
-        self._phase_replies = self._title = ""
+        self._phase = self._title = ""
         self._proven: set[str] = set()  # phases in which an answer was usable once
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
         """A phase (``train``, ``evaluate``) begins with these messages; others may be sent in their stead."""
-        self.report, self._phase_replies, self._sent = PhaseReport(), phase, sent
+        self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
 
     def usable(
@@ -62,7 +62,7 @@ class Replies:
             When every answer disagrees with what was expected in the same way, and none of this phase ever
             did not: a mistake in one of the apps, not one client's trouble.
         """
-        if phase != self._phase_replies:
+        if phase != self._phase:
             self.expect(phase, server_round, [])
         refused: list[ReplyRefused] = []
         received, errors = 0, 0
