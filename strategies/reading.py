@@ -10,6 +10,7 @@ from .means import new_mean
 from .rounds import Extras, Fold, Partial, Round
 from .rule import ServerRule
 from .vectors import Vector
+from .wire import METRICS
 
 
 class Reading:
@@ -76,4 +77,4 @@ class Reading:
         self.metrics[partition] = answer.metrics
         # The whole answer only for those who ask for it: a model per client would stay until the end.
         own = rule.train_metrics_aggr_fn is not weighted_metrics
-        self.contents.append(answer.content if own else RecordDict({"metrics": answer.metrics}))
+        self.contents.append(answer.content if own else RecordDict({METRICS: answer.metrics}))

@@ -13,7 +13,7 @@ from .nodes import NodeDirectory
 T = TypeVar("T")
 
 NO_ANSWER = "no answer came, or the app left it out"
-ERROR = "error"  # the kind of a refusal that is none: the client said itself that it failed
+ERROR = "error"  # no disagreement: the client said itself that it failed
 MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
 
 
@@ -59,8 +59,8 @@ class Replies:
         Raises
         ------
         InconsistentMessageReplies
-            When every answer disagrees with what was expected in the same way, and none of this phase ever
-            did not: a mistake in one of the apps, not one client's trouble.
+            When every answer disagrees with what was expected in the same way, and none of this phase was
+            ever usable: a mistake in one of the apps, not one client's trouble.
         """
         if phase != self._phase:
             self.expect(phase, server_round, [])
