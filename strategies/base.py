@@ -141,7 +141,7 @@ class PseudoGradientStrategy(ServerRule):
             parameters[constant] = delta[constant]
             delta[constant] = 0
         if self._sent_model_:
-            parameters += self.server_step(delta, self.rule_state, round)
+            step = self.server_step(delta, self.rule_state, round)
         else:
             state = RuleState()
             step = self.server_step(delta.copy(), state, round)
@@ -150,7 +150,11 @@ class PseudoGradientStrategy(ServerRule):
                     f"{type(self).__name__} steps from the model that was sent, and there is none: "
                     "call configure_train before aggregate_train, with a model"
                 )
-            parameters += step
+        if np.shape(step) != parameters.shape:  # a number would be added to every parameter
+            raise AggregationError(
+                f"{type(self).__name__}.server_step gave shape {np.shape(step)}, expected {parameters.shape}"
+            )
+        parameters += step
         statistics += reference
         return round.layout.unflatten(parameters, statistics, round.sent)
 

@@ -7,6 +7,7 @@ import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -331,3 +332,13 @@ def test_runs_under_flowers_own_start():
     assert seen == [1, 1, 2, 2, 3, 3]
     assert evaluated == [0, 1, 2, 3]
     assert [m["loss"] for m in result.evaluate_metrics_clientapp.values()] == [0.5] * 3
+
+
+@pytest.mark.parametrize("step", [0.5, np.float32(0.5), np.ones(1, np.float32), np.ones(10, np.float32)])
+def test_a_step_of_another_shape_ends_the_run(step):
+    class Odd(FedAvg):
+        def server_step(self, delta, state, round):
+            return step
+
+    with pytest.raises(AggregationError, match=r"Odd.server_step gave shape .*, expected \(9,\)"):
+        one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])
