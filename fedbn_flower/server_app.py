@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
-from .federation import Federation, RoundResult
+from .federation import Federation, Observer, RoundResult
 from .resume import check_unchanged, load_checkpoint
 from .run_folder import RunFolder, run_folder_locked
 
@@ -19,7 +19,7 @@ PATIENCE = 90.0  # seconds; the server's process outlives a SuperLink that was k
 app = ServerApp()
 
 
-class RoundLog:
+class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:

@@ -2,10 +2,13 @@
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,25 +63,27 @@ class RayPool:
         if address:
             _check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
-            ray.init(
-                address=address,
-                runtime_env={"py_modules": packages, "env_vars": MEMORY},
-                log_to_driver=verbose,
-                logging_level=level,
-            )
+            with _sigterm_handled_as_before():
+                ray.init(
+                    address=address,
+                    runtime_env={"py_modules": packages, "env_vars": MEMORY},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = int(resources["CPU"])
         else:
             cores = os.cpu_count() or 1
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-            ray.init(
-                address="local",  # never somebody's running cluster
-                num_cpus=workers or cores,
-                include_dashboard=False,
-                runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
-                log_to_driver=verbose,
-                logging_level=level,
-            )
+            with _sigterm_handled_as_before():
+                ray.init(
+                    address="local",  # never somebody's running cluster
+                    num_cpus=workers or cores,
+                    include_dashboard=False,
+                    runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
         self._actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
         self._run: tuple[UserConfig, int] = ({}, 0)
         self._phase: _Phase | None = None
@@ -103,6 +108,22 @@ class RayPool:
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
         ray.shutdown()
+
+
+@contextmanager
+def _sigterm_handled_as_before() -> Iterator[None]:
+    """Ray puts a handler of its own, which exits, in the place of a program's; while it starts, that is met
+    as the KeyboardInterrupt of a Ctrl-C."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _check_cluster(address: str) -> None:

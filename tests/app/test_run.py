@@ -257,6 +257,15 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
             ],
         ),
         ({"client": "fedavg", "model": "2nn"}, []),
+        (
+            {"client": "silobn", "fraction_evaluate": 0},
+            [
+                "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'silobn' keeps at "
+                "home: nothing is evaluated"
+            ],
+        ),
+        ({"client": "silobn", "fraction_evaluate": 0, "eval_model": "local"}, []),
+        ({"client": "fedavg", "fraction_evaluate": 0}, []),
     ],
 )
 def test_what_one_would_not_expect_is_told_in_one_line(configured, caplog, values, told):
