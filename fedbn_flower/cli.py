@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -21,8 +22,10 @@ from .partition_spec import PartitionSpec
 from .progress import cell_name, progress, summary_table
 from .resume import load_checkpoint
 from .run_folder import default_run_folder, prepare_run_folder, run_folder_locked
-from .runtime.ray_grid import RayPool
 from .simulation import check_simulation, simulate
+
+if TYPE_CHECKING:
+    from .runtime.ray_grid import RayPool
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -64,7 +67,7 @@ def run(command: Command, console: Console) -> int:
     _say(console, f"results go to {folder}")
     grid = Comparison(folder) if len(command.configs) > 1 else None
     status = 0
-    pool = RayPool(first.workers, first.verbose, first.ray_address) if first.backend == "ray" else None
+    pool = _ray_pool(first) if first.backend == "ray" else None
     try:
         for config in command.configs:
             place = folder / cell_name(config) if grid else folder
@@ -105,6 +108,12 @@ def _prepared_folder(config: RunConfig) -> Path:
     else:
         prepare_run_folder(folder)
     return folder
+
+
+def _ray_pool(config: RunConfig) -> "RayPool":
+    from .runtime.ray_grid import RayPool  # half a second that nobody else is to wait for
+
+    return RayPool(config.workers, config.verbose, config.ray_address)
 
 
 def _interrupted(place: Path) -> str:

@@ -150,3 +150,16 @@ def test_nobody_evaluates_is_said_once_and_in_our_words(inline, caplog):
         "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'fedbn' keeps at home: "
         "nothing is evaluated"
     ]
+
+
+def test_names_are_listed_without_what_only_runs_need(tmp_path):
+    """In a process of its own: these libraries take longer to import than the names to list."""
+    code = (
+        f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli; cli.main(['--list']); "
+        "needless = {'ray', 'matplotlib', 'datasets', 'flwr_datasets', 'sklearn', 'torchvision'}; "
+        "print(needless & sys.modules.keys())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.stdout.splitlines()[-1] == "set()", result.stderr
