@@ -2,13 +2,10 @@
 
 import logging
 import os
-import signal
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from clients import ClientState
 
 from ..errors import RunFailed, not_allowed
 from .grid import LocalGrid, in_groups, partition_of
+from .signals import sigterm_handled_as_before
 from .worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +61,7 @@ class RayPool:
         if address:
             _check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
-            with _sigterm_handled_as_before():
+            with sigterm_handled_as_before():
                 ray.init(
                     address=address,
                     runtime_env={"py_modules": packages, "env_vars": MEMORY},
@@ -75,7 +73,7 @@ class RayPool:
         else:
             cores = os.cpu_count() or 1
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-            with _sigterm_handled_as_before():
+            with sigterm_handled_as_before():
                 ray.init(
                     address="local",  # never somebody's running cluster
                     num_cpus=workers or cores,
@@ -108,22 +106,6 @@ class RayPool:
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
         ray.shutdown()
-
-
-@contextmanager
-def _sigterm_handled_as_before() -> Iterator[None]:
-    """Ray puts a handler of its own, which exits, in the place of a program's; while it starts, that is met
-    as the KeyboardInterrupt of a Ctrl-C."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    try:
-        yield
-    except SystemExit as error:
-        raise KeyboardInterrupt from error
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _check_cluster(address: str) -> None:
