@@ -3,13 +3,15 @@
     python deploy/local_federation.py --supernodes 2                 # until Ctrl-C; says how to use it
     python deploy/local_federation.py --supernodes 2 -- flwr run . --stream --run-config "rounds=2"
 
-What stands after ``--`` is run against the federation, which ends with it. The folder (``--folder``) keeps
+What stands after ``--`` is run against the federation, which ends with it and with the runs that it started;
+the exit status is the command's, or 1 if one of these runs did not complete. The folder (``--folder``) keeps
 certificates, keys, logs, the SuperLink's database and each site's ``state-dir``, and can be used again.
 A process that dies is started again after ``--restart-after`` seconds, as systemd does in docs/deployment.md.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import signal
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,6 +141,23 @@ class LocalFederation:
         """Run a command, such as ``flwr run``, as a user of this federation."""
         return subprocess.run(command, check=False, env=self.environment, capture_output=quiet, text=True)
 
+    def runs(self) -> dict[str, str]:
+        """The status of every run by its id, as ``flwr list`` has it: ``running``, ``finished:failed``."""
+        listed = json.loads(self._do("flwr", "list", "local", "--format", "json"))
+        return {run["run-id"]: run["status"] for run in listed["runs"]}
+
+    def all_complete(self, but: Collection[str] = ()) -> bool:
+        """Wait for the runs to end, but for those named; whether all completed. Others are told on stderr."""
+        while True:
+            runs = {run: status for run, status in self.runs().items() if run not in but}
+            if all(status.startswith("finished") for status in runs.values()):
+                break
+            time.sleep(1)
+        others = {run: status for run, status in runs.items() if status != "finished:completed"}
+        for run, status in others.items():
+            print(f"run {run}: {status}", file=sys.stderr)
+        return not others
+
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
         certificates = self.folder / "certificates"
@@ -201,10 +220,11 @@ class LocalFederation:
         self.services[name] = service
         service.start()
 
-    def _do(self, *command: str | Path) -> None:
+    def _do(self, *command: str | Path) -> str:
         result = self.run(command, quiet=True)
         if result.returncode:
             raise RuntimeError(f"{shlex.join(map(str, command))}: {result.stdout}{result.stderr}")
+        return result.stdout
 
     def _watch(self) -> None:
         while not self._watching.wait(0.5):
@@ -247,7 +267,9 @@ def main() -> int:
         print(f"SuperLink and {options.supernodes} SuperNodes are up; logs are in {federation.folder}")
         try:
             if options.command:
-                return int(federation.run(options.command).returncode)
+                before = federation.runs()
+                status = federation.run(options.command).returncode
+                return int(status) or int(not federation.all_complete(but=before))
             print(f"In another shell: FLWR_HOME={federation.environment['FLWR_HOME']} flwr run . --stream")
             print("Ctrl-C ends the federation.")
             threading.Event().wait()

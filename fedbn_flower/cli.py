@@ -1,26 +1,31 @@
 """The command ``run_sim.py``, or ``fedbn-sim``: one run, or a grid of them."""
 
 import logging
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from .algorithms import REGISTRIES
 from .arguments import Command, parse
 from .comparison import Comparison
+from .config import RunConfig
 from .errors import RunFailed, UserError
 from .federation import Federation
 from .flags import first_line
 from .models import MODEL
 from .partition_spec import PartitionSpec
-from .progress import ProgressBar, cell_name, summary_table
+from .progress import cell_name, progress, summary_table
 from .resume import load_checkpoint
 from .run_folder import default_run_folder, prepare_run_folder, run_folder_locked
-from .runtime.ray_grid import RayPool
 from .simulation import check_simulation, simulate
+
+if TYPE_CHECKING:
+    from .runtime.ray_grid import RayPool
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -40,33 +45,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISTAKE
-    except KeyboardInterrupt:
-        print("interrupted; what was done so far is in the run folder", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
 
 
 def run(command: Command, console: Console) -> int:
-    """Run every cell; 0 if all went well."""
+    """Run every cell; 0 if all went well.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C and SIGTERM; in a run, its message says where the run is and how to go on with it.
+    """
     first = command.configs[0]
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
-    folder = default_run_folder() if first.run_dir == "auto" else Path(first.run_dir)
     for config in command.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
-    if first.resume:
-        with run_folder_locked(first, folder):
-            load_checkpoint(first, clients_here=True)
-    else:
-        prepare_run_folder(folder)
+    folder = _prepared_folder(first)
+    _say(console, f"results go to {folder}")
     grid = Comparison(folder) if len(command.configs) > 1 else None
     status = 0
-    pool = RayPool(first.workers, first.verbose, first.ray_address) if first.backend == "ray" else None
+    pool = _ray_pool(first) if first.backend == "ray" else None
     try:
         for config in command.configs:
+            place = folder / cell_name(config) if grid else folder
             try:
-                with ProgressBar(config, console) as bar:
-                    place = folder / cell_name(config) if grid else folder
-                    summary = simulate(Federation(config), place, pool, [bar])
+                with progress(config, console) as watch:
+                    summary = simulate(Federation(config), place, pool, [watch])
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(_interrupted(place)) from None
             except RunFailed as error:
                 print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
                 status = FAILED
@@ -84,8 +93,40 @@ def run(command: Command, console: Console) -> int:
             grid.plot()
     if grid:
         console.print(grid.table())
-    console.print(f"results are in {folder}")
+    _say(console, f"results are in {folder}")
     return status
+
+
+def _prepared_folder(config: RunConfig) -> Path:
+    """The folder of the results, which a run can be written to, or be resumed in."""
+    if config.run_dir == "auto":
+        return default_run_folder()
+    folder = Path(config.run_dir)
+    if config.resume:
+        with run_folder_locked(config, folder):
+            load_checkpoint(config, clients_here=True)
+    else:
+        prepare_run_folder(folder)
+    return folder
+
+
+def _ray_pool(config: RunConfig) -> "RayPool":
+    from .runtime.ray_grid import RayPool  # half a second that nobody else is to wait for
+
+    return RayPool(config.workers, config.verbose, config.ray_address)
+
+
+def _interrupted(place: Path) -> str:
+    """Where a run is that was stopped, and the command that goes on with it; empty before it has begun."""
+    if not (place / "config.json").exists():
+        return ""
+    program = ["python", sys.argv[0]] if sys.argv[0].endswith(".py") else [Path(sys.argv[0]).name]
+    command = shlex.join([*program, "--resume", str(place)])
+    return f"interrupted; what was done so far is in {place}; to go on with it: {command}"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def print_names(console: Console) -> None:
@@ -98,4 +139,4 @@ def print_names(console: Console) -> None:
     lines = [f"{key:<10} {name:<12} {words}" for key, name, words in rows]
     lines.append("dataset    digits (embedded), a local folder, or any Hugging Face name")
     lines.append(f"partition  {PartitionSpec.FORMS}")
-    console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
+    _say(console, "\n".join(lines))

@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from .config import RunConfig
 from .files import csv_text, write_atomically
-from .plots import save_figure
+from .plots import new_figure, save_figure
 from .progress import LISTED_CLIENTS, cell_name
 from .registry import short
 
@@ -94,7 +93,7 @@ class Comparison:
         what, curves = "mean over held-out examples", self._curves("accuracy")
         if not curves:
             what, curves = "global model", self._curves("global-accuracy")
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        figure = new_figure(7, 4.5)
         axes = figure.subplots()
         for cell, points in curves.items():
             axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))

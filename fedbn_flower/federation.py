@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
@@ -51,8 +50,11 @@ class RoundResult:
         return len(self.train.failures) + evaluated
 
 
-class Observer(Protocol):
+class Observer:
     """Something that watches a run: the run folder, the progress bar."""
+
+    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
+        """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
 
     def on_round(self, result: RoundResult) -> None:
         """Called after every round."""
@@ -72,9 +74,8 @@ def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradient
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
         raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
     with told_in_one_line("strategy", config.strategy):
-        return rule(
+        strategy = rule(
             fraction_train=config.fraction_train,
-            fraction_evaluate=config.fraction_evaluate,
             min_train_nodes=1,
             min_evaluate_nodes=1,
             min_available_nodes=1,
@@ -83,6 +84,8 @@ def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradient
             ask_partitions=True,
             **settings,
         )
+    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    return strategy
 
 
 @contextmanager
@@ -168,7 +171,7 @@ class Federation:
             train_config[EVAL_SPLITS] = after_training
 
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
-            replies = grid.send_and_receive(messages, timeout=config.round_timeout)
+            replies = self._answers(grid, server_round, MessageType.TRAIN, messages, observers)
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
             train_report = evaluate_report = strategy.phase_report
             evaluate_metrics: MetricRecord | None = None
@@ -177,7 +180,7 @@ class Federation:
             if not after_training:
                 evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment})
                 messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
-                replies = grid.send_and_receive(messages, timeout=config.round_timeout)
+                replies = self._answers(grid, server_round, MessageType.EVALUATE, messages, observers)
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
                 evaluate_report = strategy.phase_report
 
@@ -198,6 +201,22 @@ class Federation:
             raise RunFailed(f"{failed} in every round; the model was never updated")
         return arrays
 
+    def _answers(
+        self,
+        grid: Grid,
+        server_round: int,
+        phase: str,
+        messages: Iterable[Message],
+        observers: Iterable[Observer],
+    ) -> Iterator[Message]:
+        """The answers to a phase's messages as they come, each told to the observers."""
+        asked = list(messages)
+        replies = grid.send_and_receive(asked, timeout=self.config.round_timeout)
+        for done, reply in enumerate(replies, start=1):
+            for observer in observers:
+                observer.on_answer(server_round, phase, done, len(asked))
+            yield reply
+
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
         config = self.config
@@ -206,10 +225,19 @@ class Federation:
         client = CLIENT.find(config.client)
         if client.local_entries is not FedAvgClient.local_entries and not self.local_names:
             yield f"client: {config.client!r} keeps nothing at home of {config.model!r}: it is FedAvg here"
+        asks_nobody = config.eval_model == "aggregated" and not config.fraction_evaluate
+        if asks_nobody and not self.server_evaluates:
+            lacks = f"what client {config.client!r} keeps at home" if self.local_names else "data"
+            yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
+
+    @property
+    def server_evaluates(self) -> bool:
+        """Whether the server can: not where BatchNorm, or all data, stay at home."""
+        return not self.local_names and self.dataset.has_examples
 
     def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
-        """The global model on the whole held-out sets; None where BatchNorm, or all data, stay at home."""
-        if self.local_names or not self.dataset.has_examples:
+        """The global model on the whole held-out sets; None where the server cannot evaluate."""
+        if not self.server_evaluates:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}

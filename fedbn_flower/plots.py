@@ -1,15 +1,18 @@
-"""Pictures of a run."""
+"""Pictures of a run. Matplotlib is imported when one is drawn: it takes half a second."""
 
 import csv
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from .config import RunConfig
 from .files import write_atomically
 from .task import dataset_of, partitions_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LABELLED_CLIENTS = 40
 
@@ -20,7 +23,7 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
     rows = partitions_of(config).train
     classes = dataset.spec.classes
     counts = np.array([np.bincount(dataset.train.labels[r], minlength=classes) for r in rows])
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     colours = _colours(classes)
     bottom = np.zeros(len(rows), int)
@@ -41,7 +44,7 @@ def plot_curves(path: Path, metrics: Path) -> None:
         rows = list(csv.DictReader(file))
     if not rows:
         return
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    figure = new_figure(9, 3.5)
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         for prefix, label in (
             ("train-", "clients, training (weighted mean)"),
@@ -63,7 +66,14 @@ def _colours(count: int) -> list[tuple[float, float, float, float]]:
     return [colormaps["tab20" if count > 10 else "tab10"](i % 20) for i in range(count)]
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches, which makes room for what stands outside its axes."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
     """Write the figure as PNG, whole or not at all."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)

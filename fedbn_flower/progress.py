@@ -1,16 +1,20 @@
 """What a person sees while a run goes on, and at its end."""
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from flwr.app import MessageType
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from .config import RunConfig
-from .federation import RoundResult
+from .federation import Observer, RoundResult
 from .registry import short
 
 LISTED_CLIENTS = 10
+WINDOW = 600.0  # seconds from which the time left is estimated
 
 
 def cell_name(config: RunConfig) -> str:
@@ -19,19 +23,35 @@ def cell_name(config: RunConfig) -> str:
     return f"{'-'.join(names)}-seed{config.seed}"
 
 
-class ProgressBar:
-    """A bar with the loss; use as a context manager."""
+def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
+    """A bar in a terminal, a line a round elsewhere."""
+    return ProgressBar(config, console) if console.is_terminal else nullcontext(RoundLines(config, console))
+
+
+class _FiguresBelow(Progress):
+    """A bar with a line of figures under it: side by side they do not fit into 80 columns."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield from filter(None, (task.fields["figures"] for task in self.tasks))
+
+
+class ProgressBar(Observer):
+    """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
 
     def __init__(self, config: RunConfig, console: Console) -> None:
-        self._bar = Progress(
+        asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
+        self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
+        self._bar = _FiguresBelow(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[clients]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
+            speed_estimate_period=WINDOW,
         )
-        self._task = self._bar.add_task(cell_name(config), total=config.rounds, figures="")
+        self._task = self._bar.add_task(cell_name(config), total=config.rounds, clients="", figures="")
 
     def __enter__(self) -> "ProgressBar":
         self._bar.start()
@@ -40,14 +60,38 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
+        share = (self._phases.index(phase) + done / asked) / len(self._phases)
+        clients = f"{phase} {done}/{asked}"
+        self._bar.update(self._task, completed=server_round - 1 + share, clients=clients)
+
     def on_round(self, result: RoundResult) -> None:
-        figures = result.figures
-        choices = (("loss", "accuracy"), ("global-loss", "global-accuracy"), ("train-loss",))
-        names = next((names for names in choices if names[0] in figures), ())
-        shown = [f"{name} {figures[name]:.3f}" for name in names if name in figures]
-        if result.failures:
-            shown.append(f"failures {result.failures}")
-        self._bar.update(self._task, completed=result.server_round, figures="  ".join(shown))
+        figures = _figures(result)
+        self._bar.update(self._task, completed=result.server_round, clients="", figures=figures)
+
+
+class RoundLines(Observer):
+    """A line after every round."""
+
+    def __init__(self, config: RunConfig, console: Console) -> None:
+        self._config = config
+        self._console = console
+
+    def on_round(self, result: RoundResult) -> None:
+        rounds = f"{cell_name(self._config)}: round {result.server_round}/{self._config.rounds}"
+        line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _figures(result: RoundResult) -> str:
+    """The loss and the accuracy: of the clients, else of the global model, else in training."""
+    figures = result.figures
+    choices = (("loss", "accuracy"), ("global-loss", "global-accuracy"), ("train-loss",))
+    names = next((names for names in choices if names[0] in figures), ())
+    shown = [f"{name} {figures[name]:.3f}" for name in names if name in figures]
+    if result.failures:
+        shown.append(f"failures {result.failures}")
+    return "  ".join(shown)
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:

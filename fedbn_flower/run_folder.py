@@ -17,7 +17,7 @@ from . import __version__
 from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
 from .config import RunConfig
 from .errors import UserError, not_allowed
-from .federation import Federation, RoundResult
+from .federation import Federation, Observer, RoundResult
 from .files import CsvLog, remove_unfinished, write_atomically
 from .metrics import CLIENT_MEAN, accuracy_and_loss
 from .plots import plot_curves, plot_partitions
@@ -39,7 +39,11 @@ def prepare_run_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})") from error
+        raise _cannot_make(path, error) from error
+
+
+def _cannot_make(path: Path, error: OSError) -> UserError:
+    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
 
 
 @contextlib.contextmanager
@@ -64,12 +68,28 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
         raise not_allowed(key, str(path), "a folder that no running process writes to") from error
 
 
-def default_run_folder() -> Path:
-    """``runs/`` and the time, under the current directory."""
-    return Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+def default_run_folder(under: Path = Path()) -> Path:
+    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
+
+    Raises
+    ------
+    UserError
+        When it cannot be made.
+    """
+    first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = first.with_name(f"{first.name}-{number}")
+        except OSError as error:
+            raise _cannot_make(path, error) from error
 
 
-class RunFolder:
+class RunFolder(Observer):
     """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that

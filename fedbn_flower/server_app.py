@@ -1,6 +1,7 @@
 """The Flower ServerApp: what ``flwr run`` starts."""
 
 import logging
+import os
 from pathlib import Path
 
 from flwr.app import Context
@@ -8,9 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
-from .federation import Federation, RoundResult
+from .federation import Federation, Observer, RoundResult
 from .resume import check_unchanged, load_checkpoint
-from .run_folder import RunFolder, run_folder_locked
+from .run_folder import RunFolder, default_run_folder, run_folder_locked
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -19,7 +20,7 @@ PATIENCE = 90.0  # seconds; the server's process outlives a SuperLink that was k
 app = ServerApp()
 
 
-class RoundLog:
+class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
@@ -29,7 +30,8 @@ class RoundLog:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation that the run config describes; the results go to ``run-dir`` if it is given.
+    """Run the federation that the run config describes; the results go to ``run-dir``, by default a new
+    folder under ``$FLWR_HOME/fedbn-flower/runs`` of the process; the log names it first and last.
 
     With ``resume``, it goes on in that folder from the last checkpoint; the SuperNodes go on from what they
     have in their ``state-dir``.
@@ -56,13 +58,10 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 def _run(grid: Grid, config: RunConfig) -> None:
     federation = Federation(config)
-    path = config.resume or config.run_dir
-    if path == "auto":
-        federation.run(grid, [RoundLog()])
-        return
-    folder = Path(path)
     if config.resume:
         check_unchanged(federation)
+    folder = _folder(config)
+    LOGGER.info("results go to %s", folder)
     with run_folder_locked(config, folder, patience=PATIENCE):
         checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
         if checkpoint:
@@ -73,3 +72,11 @@ def _run(grid: Grid, config: RunConfig) -> None:
         finally:
             results.finish()
     LOGGER.info("results are in %s", folder)
+
+
+def _folder(config: RunConfig) -> Path:
+    """The run's folder, in full: a person does not see in which directory this process is."""
+    path = config.resume or config.run_dir
+    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
+    folder = default_run_folder(Path(home) / "fedbn-flower") if path == "auto" else Path(path)
+    return folder.resolve()

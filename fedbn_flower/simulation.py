@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import RunConfig
 from .errors import not_allowed
@@ -11,12 +11,14 @@ from .federation import Federation, Observer
 from .resume import checkpoints_of, load_checkpoint
 from .run_folder import RunFolder, run_folder_locked
 from .runtime import InlineGrid, LocalGrid
-from .runtime.ray_grid import RayGrid, RayPool
 from .task import cohort_size, dataset_of, model_of, remembers
+
+if TYPE_CHECKING:
+    from .runtime.ray_grid import RayPool
 
 
 def simulate(
-    federation: Federation, folder: Path, pool: RayPool | None, observers: Iterable[Observer] = ()
+    federation: Federation, folder: Path, pool: "RayPool | None", observers: Iterable[Observer] = ()
 ) -> dict[str, Any]:
     """Run a federation on the pool, or in this process without one, and return its summary.
 
@@ -61,12 +63,14 @@ def check_simulation(config: RunConfig) -> None:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
 
 
-def make_grid(config: RunConfig, pool: RayPool | None) -> LocalGrid:
+def make_grid(config: RunConfig, pool: "RayPool | None") -> LocalGrid:
     """A Grid with one virtual node for each partition."""
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
     settings = (config.num_clients, run_config, cohort_size(config))
     if pool is None:
         return InlineGrid(*settings)
+    from .runtime.ray_grid import RayGrid
+
     model, _ = model_of(config, dataset_of(config).spec)
     return RayGrid(pool, *settings, remembers(config, model))

@@ -9,7 +9,7 @@ from pathlib import Path
 from flwr.app import UserConfig
 
 from fedbn_flower.config import RunConfig
-from fedbn_flower.federation import Federation, RoundResult
+from fedbn_flower.federation import Federation, Observer, RoundResult
 from fedbn_flower.runtime.ray_grid import RayPool
 from fedbn_flower.simulation import make_grid
 
@@ -17,7 +17,7 @@ from .job import Job
 from .recorder import Recorder
 
 
-class RoundTimes:
+class RoundTimes(Observer):
     """An observer that hands the rounds' seconds on, and takes no round that lacks an answer."""
 
     def __init__(self, job: Job) -> None:

@@ -20,6 +20,7 @@ from clients import ClientState
 
 from ..errors import RunFailed, not_allowed
 from .grid import LocalGrid, in_groups, partition_of
+from .signals import sigterm_handled_as_before
 from .worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,25 +61,27 @@ class RayPool:
         if address:
             _check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
-            ray.init(
-                address=address,
-                runtime_env={"py_modules": packages, "env_vars": MEMORY},
-                log_to_driver=verbose,
-                logging_level=level,
-            )
+            with sigterm_handled_as_before():
+                ray.init(
+                    address=address,
+                    runtime_env={"py_modules": packages, "env_vars": MEMORY},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = int(resources["CPU"])
         else:
             cores = os.cpu_count() or 1
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-            ray.init(
-                address="local",  # never somebody's running cluster
-                num_cpus=workers or cores,
-                include_dashboard=False,
-                runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
-                log_to_driver=verbose,
-                logging_level=level,
-            )
+            with sigterm_handled_as_before():
+                ray.init(
+                    address="local",  # never somebody's running cluster
+                    num_cpus=workers or cores,
+                    include_dashboard=False,
+                    runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
         self._actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
         self._run: tuple[UserConfig, int] = ({}, 0)
         self._phase: _Phase | None = None

@@ -1,14 +1,21 @@
 """The command: its help, its list, its exit status, its door."""
 
+import csv
+import re
+import shlex
 import subprocess
 import sys
+import time
 import tomllib
 
 import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.arguments import parse
+from fedbn_flower.errors import UserError
+from fedbn_flower.progress import RoundLines
 from fedbn_flower.registry import APP
+from fedbn_flower.run_folder import default_run_folder
 
 
 def help_of(capsys, arguments):
@@ -71,3 +78,88 @@ def test_the_installed_command_is_main(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 2
     assert result.stderr.startswith("error: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)")
+
+
+@pytest.fixture
+def inline(cache_dir, monkeypatch, tmp_path):
+    """The flags of a short run in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return ["--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "3"]
+
+
+def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inline, capsys):
+    assert cli.main(inline) == 0
+    first, *rounds = capsys.readouterr().out.splitlines()[:4]
+    folder = re.fullmatch(r"results go to (runs/\d{8}-\d{6})", first)[1]
+    shape = r"fedyogi-fedbn-sgd-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
+    for number, line in enumerate(rounds, start=1):
+        assert re.fullmatch(shape.format(number), line)
+    with open(f"{folder}/metrics.csv") as file:
+        figures = [
+            f"loss {float(r['loss']):.3f}  accuracy {float(r['accuracy']):.3f}" for r in csv.DictReader(file)
+        ]
+    assert all(text in line for text, line in zip(figures, rounds, strict=True))
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatch, grid):
+    def interrupt(self, result):
+        if result.server_round == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["some where/run_sim.py"])
+    place = "a run/fedavg-fedbn-sgd-seed0" if grid else "a run"
+    with monkeypatch.context() as patched:
+        patched.setattr(RoundLines, "on_round", interrupt)
+        chosen = ["--strategy", "fedavg,fedyogi" if grid else "fedyogi", "--run-dir", "a run"]
+        assert cli.main([*inline, *chosen]) == 130
+    told = capsys.readouterr().err
+    assert told == (
+        f"interrupted; what was done so far is in {place}; "
+        f"to go on with it: python 'some where/run_sim.py' --resume '{place}'\n"
+    )
+    assert cli.main(shlex.split(told)[-2:]) == 0
+    with open(f"{place}/metrics.csv") as file:
+        assert [row["round"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+
+
+def test_an_interruption_before_anything_was_done_names_no_folder(inline, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "simulate", interrupt)
+    assert cli.main(inline) == 130
+    assert capsys.readouterr().err == "interrupted before the first round\n"
+
+
+def test_runs_of_one_second_have_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda _: "20260102-030405")
+    names = [str(default_run_folder(tmp_path).relative_to(tmp_path)) for _ in range(3)]
+    assert names == ["runs/20260102-030405", "runs/20260102-030405-2", "runs/20260102-030405-3"]
+
+
+def test_no_folder_can_be_made_where_a_file_is(tmp_path):
+    (tmp_path / "runs").write_text("mine")
+    with pytest.raises(UserError, match=r"^run-dir: cannot make '.*/runs/.*' \(Not a directory\)$"):
+        default_run_folder(tmp_path)
+
+
+def test_nobody_evaluates_is_said_once_and_in_our_words(inline, caplog):
+    assert cli.main([*inline, "--fraction-evaluate", "0"]) == 0
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'fedbn' keeps at home: "
+        "nothing is evaluated"
+    ]
+
+
+def test_names_are_listed_without_what_only_runs_need(tmp_path):
+    """In a process of its own: these libraries take longer to import than the names to list."""
+    code = (
+        f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli; cli.main(['--list']); "
+        "needless = {'ray', 'matplotlib', 'datasets', 'flwr_datasets', 'sklearn', 'torchvision'}; "
+        "print(needless & sys.modules.keys())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.stdout.splitlines()[-1] == "set()", result.stderr

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.checkpoint import CheckpointFolder
-from fedbn_flower.federation import Federation
+from fedbn_flower.federation import Federation, Observer
 from fedbn_flower.models import build_model
 from fedbn_flower.run_folder import RunFolder
 from fedbn_flower.simulation import simulate
@@ -193,7 +193,7 @@ def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked)
     [(0, [0, 0, 0, 0, 0]), (1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (9, [0, 0, 0, 0, 5])],
 )
 def test_a_checkpoint_is_written_so_often_and_at_the_end(configured, tmp_path, every, saved):
-    class Watch:
+    class Watch(Observer):
         def __init__(self):
             self.found = []
 

@@ -6,14 +6,14 @@ import pytest
 
 from clients import CLIENTS
 from fedbn_flower.errors import RunFailed
-from fedbn_flower.federation import Federation
+from fedbn_flower.federation import Federation, Observer
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.simulation import simulate
 
 from .test_run import TRIPLES, Fragile, explode
 
 
-class Watching:
+class Watching(Observer):
     def __init__(self, on_round):
         self.on_round = on_round
 

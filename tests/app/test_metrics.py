@@ -10,10 +10,11 @@ from rich.console import Console
 
 from fedbn_flower import comparison, plots
 from fedbn_flower.comparison import Comparison
-from fedbn_flower.federation import RoundResult
+from fedbn_flower.federation import Federation, Observer, RoundResult
 from fedbn_flower.metrics import held_out_means, round_means
 from fedbn_flower.plots import plot_curves
 from fedbn_flower.progress import ProgressBar, summary_table
+from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.server_app import RoundLog
 from strategies import PhaseReport
 
@@ -237,3 +238,51 @@ def test_the_bar_names_whose_figures_it_shows(configured, figures, text):
     bar = ProgressBar(configured(), Console(quiet=True))
     bar.on_round(Result)
     assert bar._bar.tasks[0].fields["figures"] == text
+
+
+@pytest.mark.parametrize(
+    ("values", "completed"),
+    [
+        ({}, [2.25, 2.5, 2.75, 3.0]),
+        ({"eval_model": "local"}, [2.5, 3.0]),
+        ({"fraction_evaluate": 0}, [2.5, 3.0]),
+    ],
+)
+def test_the_bar_moves_with_every_answer(configured, values, completed):
+    """Two clients in round 3; where they are asked twice, each phase is half a round."""
+    bar = ProgressBar(configured(**values), Console(quiet=True))
+    (task,) = bar._bar.tasks
+    seen = []
+    for phase in ("train", "evaluate")[: len(completed) // 2]:
+        for done in (1, 2):
+            bar.on_answer(3, phase, done, 2)
+            seen.append(task.completed)
+            assert task.fields["clients"] == f"{phase} {done}/2"
+    assert seen == completed
+
+
+def test_every_answer_is_told_as_it_comes(configured):
+    """Before the next client has begun: the grid makes a reply when it is asked for."""
+    config = configured(rounds=2, partition="iid", num_clients=3, fraction_train=0.7)
+    told = []
+
+    class Grid(InlineGrid):
+        def work(self, messages, timeout):
+            for reply in super().work(messages, timeout):
+                told.append("answer")
+                yield reply
+
+    class Watch(Observer):
+        def on_answer(self, *progress):
+            told.append(progress)
+
+        def on_round(self, result):
+            told.append(result.server_round)
+
+    Federation(config).run(Grid(3, config.to_user_config()), [Watch()])
+    rounds = [
+        ["answer", (r, "train", 1, 2), "answer", (r, "train", 2, 2),
+         "answer", (r, "evaluate", 1, 3), "answer", (r, "evaluate", 2, 3), "answer", (r, "evaluate", 3, 3), r]
+        for r in (1, 2)
+    ]  # fmt: skip
+    assert told[told.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]

@@ -233,13 +233,30 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
         ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, RunFailed),
     ],
 )
-def test_the_server_app_tells_what_ended_it(configured, caplog, values, error):
+def test_the_server_app_tells_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
     """Under ``flwr run`` the run config comes unchecked."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     config = configured(rounds=1).to_user_config()
     grid = InlineGrid(2, config)
     with pytest.raises(error):
         server_main(grid, Context(1, 1, {}, RecordDict(), config | values))
     assert next(iter(values)) in caplog.text or "every client failed" in caplog.text
+
+
+def test_without_a_run_dir_the_server_app_keeps_its_results_and_says_where(
+    configured, caplog, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("FLWR_HOME", "home")  # a relative one is told in full
+    monkeypatch.chdir(tmp_path)
+    config = configured(rounds=1).to_user_config()
+    assert config["run-dir"] == "auto"
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        server_main(InlineGrid(2, config), Context(1, 1, {}, RecordDict(), config))
+    (folder,) = (tmp_path / "home" / "fedbn-flower" / "runs").iterdir()
+    told = [r.message for r in caplog.records if r.message.startswith("results")]
+    assert told == [f"results go to {folder}", f"results are in {folder}"]
+    assert caplog.records[-1].message == told[-1]
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 1
 
 
 def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
@@ -263,6 +280,15 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
             ],
         ),
         ({"client": "fedavg", "model": "2nn"}, []),
+        (
+            {"client": "silobn", "fraction_evaluate": 0},
+            [
+                "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'silobn' keeps at "
+                "home: nothing is evaluated"
+            ],
+        ),
+        ({"client": "silobn", "fraction_evaluate": 0, "eval_model": "local"}, []),
+        ({"client": "fedavg", "fraction_evaluate": 0}, []),
     ],
 )
 def test_what_one_would_not_expect_is_told_in_one_line(configured, caplog, values, told):

@@ -16,7 +16,7 @@ import pytest
 import ray
 from flwr.app import RecordDict
 
-from fedbn_flower.federation import Federation
+from fedbn_flower.federation import Federation, Observer
 from fedbn_flower.runtime.ray_grid import RayGrid, RayPool
 from fedbn_flower.runtime.worker import Worker
 from fedbn_flower.simulation import make_grid
@@ -76,7 +76,7 @@ def final_model(config, pool, observers=()):
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 
 
-class KillsWorkers:
+class KillsWorkers(Observer):
     """Kills a worker after round 1, while it is idle, and one a moment later, while it works."""
 
     def __init__(self, pool):
@@ -116,7 +116,7 @@ def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configur
     config = configured(partition="iid", num_clients=12, rounds=2)
     failures = []
 
-    class Watch:
+    class Watch(Observer):
         def on_round(self, result):
             failures.append(result.train.failures)
             assert len(result.train.metrics) == 11
@@ -130,7 +130,7 @@ def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_r
     config = configured(partition="iid", num_clients=12, rounds=2, round_timeout=15, fraction_evaluate=0)
     failures = []
 
-    class Watch:
+    class Watch(Observer):
         def on_round(self, result):
             failures.append(result.train.failures)
 

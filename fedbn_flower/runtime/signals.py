@@ -1,0 +1,22 @@
+"""A program's own answer to a polite kill, where Ray would give its own."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def sigterm_handled_as_before() -> Iterator[None]:
+    """Ray puts a handler of its own, which exits, in the place of a program's; while it starts, that is met
+    as the KeyboardInterrupt of a Ctrl-C."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)
