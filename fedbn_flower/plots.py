@@ -35,13 +35,27 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
     save_figure(figure, path)
 
 
+class InlineFigure(Figure):
+    """A figure that a notebook shows without pyplot, whose windows and state a library leaves alone."""
+
+    def _repr_png_(self) -> bytes:
+        return as_png(self)
+
+
 def plot_curves(path: Path, metrics: Path) -> None:
-    """Loss and accuracy by round, from ``metrics.csv``; nothing if no round is done."""
+    """Write `curves`; nothing if no round is done."""
+    figure = curves(metrics)
+    if figure.axes:
+        save_figure(figure, path)
+
+
+def curves(metrics: Path) -> Figure:
+    """Loss and accuracy by round, from ``metrics.csv``; empty if no round is done."""
     with metrics.open(newline="") as file:
         rows = list(csv.DictReader(file))
+    figure = InlineFigure(figsize=(9, 3.5), layout="constrained")
     if not rows:
-        return
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
+        return figure
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         for prefix, label in (
             ("train-", "clients, training (weighted mean)"),
@@ -54,7 +68,7 @@ def plot_curves(path: Path, metrics: Path) -> None:
         axes.set(xlabel="round", ylabel=name)
         axes.grid(alpha=0.3)
         axes.legend()
-    save_figure(figure, path)
+    return figure
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:
@@ -65,6 +79,11 @@ def _colours(count: int) -> list[tuple[float, float, float, float]]:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure as PNG, whole or not at all."""
+    write_atomically(path, as_png(figure))
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure's picture."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,10 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
 
 
 def default_run_folder() -> Path:
-    """``runs/`` and the time, under the current directory."""
-    return Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    """``runs/`` and the time, under the current directory; numbered if there is one of this second."""
+    started = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    later = (started.with_name(f"{started.name}-{number}") for number in count(2))
+    return started if not started.exists() else next(path for path in later if not path.exists())
 
 
 class RunFolder:
@@ -213,10 +216,11 @@ def _number(metrics: MetricRecord, key: str) -> float:
 
 
 def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, and what it ran on."""
+    """The configuration with every setting of its algorithms, what images look like, and what it ran on."""
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),
         "resume": "",
+        "shape": federation.dataset.spec.as_dataset(),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }
