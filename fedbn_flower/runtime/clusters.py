@@ -1,6 +1,8 @@
 """Rays that are somebody else's: a cluster at an address, or one that this process is connected to."""
 
 import socket
+import time
+from collections.abc import Iterable
 from typing import Any
 
 import ray
@@ -25,6 +27,9 @@ def check_cluster(address: str) -> None:
         raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
 
 
+PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended
+
+
 def free_cores(workers: int) -> int:
     """How many cores the Ray that this process is connected to has free.
 
@@ -33,8 +38,21 @@ def free_cores(workers: int) -> int:
     UserError
         When it has none, or fewer than ``workers``: those that get no core would be waited for in vain.
     """
-    free: dict[str, Any] = ray.available_resources()  # type: ignore[no-untyped-call]
-    cores = int(free.get("CPU", 0))
+    cores = _free()
     if cores < max(1, workers):
         raise not_allowed("workers", workers, f"at most {cores}, the cores that the running Ray has free")
     return cores
+
+
+def end_workers(workers: Iterable[Any], cores: int) -> None:
+    """End actors, and wait until as many cores are free again."""
+    for worker in workers:
+        ray.kill(worker)
+    deadline = time.monotonic() + PATIENCE
+    while _free() < cores and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _free() -> int:
+    resources: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))

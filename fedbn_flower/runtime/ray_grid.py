@@ -19,7 +19,7 @@ from clients import ClientState
 
 from ..errors import RunFailed
 from ..own import own_objects
-from .clusters import check_cluster, free_cores
+from .clusters import check_cluster, end_workers, free_cores
 from .grid import LocalGrid, in_groups, partition_of
 from .worker import Worker, stored
 
@@ -88,6 +88,7 @@ class RayPool:
                 log_to_driver=verbose,
                 logging_level=level,
             )
+        self._cores = cores
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
         self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
         self._phase: _Phase | None = None
@@ -125,8 +126,7 @@ class RayPool:
         if self._owns_ray:
             ray.shutdown()
             return
-        for worker in self.workers:
-            ray.kill(worker)
+        end_workers(self.workers, self._cores)
 
 
 @dataclass
