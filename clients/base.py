@@ -156,8 +156,9 @@ class FedAvgClient(NumPyClient):
         """What `fit` returns, from the trained model's entries; the client's memory is written."""
         lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
         if not torch.stack(list(lengths.values())).isfinite().all():
-            entry = next(name for name, length in lengths.items() if not length.isfinite())
-            raise FloatingPointError(f"training diverged: {entry} is not finite")
+            for name, length in lengths.items():
+                if not length.isfinite() and self._has_diverged(name, entries[name]):
+                    raise FloatingPointError(f"training diverged: {name} is not finite")
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
         metrics |= outcome.metrics
         self.sent_control = outcome.control and {
@@ -202,6 +203,13 @@ class FedAvgClient(NumPyClient):
         named = zip(self.shared_names, parameters, strict=True)
         load_entries(entries, {**dict(named), **local})
         return own is not None
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _has_diverged(self, name: str, entry: Tensor) -> bool:
+        """Whether an entry is not finite, or huge, where it is not as it began: attention masks are."""
+        values, start = to_array(entry), self.task.initial[name]
+        as_it_began = (values == start) | (np.isnan(values) & np.isnan(start))
+        return not np.isfinite(np.linalg.norm(np.where(as_it_began, 0, values)))
 
     def _control(self) -> dict[str, NDArray] | None:
         """The received control by `trained_names`, under whichever name it came."""

@@ -1,4 +1,4 @@
-"""Settings of an algorithm: declared once, as attributes of the class whose they are.
+"""Settings of an algorithm: declared once, as attributes of the class that uses them.
 
 ``mu: float = setting(0.01, ge=0, description="weight of the proximal term")`` gives a default, a range and
 words for the help. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass

@@ -51,7 +51,7 @@ class ClientState:
         }
 
     def restore(self, entries: Arrays) -> None:
-        """Take up what `entries` gave."""
+        """Put back, in the record itself, what `entries` gave."""
         groups: dict[str, dict[str, NDArray]] = {}
         for key, array in entries.items():
             group, name = key.split("/", 1)
@@ -65,7 +65,7 @@ class ClientState:
         return save(entries) if entries else b""
 
     def from_bytes(self, data: bytes) -> None:
-        """Take up what `to_bytes` gave."""
+        """Put back what `to_bytes` gave."""
         self.restore(load(data))
 
     def commit(self) -> None:

@@ -20,6 +20,7 @@ from .registry import CLIENT, OBJECTIVE, STRATEGY, Registry
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE)
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
+COMMANDS = {"help", "list"}
 
 Setting = UserConfigValue | None
 
@@ -63,7 +64,7 @@ def _check_declaration(algorithm: Named) -> None:
         problem = str(error).splitlines()[0]
         raise UserError(f"{algorithm}: its settings cannot be read: {problem}") from error
     for key, field in fields.items():
-        if key in MESSAGE_KEYS | FORMER_KEYS.keys():
+        if key in MESSAGE_KEYS | FORMER_KEYS.keys() | COMMANDS:
             raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
         if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
             told = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"

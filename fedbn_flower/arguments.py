@@ -81,7 +81,8 @@ def parse(arguments: Sequence[str]) -> Command:
 
 def _axes(values: Mapping[str, str | None]) -> list[list[str]]:
     """The values of each of `GRID_KEYS`."""
-    texts = (values.get(key) or str(OWN_KEYS[key].default) for key in GRID_KEYS)
+    given = ((values.get(key), OWN_KEYS[key].default) for key in GRID_KEYS)
+    texts = (str(default) if text is None else text for text, default in given)
     return [[part.strip() for part in text.split(",")] for text in texts]
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from clients import ClientState, FedAvgClient, LocalTask
 from clients.lockstep import FitResult, fit_in_lockstep
 from strategies.npy import encoded
+from strategies.wire import ARRAYS, CONFIG, CONTROL, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
 
 from .config import RunConfig
 from .errors import not_allowed
@@ -63,7 +64,7 @@ def _state(message: Message, context: Context, config: RunConfig, task: LocalTas
             if value and remembers(config, task.model):
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return ClientState(context.state)
-    moment = Moment.of(message.content.config_records["config"])
+    moment = Moment.of(message.content.config_records[CONFIG])
     folder = StateFolder(
         Path(str(state_dir)).expanduser(),
         config.experiment,
@@ -99,7 +100,7 @@ def _decoded(record: ArrayRecord) -> Mapping[str, NDArray]:
 
 
 def _received(client: FedAvgClient, message: Message) -> NDArrays:
-    arrays = _decoded(message.content.array_records["arrays"])
+    arrays = _decoded(message.content.array_records[ARRAYS])
     if arrays.keys() != set(client.shared_names):
         raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
     return [arrays[name] for name in client.shared_names]
@@ -108,13 +109,13 @@ def _received(client: FedAvgClient, message: Message) -> NDArrays:
 def _prepared(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
     """The client of a train message, with what came beside the model."""
     client, state = _client(message, context)
-    if control := message.content.array_records.get("control"):
+    if control := message.content.array_records.get(CONTROL):
         client.received_control = {name: array.numpy() for name, array in control.items()}
     return client, state
 
 
 def _config(message: Message) -> dict[str, Scalar]:
-    return {k: v for k, v in message.content.config_records["config"].items() if not isinstance(v, list)}
+    return {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
 
 
 def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
@@ -128,12 +129,12 @@ def _trained(message: Message, client: FedAvgClient, state: ClientState, result:
     named = zip(client.shared_names, parameters, strict=True)
     reply = RecordDict(
         {
-            "arrays": ArrayRecord({name: encoded(array) for name, array in named}),
-            "metrics": _metrics({"num-examples": num_examples, **metrics}),
+            ARRAYS: ArrayRecord({name: encoded(array) for name, array in named}),
+            METRICS: _metrics({NUM_EXAMPLES: num_examples, **metrics}),
         }
     )
     if client.sent_control is not None:
-        reply["control"] = ArrayRecord({n: encoded(array) for n, array in client.sent_control.items()})
+        reply[CONTROL] = ArrayRecord({n: encoded(array) for n, array in client.sent_control.items()})
     state.commit()
     return Message(reply, reply_to=message)
 
@@ -151,16 +152,16 @@ def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client, _ = _client(message, context)
     loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
-    record = _metrics({"num-examples": num_examples, "loss": loss, **metrics})
-    return Message(RecordDict({"metrics": record}), reply_to=message)
+    record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
+    return Message(RecordDict({METRICS: record}), reply_to=message)
 
 
 @app.query("partition_id")
 def query_partition_id(message: Message, context: Context) -> Message:
     """Tell which partition this node holds, so that the strategy can order nodes by it."""
     partition_id = partition_id_of(context)
-    record = ConfigRecord({} if partition_id is None else {"partition-id": partition_id})
-    return Message(RecordDict({"partition": record}), reply_to=message)
+    record = ConfigRecord({} if partition_id is None else {PARTITION_ID: partition_id})
+    return Message(RecordDict({PARTITION: record}), reply_to=message)
 
 
 def answer_all(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:

@@ -21,7 +21,7 @@ from .checkpoint import Checkpoint
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .metrics import round_means
-from .registry import CLIENT, OBJECTIVE, STRATEGY
+from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .task import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -59,20 +59,30 @@ class Observer(Protocol):
 
 
 def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradientStrategy:
-    """The configured server rule."""
+    """The configured server rule.
+
+    Raises
+    ------
+    UserError
+        When it has no step, or its constructor raises.
+    """
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
-    return rule(
-        fraction_train=config.fraction_train,
-        fraction_evaluate=config.fraction_evaluate,
-        min_train_nodes=1,
-        min_evaluate_nodes=1,
-        min_available_nodes=1,
-        weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
-        trainable=list(trainable),
-        ask_partitions=True,
-        **settings,
-    )
+    base = PseudoGradientStrategy
+    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
+        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
+    with told_in_one_line("strategy", config.strategy):
+        return rule(
+            fraction_train=config.fraction_train,
+            fraction_evaluate=config.fraction_evaluate,
+            min_train_nodes=1,
+            min_evaluate_nodes=1,
+            min_available_nodes=1,
+            weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
+            trainable=list(trainable),
+            ask_partitions=True,
+            **settings,
+        )
 
 
 @contextmanager
@@ -89,15 +99,20 @@ class Federation:
     Raises
     ------
     UserError
-        When the data cannot be had, or does not fit the configuration.
+        When the data cannot be had, or does not fit the configuration; when the rule or the client cannot be
+        used.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.dataset = dataset_of(config)
-        self.model, self.initial = model_of(config, self.dataset.spec)
         check_fit(config)
-        self.local_names = CLIENT.find(config.client).local_entries(self.model)
+        self.model, self.initial = model_of(config, self.dataset.spec)
+        with told_in_one_line("client", config.client):
+            self.local_names = frozenset(CLIENT.find(config.client).local_entries(self.model))
+        if unknown := self.local_names - self.initial.keys():
+            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
+            raise UserError(f"client: {config.client!r} {told}")
         if not self.initial.keys() - self.local_names:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
         trainable = [n for n in trainable_names(self.model) if n not in self.local_names]

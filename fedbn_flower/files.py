@@ -34,7 +34,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have a power failure not undo the moves into this folder."""
+    """Write a folder's own entries to disk, so that files moved into it survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

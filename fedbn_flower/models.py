@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
 from .errors import UserError, not_allowed
-from .registry import Registry
+from .registry import Registry, told_in_one_line
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,14 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
 
 MODEL = Registry("model", MODELS)
 
+DTYPES = frozenset(
+    {
+        torch.float16, torch.float32, torch.float64,
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    }
+)  # fmt: skip
+"""What an entry may be."""
+
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
     """The network with the run's initial weights, the same in every process for the same seed.
@@ -173,16 +181,21 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     Raises
     ------
     UserError
-        When it has lazy modules that such images do not give their shapes.
+        When its function raises, it has lazy modules that such images do not give their shapes, or entries of
+        a type that NumPy does not have, or that has no mean.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            model = _made(name, spec)
+            with told_in_one_line("model", name):
+                model = _made(name, spec)
             if not isinstance(model, nn.Module):
                 raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
             if _lazy_entries(model):
                 _materialise(model, name, spec)
+            for entry, value in model.state_dict().items():
+                if value.dtype not in DTYPES:
+                    raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model
 
 

@@ -5,7 +5,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,23 @@ class Registry(Generic[T]):
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+
+
+@contextmanager
+def told_in_one_line(key: str, name: str) -> Iterator[None]:
+    """What an algorithm's own code raises before a run starts is a mistake like any other.
+
+    Raises
+    ------
+    UserError
+        With what was raised, and where.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{key}: {name!r} raised {_line(error)}") from error
 
 
 class _LoadError(Exception):

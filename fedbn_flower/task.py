@@ -14,7 +14,7 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining
+from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
@@ -127,8 +127,8 @@ def check_fit(config: RunConfig) -> None:
     Raises
     ------
     UserError
-        When the partition does not fit, images are too small for the model, or a client would be evaluated
-        on no examples.
+        When the partition does not fit, images are too small for the model, its output is not a number for
+        each class, nothing of it is trained, or a client would be evaluated on no examples.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
@@ -136,9 +136,16 @@ def check_fit(config: RunConfig) -> None:
     model, _ = model_of(config, dataset.spec)
     try:
         with torch.no_grad():
-            model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
+            output = model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
     except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
+    shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
+    if len(shape) != 2 or shape[0] != 2 or shape[1] < dataset.spec.classes:
+        found = shape if shape else f"a {type(output).__name__}"
+        wanted = f"one whose output for two images has the shape (2, {dataset.spec.classes}), not {found}"
+        raise not_allowed("model", config.model, wanted)
+    if not trainable_names(model):
+        raise not_allowed("model", config.model, "one with a parameter that is trained")
     if not dataset.has_examples:
         return
     partitions = partitions_of(config)

@@ -6,6 +6,7 @@ import numpy as np
 
 from .base import PseudoGradientStrategy
 from .rounds import Round
+from .rule import CURRENT_ARRAYS
 from .settings import setting
 from .state import RuleState
 from .vectors import Vector, blocks
@@ -24,6 +25,8 @@ class AdaptiveStrategy(PseudoGradientStrategy):
     tau: float = setting(1e-3, gt=0, description="degree of adaptivity: the denominator is sqrt(v) + tau")
     bias_correction: bool = setting(True, description="whether the moments' start at 0 is corrected")
     v_init: float = setting(0.0, ge=0, description="every entry of the second moment before the first update")
+
+    current_arrays = CURRENT_ARRAYS
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> None:

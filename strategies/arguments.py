@@ -25,15 +25,21 @@ def signature(cls: type) -> inspect.Signature:
     return inspect.Signature(sorted([*FLOWERS, *own, *others], key=lambda parameter: parameter.kind))
 
 
-def signature_of_subclass(cls: type) -> inspect.Signature:
-    """The arguments of its own ``__init__``, if it has one that does more than pass everything on."""
-    if "__init__" not in vars(cls):
-        return signature(cls)
-    own = inspect.signature(vars(cls)["__init__"])
-    given = list(own.parameters.values())[1:]
-    if [one.kind for one in given] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
-        return signature(cls)
-    return own.replace(parameters=given)
+class SignatureOfClass:
+    """``cls.__signature__``: the arguments of its ``__init__``, or all, if that only passes them on.
+
+    Made when it is asked for: a dataclass gets its ``__init__`` late.
+    """
+
+    def __get__(self, instance: object, cls: type) -> inspect.Signature:
+        try:
+            own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        except (TypeError, ValueError) as error:
+            raise AttributeError("__signature__") from error
+        given = list(own.parameters.values())[1:]
+        if [one.kind for one in given] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
+            return signature(cls)
+        return own.replace(parameters=given)
 
 
 def bound(

@@ -65,21 +65,21 @@ class PseudoGradientStrategy(ServerRule):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Messages that carry the model to the nodes that train in this round."""
-        self.current_arrays = {name: array.numpy() for name, array in arrays.items()}
-        return self._configure(MessageType.TRAIN, server_round, arrays, config, grid)
+        self._sent_model_ = {name: array.numpy() for name, array in arrays.items()}
+        return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Messages that carry the model to the nodes that evaluate it in this round."""
-        return self._configure(MessageType.EVALUATE, server_round, arrays, config, grid)
+        return self.__configure(MessageType.EVALUATE, server_round, arrays, config, grid)
 
-    def _configure(
+    def __configure(
         self, phase: str, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         training = phase == MessageType.TRAIN
         fraction = self.fraction_train if training else self.fraction_evaluate
-        wanted = {"min_train_nodes": self.min_train_nodes, "min_replies": self._min_replies}
+        wanted = {"min_train_nodes": self.min_train_nodes, "min_replies": self._min_replies_}
         if not training:
             wanted = {"min_evaluate_nodes": self.min_evaluate_nodes}
         sent: list[Message] = []
@@ -88,16 +88,16 @@ class PseudoGradientStrategy(ServerRule):
             wanted["min_available_nodes"] = self.min_available_nodes
             title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
             nodes = self.node_directory.connected(grid, max(1, *wanted.values()), title)
-            chosen = sample(nodes, fraction, minimum, (self._seed, server_round, int(training)))
+            chosen = sample(nodes, fraction, minimum, (self._seed_, server_round, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(nodes))
-            self._connected_nodes = len(nodes)
+            self._connected_nodes_ = len(nodes)
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
             if training and len(arrays):
                 for name, extra in self.extra_records(self.rule_state, self.new_round(server_round)).items():
                     content[name] = extra
             sent = list(self._construct_messages(content, chosen, phase))
-        self._phase_replies.expect(phase, server_round, sent)
+        self._phase_replies_.expect(phase, server_round, sent)
         return sent
 
     def aggregate_train(
@@ -116,32 +116,32 @@ class PseudoGradientStrategy(ServerRule):
             When the rule needs the model that was sent, and there is none.
         """
         reading = Reading(self, server_round)
-        for place, partition, (answer, extras) in self._phase_replies.usable(
-            MessageType.TRAIN, server_round, self._screened(replies, is_train=True), reading.read
+        for place, partition, (answer, extras) in self._phase_replies_.usable(
+            MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
             reading.add(place, partition, answer, extras)
             self.phase_report.metrics[partition] = answer.metrics
-        if reading.round is None or len(reading.contents) < self._min_replies:
-            self._phase_replies.too_few(len(reading.contents), self._min_replies)
+        if reading.round is None or len(reading.contents) < self._min_replies_:
+            self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None
         means = reading.fold.result().means()
         delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
         round = replace(
             reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
         )
-        updated = self._updated(round, delta, statistics)
+        updated = self.__updated(round, delta, statistics)
         self.rule_state.updates += 1
         return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
 
-    def _updated(self, round: Round, delta: Vector, statistics: Vector) -> ArrayRecord:
+    def __updated(self, round: Round, delta: Vector, statistics: Vector) -> ArrayRecord:
         """The next model, from the means of the differences to `Round.reference`."""
         parameters, reference = round.reference()
         constant = None if np.isfinite(np.dot(delta, delta)) else ~np.isfinite(delta)
         if constant is not None:  # attention masks, no weights
             parameters[constant] = delta[constant]
             delta[constant] = 0
-        if self.current_arrays:
-            parameters += self.server_step(delta, self.rule_state, round)
+        if self._sent_model_:
+            step = self.server_step(delta, self.rule_state, round)
         else:
             state = RuleState()
             step = self.server_step(delta.copy(), state, round)
@@ -150,7 +150,11 @@ class PseudoGradientStrategy(ServerRule):
                     f"{type(self).__name__} steps from the model that was sent, and there is none: "
                     "call configure_train before aggregate_train, with a model"
                 )
-            parameters += step
+        if np.shape(step) != parameters.shape:  # a number would be added to every parameter
+            raise AggregationError(
+                f"{type(self).__name__}.server_step gave shape {np.shape(step)}, expected {parameters.shape}"
+            )
+        parameters += step
         statistics += reference
         return round.layout.unflatten(parameters, statistics, round.sent)
 
@@ -163,18 +167,18 @@ class PseudoGradientStrategy(ServerRule):
             When all answers lack what weighs them in the same way.
         """
         contents: list[RecordDict] = []
-        for _, partition, (content, metrics) in self._phase_replies.usable(
-            MessageType.EVALUATE, server_round, self._screened(replies, is_train=False), self._read_evaluate
+        for _, partition, (content, metrics) in self._phase_replies_.usable(
+            MessageType.EVALUATE, server_round, self.__screened(replies, is_train=False), self.__read_evaluate
         ):
             self.phase_report.metrics[partition] = metrics
             contents.append(content)
         return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
-    def _screened(self, replies: Iterable[Message], is_train: bool) -> Iterable[Message]:
+    def __screened(self, replies: Iterable[Message], is_train: bool) -> Iterable[Message]:
         """The replies, or what a subclass's own `_check_and_log_replies` leaves of them."""
         if type(self)._check_and_log_replies is FlowerFedAvg._check_and_log_replies:
             return replies
         return self._check_and_log_replies(replies, is_train=is_train)[0]
 
-    def _read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord]:
+    def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord]:
         return content, check_metrics(content, self.weighted_by_key)[1]

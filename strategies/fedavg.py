@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from .base import PseudoGradientStrategy
 from .checks import LOGGER
 from .rounds import Round
+from .rule import CURRENT_ARRAYS
 from .settings import setting
 from .state import RuleState
 from .vectors import Vector
@@ -34,11 +35,11 @@ class FedAvg(PseudoGradientStrategy):
     With the defaults, ``x`` becomes the weighted mean of the clients' models.
     """
 
-    _eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
-    _momentum: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
+    _eta_: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    _momentum_: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
-        return momentum_step(delta, state, self._eta, self._momentum)
+        return momentum_step(delta, state, self._eta_, self._momentum_)
 
 
 class FedAvgM(PseudoGradientStrategy):
@@ -50,6 +51,8 @@ class FedAvgM(PseudoGradientStrategy):
 
     server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")
+
+    current_arrays = CURRENT_ARRAYS
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         return momentum_step(delta, state, self.server_learning_rate, self.server_momentum)
@@ -79,15 +82,15 @@ class FedProx(FedAvg):
 class FedMedian(FedAvg):
     """FedAvg on the coordinate-wise median: Yin et al. 2018 (arXiv 1803.01498), Definition 1."""
 
-    _mean = "median"
+    _mean_ = "median"
 
 
 class FedTrimmedAvg(FedAvg):
     """FedAvg on the coordinate-wise trimmed mean: Yin et al. 2018 (arXiv 1803.01498), Definition 2."""
 
-    _mean = "trimmed"
+    _mean_ = "trimmed"
     beta: float = setting(0.2, ge=0, lt=0.5, description="share that the mean leaves out at each end")
 
     @property
-    def _trim(self) -> float:  # type: ignore[override]
+    def _trim_(self) -> float:  # type: ignore[override]
         return self.beta

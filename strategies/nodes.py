@@ -10,6 +10,8 @@ from flwr.serverapp import Grid
 from .checks import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
+MAX_NAMES = 8  # that one line of the log has
+
 
 class TooFewNodes(TimeoutError):
     """Too few nodes connected in time; the message says how long was waited, for how many, and for what."""
@@ -90,11 +92,12 @@ class NodeDirectory:
 
     def _tell_changes(self, nodes: list[int]) -> None:
         now = {self.name(node): self.rank(node) for node in nodes}
-        for name in sorted(self._connected.keys() - now.keys(), key=lambda name: self._connected[name]):
-            LOGGER.warning("%s is no longer connected", name)
-        for name in sorted(now.keys() - self._connected.keys(), key=lambda name: now[name]):
-            if self._connected:
-                LOGGER.info("%s is connected", name)
+        gone = sorted(self._connected.keys() - now.keys(), key=lambda name: self._connected[name])
+        come = sorted(now.keys() - self._connected.keys(), key=lambda name: now[name])
+        if gone:
+            LOGGER.warning("%s no longer connected", _are(gone))
+        if come and self._connected:
+            LOGGER.info("%s connected", _are(come))
         self._connected = now
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
@@ -111,6 +114,13 @@ class NodeDirectory:
             partition_id = record and record.get(PARTITION_ID)
             if type(partition_id) is int and partition_id >= 0:
                 self._claims[node] = partition_id
+
+
+def _are(names: list[str]) -> str:
+    """The subject of a line: by name as long as the line can be read."""
+    if len(names) > MAX_NAMES:
+        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more are"
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:

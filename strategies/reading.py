@@ -10,6 +10,7 @@ from .means import new_mean
 from .rounds import Extras, Fold, Partial, Round
 from .rule import ServerRule
 from .vectors import Vector
+from .wire import METRICS
 
 
 class Reading:
@@ -34,7 +35,7 @@ class Reading:
         self.contents: list[RecordDict] = []
         self.fold = Fold(self._new_partial)
         self._reference: tuple[Vector, Vector] | None = None
-        if rule.current_arrays:
+        if rule._sent_model_:
             self._begin(rule.new_round(server_round))
 
     def _begin(self, round: Round) -> None:
@@ -44,7 +45,7 @@ class Reading:
         assert self.round
         assert self._reference
         return Partial(
-            self._reference, self.round.layout, partial(new_mean, self.rule._mean, self.rule._trim)
+            self._reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
         )
 
     def read(self, content: RecordDict) -> tuple[Answer, Extras]:
@@ -56,7 +57,7 @@ class Reading:
             When it cannot be used.
         """
         rule, sent = self.rule, self.round.sent if self.round else None
-        cap = rule._max_weight or MAX_WEIGHT
+        cap = rule._max_weight_ or MAX_WEIGHT
         answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
@@ -68,12 +69,12 @@ class Reading:
         """Add an answer to the fold."""
         assert self.round
         rule, factor = self.rule, extras.factor
-        if rule._clip_update_norm:
+        if rule._clip_update_norm_:
             names = self.round.layout.parameters
-            factor *= clipping_factor(answer.arrays, self.round.sent, names, rule._clip_update_norm)
+            factor *= clipping_factor(answer.arrays, self.round.sent, names, rule._clip_update_norm_)
         weight = 1.0 if rule.weighs_alike else answer.weight
         self.fold.group_of(place).add(answer, weight, factor, extras.vectors)
         self.metrics[partition] = answer.metrics
         # The whole answer only for those who ask for it: a model per client would stay until the end.
         own = rule.train_metrics_aggr_fn is not weighted_metrics
-        self.contents.append(answer.content if own else RecordDict({"metrics": answer.metrics}))
+        self.contents.append(answer.content if own else RecordDict({METRICS: answer.metrics}))

@@ -12,8 +12,8 @@ from .nodes import NodeDirectory
 
 T = TypeVar("T")
 
-LATE = "no answer in time"
-ERROR = "error"  # the kind of a refusal that is none: the client said itself that it failed
+NO_ANSWER = "no answer came, or the app left it out"
+ERROR = "error"  # no disagreement: the client said itself that it failed
 MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
 
 
@@ -40,12 +40,12 @@ class Replies:
         self.nodes = nodes
         self.report = PhaseReport()
         self._sent: list[Message] = []
-        self._phase_replies = self._title = ""
+        self._phase = self._title = ""
         self._proven: set[str] = set()  # phases in which an answer was usable once
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
         """A phase (``train``, ``evaluate``) begins with these messages; others may be sent in their stead."""
-        self.report, self._phase_replies, self._sent = PhaseReport(), phase, sent
+        self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
 
     def usable(
@@ -59,10 +59,10 @@ class Replies:
         Raises
         ------
         InconsistentMessageReplies
-            When every answer disagrees with what was expected in the same way, and none of this phase ever
-            did not: a mistake in one of the apps, not one client's trouble.
+            When every answer disagrees with what was expected in the same way, and none of this phase was
+            ever usable: a mistake in one of the apps, not one client's trouble.
         """
-        if phase != self._phase_replies:
+        if phase != self._phase:
             self.expect(phase, server_round, [])
         refused: list[ReplyRefused] = []
         received, errors = 0, 0
@@ -78,7 +78,7 @@ class Replies:
             else:
                 self._proven.add(phase)
                 partition = self.nodes.partition(node)
-                if self.report.failures.get(partition) == LATE:  # the replies are given in several parts
+                if self.report.failures.get(partition) == NO_ANSWER:  # the replies are given in several parts
                     del self.report.failures[partition]
                 yield place, partition, answer
         if received or errors:
@@ -121,7 +121,7 @@ class Replies:
         if len(unanswered) < len(places) or not others:
             for place in sorted(unanswered):
                 if self.nodes.partition(targets[place]) not in self.report.metrics:
-                    self._drop(targets[place], LATE)
+                    self._drop(targets[place], NO_ANSWER)
         senders = [reply.metadata.src_node_id for reply in others]
         if all(isinstance(node, int) for node in senders):
             pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))

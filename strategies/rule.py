@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
-from .arguments import bound, signature_of_subclass
+from .arguments import SignatureOfClass, bound
 from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
 from .means import MeanKind
 from .nodes import NodeDirectory
@@ -16,6 +16,12 @@ from .rounds import Extras, Round
 from .settings import declared, setting
 from .state import RuleState
 from .vectors import Layout, Vector, steppable
+
+CURRENT_ARRAYS = property(
+    lambda rule: rule._sent_model_,
+    lambda rule, arrays: setattr(rule, "_sent_model_", arrays),
+    doc="The model that was sent last, in the classes of which Flower's have an attribute of this name.",
+)
 
 
 class ServerRule(FlowerFedAvg):
@@ -26,27 +32,29 @@ class ServerRule(FlowerFedAvg):
     weighs_alike: ClassVar[bool] = False
     """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
 
-    # With an underscore: a subclass written for Flower may well have a `mean` or a `seed` of its own.
-    _seed: int = setting(0, ge=0, description="decides, with the round, which nodes are sampled")
-    _mean: MeanKind = setting(
+    # Between underscores: a subclass written for Flower may well have a `mean` or a `_mean` of its own.
+    _seed_: int = setting(0, ge=0, description="decides, with the round, which nodes are sampled")
+    _mean_: MeanKind = setting(
         "weighted",
         description="the mean over clients; median and trimmed withstand liars, and count all alike",
     )
-    _trim: float = setting(
+    _trim_: float = setting(
         0.1, ge=0, lt=0.5, description="share that the trimmed mean leaves out at each end"
     )
-    _clip_update_norm: float = setting(
+    _clip_update_norm_: float = setting(
         0.0, ge=0, description="bound on the L2 norm of a client's whole update x_i - x; 0 for none"
     )
-    _max_weight: float = setting(
+    _max_weight_: float = setting(
         0,
         ge=0,
         le=MAX_WEIGHT,
         alias="max-num-examples",
         description="refuse an answer that claims more training examples; 0 for 2^53",
     )
-    _min_replies: int = setting(1, ge=1, description="usable answers that an update of the model takes")
-    _node_timeout: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
+    _min_replies_: int = setting(1, ge=1, description="usable answers that an update of the model takes")
+    _node_timeout_: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
+
+    __signature__ = SignatureOfClass()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         flowers, others, settings = bound(type(self), args, kwargs)
@@ -57,24 +65,19 @@ class ServerRule(FlowerFedAvg):
         self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
         self.rule_state = RuleState()
         """What the rule remembers; it may be saved and put back between rounds."""
-        self.current_arrays: Mapping[str, NDArray] | ArrayRecord | None = None
-        """The model that was sent last; under Flower's name for it."""
-        self._trainable_names: Collection[str] | None = others["trainable"]
-        self._connected_nodes = 0
+        self._sent_model_: Mapping[str, NDArray] | ArrayRecord | None = None
+        self._trainable_names_: Collection[str] | None = others["trainable"]
+        self._connected_nodes_ = 0
         self.node_directory = NodeDirectory(
-            others["ask_partitions"], self._node_timeout, others["query_timeout"]
+            others["ask_partitions"], self._node_timeout_, others["query_timeout"]
         )
         """The nodes met so far, in partition order."""
-        self._phase_replies = Replies(self.node_directory)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__signature__ = signature_of_subclass(cls)  # type: ignore[attr-defined]
+        self._phase_replies_ = Replies(self.node_directory)
 
     @property
     def phase_report(self) -> PhaseReport:
         """What came back in the current phase, or the last."""
-        return self._phase_replies.report
+        return self._phase_replies_.report
 
     # ---- what a rule may say ------------------------------------------------------------------------
 
@@ -103,12 +106,12 @@ class ServerRule(FlowerFedAvg):
 
     def new_round(self, server_round: int, answered: Mapping[str, NDArray] | None = None) -> Round:
         """The round, before its answers; ``answered`` stands in for a model that is not known."""
-        sent = self.current_arrays or answered or {}
+        sent = self._sent_model_ or answered or {}
         if isinstance(sent, ArrayRecord):  # set by hand: Flower's FedAvgM keeps one
             sent = {name: array.numpy() for name, array in sent.items()}
-        trainable = steppable(sent) if self._trainable_names is None else self._trainable_names
+        trainable = steppable(sent) if self._trainable_names_ is None else self._trainable_names_
         update = self.rule_state.updates + 1
-        return Round(server_round, update, Layout(sent, trainable), sent, self._connected_nodes)
+        return Round(server_round, update, Layout(sent, trainable), sent, self._connected_nodes_)
 
     def summary(self) -> None:
         """Log the settings."""

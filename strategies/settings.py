@@ -4,14 +4,15 @@
 argument ``eta``, a default, a range, a help text and the flag ``--server-lr``; without an alias the flag is
 the argument's name. `setting` is pydantic's ``Field``.
 
-A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute with a leading underscore is set
-by the argument without it, and stays out of the way of other people's subclasses.
+A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute between underscores (``_mean_``)
+is set by the argument without them, and stays out of the way of other people's subclasses.
 """
 
+import inspect
 from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic import Field as setting
@@ -27,6 +28,8 @@ def declared(cls: type) -> dict[str, FieldInfo]:
         for attribute, value in vars(base).items():
             if isinstance(value, FieldInfo):
                 found[attribute] = value
+            elif isinstance(value, property) and value.fset:
+                continue
             elif isinstance(value, property) or callable(value):
                 found.pop(attribute, None)
             elif attribute in found:
@@ -40,13 +43,22 @@ def flag(attribute: str, field: FieldInfo) -> str:
     return field.alias or attribute.strip("_").replace("_", "-")
 
 
+def _hint(cls: type, attribute: str) -> Any:
+    """The annotation of a setting. Nothing else is looked at: other annotations may be known to type checkers
+    only."""
+    for base in cls.__mro__:
+        if isinstance(vars(base).get(attribute), FieldInfo) and attribute in inspect.get_annotations(base):
+            return inspect.get_annotations(base, eval_str=True)[attribute]
+    raise KeyError(attribute)
+
+
 @lru_cache(maxsize=256)
 def model_of(cls: type) -> type[BaseModel]:
     """A pydantic model of the class's settings: its fields are the arguments, their aliases the flags."""
-    hints = get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {}
     for attribute, field in declared(cls).items():
-        kind = Annotated[hints[attribute], *field.metadata] if field.metadata else hints[attribute]
+        hint = _hint(cls, attribute)
+        kind = Annotated[hint, *field.metadata] if field.metadata else hint
         named = setting(field.default, alias=flag(attribute, field), description=field.description)
         fields[attribute.strip("_")] = (kind, named)
     config = ConfigDict(

@@ -111,7 +111,9 @@ def _forgotten(request: ImageRequest) -> Source:
 def _digits(request: ImageRequest) -> Source:
     """scikit-learn's 1,797 8x8 digits, of which a fixed, stratified fifth is the test set."""
     if request.group_column:
-        raise unknown_name("partition", request.group_column, ["(the digits have no such column)"])
+        raise not_allowed(
+            "partition", f"natural:{request.group_column}", "another: the digits have no columns"
+        )
 
     def read(split: str) -> Split:
         from PIL import Image

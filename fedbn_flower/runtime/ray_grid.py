@@ -248,7 +248,7 @@ class _Phase:
             try:
                 replies, changed = ray.get(ready[0])
             except (RayActorError, OutOfMemoryError) as error:
-                yield from self._bury(worker, str(error).strip().splitlines()[0])
+                yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
                 continue
             call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
             self.running[worker].remove((call, futures))
@@ -285,7 +285,7 @@ class _Phase:
             futures = handle.remote(envelopes, [self.contents[id(content)]], *states)
             queue.append((call, futures if self.remembers else [futures]))
 
-    def _bury(self, worker: int, reason: str) -> Iterator[Message]:
+    def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:
         """Replace a dead worker. It died of the first of its calls; those behind it had not begun."""
         (first, _), *rest = self.running[worker]
         self.running[worker] = []

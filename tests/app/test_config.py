@@ -176,7 +176,7 @@ def test_the_two_halves_of_a_pair_get_the_same_value():
 def test_a_setting_that_the_run_has_a_key_for_takes_the_runs_value():
     config = RunConfig.of({"strategy": "fednova", "client-momentum": 0.9, "seed": 3})
     settings = config.settings_for(FedNova)
-    assert (settings["client_momentum"], settings["_seed"]) == (0.9, 3)
+    assert (settings["client_momentum"], settings["_seed_"]) == (0.9, 3)
     assert not {"client-momentum", "seed"} & dict(config.algorithm_settings).keys()
     pair = {"strategy": "scaffold", "objective": "scaffold"}
     config = RunConfig.of({**pair, "partition": "iid", "num-clients": 7})

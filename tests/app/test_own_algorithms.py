@@ -19,6 +19,7 @@ from .test_run import Listening
 OWN = '''
 """A rule, an objective, a client and a model that are nowhere in the project."""
 
+import torch
 from torch import nn
 
 from clients import FedAvgClient, Objective, setting
@@ -107,6 +108,62 @@ class Needy(PseudoGradientStrategy):
 
     def server_step(self, delta, state, round):
         return delta
+
+
+class Stepless(PseudoGradientStrategy):
+    pass
+
+
+class Helpful(Alike):
+    help: int = own_setting(1)
+
+
+class Fragile(Alike):
+    def __init__(self, **kwargs):
+        raise KeyError("broken")
+
+
+class Misspelt(FedAvgClient):
+    @staticmethod
+    def local_entries(model):
+        return {"1.weigth"}
+
+
+class Careless(FedAvgClient):
+    @staticmethod
+    def local_entries(model):
+        return {model.head}
+
+
+def raises(spec):
+    raise RuntimeError("two\\nlines")
+
+
+def narrow(spec):
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 3))
+
+
+class Pair(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.flatten(1)), x
+
+
+def pair(spec):
+    return Pair(spec.size, spec.classes)
+
+
+def frozen(spec):
+    return thin(spec).requires_grad_(False)
+
+
+def brain(spec):
+    return thin(spec).to(torch.bfloat16)
+
+
+def imaginary(spec):
+    model = thin(spec)
+    model.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+    return model
 
 
 def thin(spec):
@@ -216,6 +273,19 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--strategy own.py:Scaled --scael 1", "--scael: unknown flag (did you mean --scale?)"),
         ("--strategy own.py:Scaled,./own.py:Scaled", "expected no value twice"),
         ("--model own.py:number", None),
+        ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
+        ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
+        ("--strategy own.py:Fragile", "raised KeyError: 'broken' ("),
+        ("--client own.py:Misspelt", "keeps at home what the model does not have: 1.weigth"),
+        ("--client own.py:Careless", "raised AttributeError: 'Sequential' object has no attribute 'head' ("),
+        ("--model own.py:raises", "own.py:raises' raised RuntimeError: two lines ("),
+        ("--model own.py:narrow", "output for two images has the shape (2, 10), not (2, 3)"),
+        ("--model own.py:pair", "output for two images has the shape (2, 10), not a tuple"),
+        ("--model own.py:frozen", "expected one with a parameter that is trained"),
+        ("--model own.py:brain", "own.py:brain' has 1.weight of torch.bfloat16, which cannot be averaged"),
+        ("--model own.py:imaginary", "has phase of torch.complex64, which cannot be averaged"),
+        ("--strategy=", "strategy: unknown name ''"),
+        ("--client=", "client: unknown name ''"),
     ],
 )
 def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
@@ -269,6 +339,6 @@ def test_the_strategy_is_told_what_the_run_knows(configured):
     config = configured(strategy="scaffold", objective="scaffold", partition="iid", num_clients=5, seed=9,
                         fraction_train=0.5, mean="trimmed", trim=0.3, weighting="uniform")  # fmt: skip
     strategy = Federation(config).strategy
-    assert (strategy.num_clients, strategy._seed, strategy._mean, strategy._trim) == (5, 9, "trimmed", 0.3)
+    assert (strategy.num_clients, strategy._seed_, strategy._mean_, strategy._trim_) == (5, 9, "trimmed", 0.3)
     assert (strategy.fraction_train, strategy.weighted_by_key, strategy.eta) == (0.5, None, 1.0)
     assert strategy.node_directory.ask

@@ -16,7 +16,7 @@ from strategies import FedAvg, setting
 
 class Slow(FedAvg):
     "A rule."
-    _eta = 0.5
+    _eta_ = 0.5
 
 number = 3
 """
@@ -44,7 +44,7 @@ def test_built_in_ones_by_name():
 def test_a_file_is_loaded_once_whatever_its_path_is_called(here):
     found = STRATEGY.find("rules.py:Slow")
     assert issubclass(found, FedAvg)
-    assert found()._eta == 0.5
+    assert found()._eta_ == 0.5
     assert STRATEGY.find(f"{here}/rules.py:Slow") is found
     assert STRATEGY.find(f"../{here.name}/rules.py:Slow") is found
     assert pickle.loads(pickle.dumps(found)) is found
@@ -55,13 +55,13 @@ def test_files_of_one_name_do_not_get_in_each_others_way(here):
     other = here / "elsewhere"
     other.mkdir()
     (other / "rules.py").write_text(RULES.replace("0.5", "0.25"))
-    rates = [STRATEGY.find(name)()._eta for name in ("rules.py:Slow", "elsewhere/rules.py:Slow")]
+    rates = [STRATEGY.find(name)()._eta_ for name in ("rules.py:Slow", "elsewhere/rules.py:Slow")]
     assert rates == [0.5, 0.25]
 
 
 def test_a_package_under_the_current_directory_or_installed(here):
     package = next(here.glob("package_*")).name
-    assert STRATEGY.find(f"{package}.rules:Slow")()._eta == 0.5
+    assert STRATEGY.find(f"{package}.rules:Slow")()._eta_ == 0.5
     assert STRATEGY.find("strategies:FedMedian") is FedMedian
 
 
@@ -70,7 +70,7 @@ def test_a_file_is_looked_for_here_and_then_in_the_apps_folder(here):
     (here / "examples").mkdir()
     (here / "examples" / "signsgd.py").write_text(RULES.replace("Slow", "SignSGD"))
     assert absolute("examples/signsgd.py:SignSGD") == f"{here}/examples/signsgd.py:SignSGD"
-    assert STRATEGY.find("examples/signsgd.py:SignSGD")()._eta == 0.5
+    assert STRATEGY.find("examples/signsgd.py:SignSGD")()._eta_ == 0.5
 
 
 def test_names_for_tables_and_folders():
@@ -121,7 +121,7 @@ def test_a_file_that_was_mended_is_loaded(here):
             STRATEGY.find("raises.py:Slow")
     assert not [name for name in sys.modules if "_fedbn_raises" in name]
     (here / "raises.py").write_text(RULES)
-    assert STRATEGY.find("raises.py:Slow")()._eta == 0.5
+    assert STRATEGY.find("raises.py:Slow")()._eta_ == 0.5
 
 
 def test_a_model_is_anything_that_can_be_called(here):

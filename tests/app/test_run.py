@@ -71,6 +71,12 @@ def test_what_an_objective_remembers_is_in_no_message(configured, pair):
         assert records == {"arrays": shared} | ({"control": shared} if pair == "scaffold" else {})
 
 
+def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="device: 'cuda' is not allowed; expected 'cpu'"):
+        Federation(configured(device="cuda"))
+
+
 def test_the_run_folder(configured, tmp_path):
     config = configured(client="fedavg", strategy="fedavg", rounds=3)
     summary = simulate(Federation(config), tmp_path / "run", None)

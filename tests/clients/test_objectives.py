@@ -8,7 +8,7 @@ from torch import nn
 
 from clients import OBJECTIVES, ClientState, FedAvgClient, FedBNClient, LocalTraining, LocalWork
 
-from .helpers import CONFIG, make_client, make_examples
+from .helpers import CONFIG, make_client, make_examples, small_model
 
 VALUES = {"fedprox": {"mu": 0.3}, "feddyn": {"alpha": 0.7}}
 SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
@@ -220,6 +220,24 @@ def test_a_client_that_diverges_keeps_its_memory():
     with pytest.raises(FloatingPointError, match="training diverged"):
         client.fit(start, SETTINGS | {"client-lr": 1e30})
     assert ClientState(record).to_bytes() == before
+
+
+@pytest.mark.parametrize("constant", [-np.inf, np.nan, np.finfo(np.float32).min])
+def test_a_constant_that_is_not_finite_or_huge_is_no_divergence(constant):
+    def client():
+        model = small_model()
+        model.register_buffer("mask", torch.tensor([0.0, constant]))
+        return make_client(FedAvgClient, model=model)
+
+    sent, _, _ = client().fit(client().get_parameters({}), CONFIG)
+    plain, _, _ = make_client(FedAvgClient).fit(make_client(FedAvgClient).get_parameters({}), CONFIG)
+    mask, *others = sent  # the model's own buffer comes first
+    np.testing.assert_array_equal(mask, np.array([0.0, constant], np.float32))
+    for a, b in zip(others, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+    diverging = client()
+    with pytest.raises(FloatingPointError, match="training diverged: (?!mask)"):
+        diverging.fit(diverging.get_parameters({}), CONFIG | {"client-lr": 1e30})
 
 
 def test_fedprox_with_mu_zero_is_sgd():

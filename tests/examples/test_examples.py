@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import runpy
 import shlex
 import tomllib
@@ -110,3 +111,18 @@ def test_own_everything_from_python(cache_dir, tmp_path):
     assert result.model(0)[1].weight.equal(result.model(1)[1].weight)
     first, _, last = result.history["accuracy"]
     assert last > max(first, 0.6)
+
+
+def test_the_readmes_rule_runs_by_the_readmes_command(cache_dir, tmp_path, monkeypatch):
+    readme = (APP / "README.md").read_text()
+    (code,) = re.findall(r"```python\n# my_rules\.py\n(.*?)```", readme, re.DOTALL)
+    (command,) = re.findall(r"^python run_sim\.py (--strategy my_rules\.py:.*)$", readme, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rules.py").write_text(code)
+    given = (*shlex.split(command), "--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir))
+    assert main([*given, "--run-dir", "run"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["server-lr"], config["client"]) == (0.005, "silobn")
+    before, after = start(config), load_file(tmp_path / "run" / "model.safetensors")
+    moved = np.abs(after["4.weight"] - before["4.weight"])
+    np.testing.assert_allclose(moved[moved > 0], 0.005, rtol=1e-3)

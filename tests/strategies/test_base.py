@@ -7,6 +7,7 @@ import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -253,7 +254,7 @@ def test_an_answer_that_never_came_is_counted():
     grid.order = lambda replies: replies[1:]
     messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
     strategy.aggregate_train(1, grid.send_and_receive(messages))
-    assert strategy.phase_report.failures == {0: "no answer in time"}
+    assert strategy.phase_report.failures == {0: "no answer came, or the app left it out"}
 
 
 def test_an_error_from_flower_itself_is_told_by_the_message_it_answers():
@@ -331,3 +332,13 @@ def test_runs_under_flowers_own_start():
     assert seen == [1, 1, 2, 2, 3, 3]
     assert evaluated == [0, 1, 2, 3]
     assert [m["loss"] for m in result.evaluate_metrics_clientapp.values()] == [0.5] * 3
+
+
+@pytest.mark.parametrize("step", [0.5, np.float32(0.5), np.ones(1, np.float32), np.ones(10, np.float32)])
+def test_a_step_of_another_shape_ends_the_run(step):
+    class Odd(FedAvg):
+        def server_step(self, delta, state, round):
+            return step
+
+    with pytest.raises(AggregationError, match=r"Odd.server_step gave shape .*, expected \(9,\)"):
+        one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])

@@ -248,3 +248,23 @@ def test_waiting_for_nodes_ends(monkeypatch):
     monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", sleep)
     with pytest.raises(StillWaiting):
         sampled(flower.FedAvg(min_available_nodes=3), 2)
+
+
+class Growing(CannedGrid):
+    """One node, and three more when it is asked for the third time."""
+
+    asked = 0
+
+    def get_node_ids(self):
+        self.asked += 1
+        return range(1 if self.asked < 3 else 4)
+
+
+def test_the_share_is_of_the_nodes_that_were_waited_for(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: None)
+    counts = []
+    for api in APIS:
+        grid, strategy = Growing(4, client, tells_partition=False), api.FedAvg(min_available_nodes=4)
+        counts.append(len(list(strategy.configure_train(1, record(MODEL), ConfigRecord(), grid))))
+    assert counts == [2, 4]

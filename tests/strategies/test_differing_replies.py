@@ -226,3 +226,33 @@ def test_what_is_logged_of_a_failure(caplog):
     assert warnings == ["round 1, train: node 1 dropped: b: not finite"]
     assert "aggregate_train: Received 4 results and 0 failures" in caplog.messages
     assert "\t│\t├── min_replies: 1" in caplog.messages  # the summary has more settings
+
+
+def test_an_answer_that_a_subclass_leaves_out_is_told(caplog):
+    """A warning, as of one that never came; Flower says nothing of either."""
+    logger = logging.getLogger("flwr")
+    before, logger.propagate = logger.propagate, True
+    with caplog.at_level(logging.WARNING, "flwr"):
+        for api in APIS:
+            phase(api.FedAvg(), lambda messages: [answer(m, MODEL, 1) for m in messages[1:]])
+    logger.propagate = before
+    assert caplog.messages == ["round 1, train: node 0 dropped: no answer came, or the app left it out"]
+
+
+def test_values_beyond_1e18():
+    """The square of an entry's length is to fit float32."""
+    start = {"w": np.ones(3)}
+
+    def given(messages):
+        return [answer(m, {"w": start["w"] * x}, 1) for m, x in zip(messages, (1e19, 3), strict=True)]
+
+    theirs, ours = (phase(api.FedAvg(), given, start, nodes=2)[0]["w"][0] for api in APIS)
+    assert (theirs, ours) == (pytest.approx(5e18), 3.0)
+
+
+def test_complex_numbers():
+    start = {"w": np.array([1 + 2j, 3], np.complex64)}
+    given = lambda messages: [answer(m, {"w": start["w"] * i}, 1) for i, m in enumerate(messages)]  # noqa: E731
+    assert phase(flower.FedAvg(), given, start, nodes=3)[0]["w"].tolist() == [1 + 2j, 3]
+    with pytest.raises(ValueError, match="entry 'w' has the unsupported dtype complex64"):
+        phase(strategies.FedAvg(), given, start, nodes=3)

@@ -1,6 +1,9 @@
 """Subclasses written for Flower's classes do the same on ours (see subclasses.py)."""
 
+import inspect
 import random
+from dataclasses import dataclass
+from functools import partialmethod
 
 import flwr.serverapp.strategy as flower
 import pytest
@@ -83,7 +86,9 @@ BY_CHANCE = [
     "log", "min_replies", "requires", "trainable", "tau", "beta_1", "update", "updates", "layout",
     "extras", "max_weight", "node_timeout", "delta", "velocity", "_step", "_state", "_nodes", "_round",
     "_replies", "_history", "_best", "_buffer", "_model", "_messages", "_results", "_metrics", "_arrays",
-    "_log", "_phase",
+    "_log", "_phase", "_mean", "_seed", "_eta", "_momentum", "_trim", "_min_replies", "_max_weight",
+    "_node_timeout", "_sent_model", "_connected_nodes", "_trainable_names", "_configure", "_updated",
+    "_screened", "_read_evaluate", "current_arrays",
 ]  # fmt: skip
 
 
@@ -127,6 +132,64 @@ def test_a_mixin():
         strategy = type("Mine", (Saving, api.FedAvg), {})()
         found.append([run(strategy), strategy.saved])
     assert_same(*found)
+
+
+def test_the_model_kept_by_the_subclass_itself():
+    """Flower's FedAvg has no `current_arrays`: it is the subclass's, before and after the base class."""
+
+    def body(base):
+        def configure_train(self, server_round, arrays, config, grid):
+            self.current_arrays = arrays
+            return base.configure_train(self, server_round, arrays, config, grid)
+
+        def aggregate_train(self, server_round, replies):
+            before = self.current_arrays.to_numpy_ndarrays()
+            arrays, metrics = base.aggregate_train(self, server_round, replies)
+            pairs = zip(arrays.to_numpy_ndarrays(), before, strict=True)
+            metrics["moved"] = float(sum(abs(new - old).sum() for new, old in pairs))
+            return arrays, metrics
+
+        return {"configure_train": configure_train, "aggregate_train": aggregate_train}
+
+    for rule in MEANS:
+        both(body, rule)
+
+
+def test_a_setting_behind_a_property():
+    """With a setter it is set, like any other attribute."""
+
+    def body(base):
+        halved = property(lambda self: 0.5 * self.given, lambda self, value: setattr(self, "given", value))
+        return {"eta": halved}
+
+    both(body, "FedAdagrad")
+
+
+def test_annotations_that_only_a_type_checker_knows():
+    def body(base):
+        return {"__annotations__": {"path": "Path", "best": "NotYetDefined | None"}, "best": None}
+
+    both(body)
+
+
+def test_a_dataclass():
+    def then(strategy):
+        cls = dataclass(type(strategy))
+        assert list(inspect.signature(cls).parameters) == ["path"]
+        return [cls("there").path, run(cls("there"))]
+
+    def body(base):
+        return {
+            "__annotations__": {"path": "str"},
+            "path": "here",
+            "__post_init__": lambda self: base.__init__(self, fraction_evaluate=0.0),
+        }
+
+    both(body, then=then)
+
+
+def test_a_constructor_that_is_a_partial_method():
+    both(lambda base: {"__init__": partialmethod(base.__init__, fraction_evaluate=0.0)})
 
 
 # ---- several aggregations in one round --------------------------------------------------------------

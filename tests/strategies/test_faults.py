@@ -121,8 +121,19 @@ def test_nodes_that_go_and_come_back_are_told_of(caplog):
             train(strategy, grid, server_round)
     told = [line for line in caplog.messages if line.endswith("connected")]
     assert told == [
-        "node 1 is no longer connected", "node 1 is connected", "node 3 is connected",
+        "node 1 is no longer connected", "node 1, node 3 are connected",
     ]  # fmt: skip
+
+
+def test_many_nodes_that_go_are_told_of_in_one_line(caplog):
+    strategy, grid = FedAvg(), Changing(30, plus_one)
+    train(strategy, grid, 1)
+    grid.present = range(20, 30)
+    with caplog.at_level("WARNING", "flwr.strategies"):
+        train(strategy, grid, 2)
+    first = ", ".join(f"node {i}" for i in range(8))
+    told = [line for line in caplog.messages if line.endswith("connected")]
+    assert told == [f"{first} and 12 more are no longer connected"]
 
 
 def test_a_round_goes_on_with_the_nodes_that_are_left():

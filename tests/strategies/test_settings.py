@@ -104,7 +104,11 @@ def test_signatures_for_help_and_editors():
     class Plain(FedProx):
         pass
 
+    class OfOwn(Own):
+        pass
+
     assert list(inspect.signature(Own).parameters) == ["patience", "kwargs"]
+    assert list(inspect.signature(OfOwn).parameters) == ["patience", "kwargs"]
     for rule, name, default in (
         (FedProx, "proximal_mu", 0.0),
         (Plain, "proximal_mu", 0.0),
