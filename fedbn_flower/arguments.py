@@ -5,10 +5,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, NoReturn
-
-from flwr.app import UserConfigValue
 
 from .algorithms import REGISTRIES, Named, named
 from .config import RunConfig
@@ -16,7 +13,7 @@ from .errors import UserError
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS, OWN_KEYS
 from .registry import absolute, short
-from .resume import MAY_CHANGE, stored_configuration
+from .resume import resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "model")
 GRID_KEYS = ("strategy", "client", "objective", "seed")
@@ -71,7 +68,7 @@ def parse(arguments: Sequence[str]) -> Command:
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {key: value for key, value in vars(known).items() if key != "list" and value is not None}
     if "resume" in values:
-        return Command(known.list, [_resumed(values)])
+        return Command(known.list, [resumed(values)])
     axes = _axes(values)
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len({short(name) for name in axis}) < len(axis):
@@ -94,17 +91,6 @@ def _algorithms(names: Mapping[str, str | None]) -> list[Named]:
     cells = product(*_axes(names)[:-1])
     found = (a for cell in cells for a in named(dict(zip(GRID_KEYS, cell, strict=False))))
     return list(dict.fromkeys(found))
-
-
-def _resumed(values: dict[str, UserConfigValue]) -> RunConfig:
-    """The configuration that a run folder was made with; a few keys may be given anew."""
-    folder = Path(str(values["resume"]))
-    if fixed := values.keys() - MAY_CHANGE - {"resume"}:
-        raise UserError(
-            f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
-            f"expected only {', '.join(sorted(MAY_CHANGE))}"
-        )
-    return RunConfig.of(stored_configuration(folder) | values | {"run-dir": str(folder)})
 
 
 # ---- flags and their help ---------------------------------------------------------------------------

@@ -6,26 +6,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from .algorithms import REGISTRIES
 from .arguments import Command, parse
 from .comparison import Comparison
-from .config import RunConfig
 from .errors import RunFailed, UserError
 from .federation import Federation
 from .flags import first_line
 from .models import MODEL
 from .partition_spec import PartitionSpec
 from .progress import cell_name, progress, summary_table
-from .resume import load_checkpoint
-from .run_folder import default_run_folder, prepare_run_folder, run_folder_locked
-from .simulation import check_simulation, simulate
-
-if TYPE_CHECKING:
-    from .runtime.ray_grid import RayPool
+from .simulation import check_simulation, prepared_folder, ray_pool, simulate
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -63,11 +56,11 @@ def run(command: Command, console: Console) -> int:
     for config in command.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
-    folder = _prepared_folder(first)
+    folder = prepared_folder(first)
     _say(console, f"results go to {folder}")
     grid = Comparison(folder) if len(command.configs) > 1 else None
     status = 0
-    pool = _ray_pool(first) if first.backend == "ray" else None
+    pool = ray_pool(first)
     try:
         for config in command.configs:
             place = folder / cell_name(config) if grid else folder
@@ -95,25 +88,6 @@ def run(command: Command, console: Console) -> int:
         console.print(grid.table())
     _say(console, f"results are in {folder}")
     return status
-
-
-def _prepared_folder(config: RunConfig) -> Path:
-    """The folder of the results, which a run can be written to, or be resumed in."""
-    if config.run_dir == "auto":
-        return default_run_folder()
-    folder = Path(config.run_dir)
-    if config.resume:
-        with run_folder_locked(config, folder):
-            load_checkpoint(config, clients_here=True)
-    else:
-        prepare_run_folder(folder)
-    return folder
-
-
-def _ray_pool(config: RunConfig) -> "RayPool":
-    from .runtime.ray_grid import RayPool  # half a second that nobody else is to wait for
-
-    return RayPool(config.workers, config.verbose, config.ray_address)
 
 
 def _interrupted(place: Path) -> str:

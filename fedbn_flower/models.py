@@ -1,9 +1,13 @@
-"""Networks by name. A model is a function of what its input looks like; one registry line adds it."""
+"""Networks by name. A model is a function of what its input looks like; one registry line adds it.
+
+One that has no argument to be given is called without: a class of modules with a fixed shape will do.
+"""
 
 import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +42,10 @@ class InputSpec:
         if not match:
             raise not_allowed("dataset", dataset, "shape:CHANNELSxHEIGHTxWIDTH:CLASSES (shape:1x28x28:10)")
         return cls(*map(int, match.groups()))
+
+    def as_dataset(self) -> str:
+        """The words that `parse` takes."""
+        return f"shape:{self.channels}x{self.height}x{self.width}:{self.classes}"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -179,9 +187,8 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            make = MODEL.find(name)
             with told_in_one_line("model", name):
-                model = make(spec)
+                model = _made(name, spec)
             if not isinstance(model, nn.Module):
                 raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
             if _lazy_entries(model):
@@ -190,6 +197,21 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
                 if value.dtype not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
     return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model
+
+
+def _made(name: str, spec: InputSpec) -> object:
+    """What the function of that name makes; one that has no argument that must be given is called without."""
+    function: Callable[..., nn.Module] = MODEL.find(name)
+    if isinstance(function, nn.Module):
+        made = f"function that makes a {type(function).__name__}"
+        raise UserError(f"model: a module itself is not allowed; expected a {made}")
+    try:
+        arguments = signature(function).parameters.values()
+    except ValueError:  # not every callable tells
+        return function(spec)
+    if any(a.default is a.empty and a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD) for a in arguments):
+        return function(spec)
+    return function()
 
 
 def does_not_fit(name: str, spec: InputSpec, error: Exception) -> UserError:

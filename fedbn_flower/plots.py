@@ -1,7 +1,6 @@
 """Pictures of a run. Matplotlib is imported when one is drawn: it takes half a second."""
 
 import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from .files import write_atomically
 from .task import dataset_of, partitions_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from .figures import InlineFigure
 
 LABELLED_CLIENTS = 40
 
@@ -39,12 +38,19 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
 
 
 def plot_curves(path: Path, metrics: Path) -> None:
-    """Loss and accuracy by round, from ``metrics.csv``; nothing if no round is done."""
+    """Write `curves`; nothing if no round is done."""
+    figure = curves(metrics)
+    if figure.axes:
+        save_figure(figure, path)
+
+
+def curves(metrics: Path) -> "InlineFigure":
+    """Loss and accuracy by round, from ``metrics.csv``; empty if no round is done."""
     with metrics.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    if not rows:
-        return
     figure = new_figure(9, 3.5)
+    if not rows:
+        return figure
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         for prefix, label in (
             ("train-", "clients, training (weighted mean)"),
@@ -57,7 +63,7 @@ def plot_curves(path: Path, metrics: Path) -> None:
         axes.set(xlabel="round", ylabel=name)
         axes.grid(alpha=0.3)
         axes.legend()
-    save_figure(figure, path)
+    return figure
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:
@@ -66,15 +72,13 @@ def _colours(count: int) -> list[tuple[float, float, float, float]]:
     return [colormaps["tab20" if count > 10 else "tab10"](i % 20) for i in range(count)]
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "InlineFigure":
     """An empty figure, in inches, which makes room for what stands outside its axes."""
-    from matplotlib.figure import Figure
+    from .figures import InlineFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return InlineFigure(figsize=(width, height), layout="constrained")
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "InlineFigure", path: Path) -> None:
     """Write the figure as PNG, whole or not at all."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, figure.as_png())

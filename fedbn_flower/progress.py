@@ -24,8 +24,10 @@ def cell_name(config: RunConfig) -> str:
 
 
 def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
-    """A bar in a terminal, a line a round elsewhere."""
-    return ProgressBar(config, console) if console.is_terminal else nullcontext(RoundLines(config, console))
+    """A bar in a terminal or a notebook, a line a round elsewhere."""
+    if console.is_terminal or console.is_jupyter:
+        return ProgressBar(config, console)
+    return nullcontext(RoundLines(config, console))
 
 
 class _FiguresBelow(Progress):

@@ -1,4 +1,4 @@
-"""Algorithms by name: one of the built-in ones, ``FILE.py:NAME`` or ``package.module:NAME``."""
+"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object of `own`."""
 
 import hashlib
 import importlib
@@ -17,6 +17,7 @@ from clients import CLIENTS, OBJECTIVES, FedAvgClient, Objective
 from strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import UserError, not_allowed, unknown_name
+from .own import MARK, is_own, own_objects
 
 APP = Path(__file__).resolve().parents[1]
 """The folder that holds this package: the checkout, or where Flower has unpacked the app."""
@@ -54,6 +55,8 @@ class Registry(Generic[T]):
         """
         if name in self.names:
             return self.names[name]
+        if is_own(name):
+            return self._own(name)
         place, colon, attribute = name.rpartition(":")
         if not colon:
             raise unknown_name(self.key, name, self.names, FORMS)
@@ -70,6 +73,32 @@ class Registry(Generic[T]):
         if not self._fits(found):
             raise not_allowed(self.key, name, self._wanted)
         return found  # type: ignore[no-any-return]
+
+    def check(self, value: object) -> None:
+        """Refuse an object that the key cannot mean.
+
+        Raises
+        ------
+        UserError
+            For one that does not extend `base`, or cannot be called.
+        """
+        if not self._fits(value):
+            raise UserError(f"{self.key}: {self._described(value)} is not allowed; expected {self._wanted}")
+
+    def _own(self, name: str) -> T:
+        objects = own_objects()
+        if name not in objects:
+            raise UserError(
+                f"{self.key}: {name!r} was an object of another run's process; it is to be given again"
+            )
+        self.check(objects[name])
+        return objects[name]  # type: ignore[return-value]
+
+    @staticmethod
+    def _described(value: object) -> str:
+        if isinstance(value, type):
+            return f"the class {value.__name__}"
+        return f"an object of type {type(value).__name__}"
 
     @property
     def _wanted(self) -> str:
@@ -120,6 +149,8 @@ def absolute(name: str) -> str:
 def short(name: str) -> str:
     """The name for tables and folders: of a file or a module ``stem.NAME``."""
     place, colon, attribute = name.rpartition(":")
+    if is_own(name):
+        return name.rpartition(MARK)[0]
     stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
     return f"{stem}.{attribute}" if colon else name
 

@@ -1,14 +1,21 @@
 """Going on with a run that was stopped."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from flwr.app import UserConfigValue
 
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import RunConfig
 from .errors import UserError, not_allowed
 from .federation import Federation
+from .own import is_own
 from .run_folder import described
+
+NOT_KEYS = ("shape", "versions")
+"""What else ``config.json`` tells."""
 
 MAY_CHANGE = frozenset(
     {
@@ -50,6 +57,20 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     return checkpoint
 
 
+def stored_facts(folder: Path, key: str) -> dict[str, Any]:
+    """All that ``config.json`` tells of the run that left this folder.
+
+    Raises
+    ------
+    UserError
+        When it is not such a folder; it begins with the key.
+    """
+    try:
+        return dict(json.loads((folder / "config.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
+
+
 def stored_configuration(folder: Path) -> dict[str, Any]:
     """All keys and settings of the run that left this folder.
 
@@ -58,12 +79,28 @@ def stored_configuration(folder: Path) -> dict[str, Any]:
     UserError
         When it is not such a folder.
     """
-    try:
-        stored = json.loads((folder / "config.json").read_text())
-        stored.pop("versions", None)
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"resume: {str(folder)!r} is not the folder of a run ({error})") from error
-    return dict(stored)
+    return {key: value for key, value in stored_facts(folder, "resume").items() if key not in NOT_KEYS}
+
+
+def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
+    """The configuration of the run that ``resume`` names; a few keys may be given anew.
+
+    An object of one's own must be given anew, where the run was made with one.
+
+    Raises
+    ------
+    UserError
+        For a key that may not, or when there is no such run.
+    """
+    folder = Path(str(values["resume"]))
+    stored = stored_configuration(folder)
+    again = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
+    if fixed := values.keys() - MAY_CHANGE - again - {"resume"}:
+        raise UserError(
+            f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
+            f"expected only {', '.join(sorted(MAY_CHANGE))}"
+        )
+    return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
 
 
 def check_unchanged(federation: Federation) -> None:
@@ -77,5 +114,5 @@ def check_unchanged(federation: Federation) -> None:
     config = federation.config
     stored = stored_configuration(Path(config.resume))
     for key, value in described(federation).items():
-        if key not in MAY_CHANGE | {"resume", "run-dir", "versions"} and stored.get(key) != value:
+        if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:
             raise not_allowed(key, value, f"{stored.get(key)!r}, as in the run to resume")

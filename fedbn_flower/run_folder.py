@@ -233,10 +233,11 @@ def _number(metrics: MetricRecord, key: str) -> float:
 
 
 def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, and what it ran on."""
+    """The configuration with every setting of its algorithms, what images look like, and what it ran on."""
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),
         "resume": "",
+        "shape": federation.dataset.spec.as_dataset(),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }

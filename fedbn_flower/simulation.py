@@ -9,7 +9,7 @@ from .config import RunConfig
 from .errors import not_allowed
 from .federation import Federation, Observer
 from .resume import checkpoints_of, load_checkpoint
-from .run_folder import RunFolder, run_folder_locked
+from .run_folder import RunFolder, default_run_folder, prepare_run_folder, run_folder_locked
 from .runtime import InlineGrid, LocalGrid
 from .task import cohort_size, dataset_of, model_of, remembers
 
@@ -74,3 +74,31 @@ def make_grid(config: RunConfig, pool: "RayPool | None") -> LocalGrid:
 
     model, _ = model_of(config, dataset_of(config).spec)
     return RayGrid(pool, *settings, remembers(config, model))
+
+
+def prepared_folder(config: RunConfig) -> Path:
+    """The folder of the results, which a run can be written to, or be resumed in.
+
+    Raises
+    ------
+    UserError
+        When it is in use, cannot be made, or holds no run to go on with.
+    """
+    if config.run_dir == "auto":
+        return default_run_folder()
+    folder = Path(config.run_dir)
+    if config.resume:
+        with run_folder_locked(config, folder):
+            load_checkpoint(config, clients_here=True)
+    else:
+        prepare_run_folder(folder)
+    return folder
+
+
+def ray_pool(config: RunConfig) -> "RayPool | None":
+    """The workers that the configuration asks for; None for this process alone."""
+    if config.backend != "ray":
+        return None
+    from .runtime.ray_grid import RayPool  # half a second that nobody else is to wait for
+
+    return RayPool(config.workers, config.verbose, config.ray_address)

@@ -67,7 +67,17 @@ def load_dataset(request: ImageRequest, cache: Path) -> DecodedDataset:
     UserError
         When it cannot be read, or has no images, labels, train or test split.
     """
-    source = open_source(request)
+    return decode_once(open_source(request), request, cache)
+
+
+def decode_once(source: Source, request: ImageRequest, cache: Path) -> DecodedDataset:
+    """The decoded dataset of a source, from the cache if it is there.
+
+    Raises
+    ------
+    UserError
+        As `load_dataset` does.
+    """
     key = hashlib.sha256(f"{FORMAT} {source.fingerprint} {request}".encode()).hexdigest()[:24]
     folder = cache / key
     if not (folder / "meta.json").exists():

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
+ARRAYS = "arrays:"
+"""What the name of arrays that a caller gave begins with; the rest tells their content."""
 TEST_NAMES = ("test", "validation", "valid", "val")
 
 
@@ -51,6 +53,8 @@ def open_source(request: ImageRequest) -> Source:
     """
     if request.name == "digits":
         return _digits(request)
+    if request.name.startswith(ARRAYS):
+        return _forgotten(request)
     folder = Path(request.name).expanduser()
     looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
     if not looks_like_path:
@@ -90,6 +94,18 @@ def _arrays(request: ImageRequest, folder: Path, stamps: str) -> Source:
         return images, labels.astype(np.int64), None
 
     return Source(f"{folder.resolve()} {stamps}", read, lambda: 0)
+
+
+def _forgotten(request: ImageRequest) -> Source:
+    """Arrays that a caller gave: they are found decoded, or not at all."""
+    for key, value in (("image-size", request.image_size), ("partition", request.group_column)):
+        if value:
+            raise not_allowed(key, value, "another one: data holds NumPy arrays")
+
+    def read(split: str) -> Split:
+        raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
+
+    return Source(request.name, read, lambda: 0)
 
 
 def _digits(request: ImageRequest) -> Source:

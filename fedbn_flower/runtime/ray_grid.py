@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,10 +17,12 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from clients import ClientState
 
-from ..errors import RunFailed, not_allowed
+from ..errors import RunFailed
+from ..own import own_objects
+from .clusters import check_cluster, end_workers, free_cores
 from .grid import LocalGrid, in_groups, partition_of
 from .signals import sigterm_handled_as_before
-from .worker import Worker
+from .worker import Worker, stored
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -36,6 +37,8 @@ AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that
 class RayPool:
     """Workers of one core each, in a Ray of their own or in a running cluster; ended by `close`.
 
+    A Ray that this process is connected to is used, and left as it was: there can be no other beside it.
+
     Parameters
     ----------
     workers : int
@@ -49,7 +52,7 @@ class RayPool:
     Raises
     ------
     UserError
-        When there is no cluster at the address.
+        When there is no cluster at the address, or the running Ray has too few free cores.
     """
 
     def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
@@ -58,8 +61,12 @@ class RayPool:
         # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
         os.environ.setdefault("RAY_free_objects_batch_size", "1")
         level = logging.INFO if verbose else logging.ERROR
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"env_vars": {"PYTHONPATH": path, **MEMORY}}
+        options: dict[str, Any] = {}
+        self._owns_ray = bool(address) or not ray.is_initialized()
         if address:
-            _check_cluster(address)
+            check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
             with sigterm_handled_as_before():
                 ray.init(
@@ -70,27 +77,41 @@ class RayPool:
                 )
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = int(resources["CPU"])
+        elif not self._owns_ray:
+            cores = free_cores(workers)
+            options = {"runtime_env": environment}
         else:
             cores = os.cpu_count() or 1
-            path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
             with sigterm_handled_as_before():
                 ray.init(
                     address="local",  # never somebody's running cluster
                     num_cpus=workers or cores,
                     include_dashboard=False,
-                    runtime_env={"env_vars": {"PYTHONPATH": path, **MEMORY}},
+                    runtime_env=environment,
                     log_to_driver=verbose,
                     logging_level=level,
                 )
-        self._actor = ray.remote(num_cpus=1, max_restarts=0)(Worker)
-        self._run: tuple[UserConfig, int] = ({}, 0)
+        self._cores = cores
+        self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
+        self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
         self._phase: _Phase | None = None
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
-        """Have every worker serve this run."""
-        self._run = run_config, num_clients
-        ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
+        """Have every worker serve this run, and know the caller's own objects.
+
+        Raises
+        ------
+        UserError
+            When an object cannot be sent.
+        RunFailed
+            When a worker cannot be had, or cannot take one.
+        """
+        self._run = run_config, num_clients, stored(own_objects())
+        try:
+            ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
+        except RayError as error:
+            raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
 
     def replace(self, index: int) -> None:
         """End a worker, if it still lives, and put a new one into its place."""
@@ -105,16 +126,10 @@ class RayPool:
 
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
-        ray.shutdown()
-
-
-def _check_cluster(address: str) -> None:
-    """Ray itself would go on trying for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
+        if self._owns_ray:
+            ray.shutdown()
+            return
+        end_workers(self.workers, self._cores)
 
 
 @dataclass

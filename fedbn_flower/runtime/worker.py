@@ -2,13 +2,15 @@
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from ..client_app import answer_all
+from ..errors import UserError
+from ..own import take_over
 from .grid import identify_process, node_context, partition_of
 
 LARGE = 2**12  # bytes
@@ -20,18 +22,18 @@ class Worker:
     Datasets, partitions and modules stay warm in the process, whichever clients it serves.
     """
 
-    def __init__(self, run_config: UserConfig, num_clients: int) -> None:
+    def __init__(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
         identify_process()
-        self._run_config = run_config
-        self._num_clients = num_clients
+        self.start_run(run_config, num_clients, own)
         self._content: tuple[Any, RecordDict] = (None, RecordDict())
 
     def process_id(self) -> int:
         """This worker's process."""
         return os.getpid()
 
-    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
-        """Serve another run."""
+    def start_run(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
+        """Serve another run, whose configuration may name objects of the caller's own."""
+        take_over(own)
         self._run_config = run_config
         self._num_clients = num_clients
 
@@ -72,6 +74,21 @@ class Worker:
         ]
         memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
         return (replies, changed), *memories
+
+
+def stored(own: Mapping[str, object]) -> Any:
+    """A caller's own objects in the object store, as workers take them.
+
+    Raises
+    ------
+    UserError
+        When one cannot be sent.
+    """
+    try:
+        return ray.put(own) if own else own
+    except Exception as error:  # pickling runs code of the objects
+        words = " ".join(str(error).split())[:200]
+        raise UserError(f"{', '.join(own)}: cannot be sent to Ray's workers ({words})") from error
 
 
 class _Lent:

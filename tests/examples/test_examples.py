@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import shlex
 import tomllib
 
@@ -96,6 +97,20 @@ def test_pull_to_zero_leaves_a_smaller_model(ran):
 def test_linear_is_one_layer(ran):
     model, _ = ran("linear.py")
     assert {name: array.shape for name, array in model.items()} == {"1.weight": (10, 64), "1.bias": (10,)}
+
+
+def test_own_everything_from_python(cache_dir, tmp_path):
+    """The rule's momentum, the heads that stay at home, and data that were learnt."""
+    script = runpy.run_path(str(APP / "examples" / "python" / "own_everything.py"))
+    common = {"backend": "inline", "cache_dir": cache_dir, "progress": False}
+    result = script["run"](rounds=3, run_dir=tmp_path / "run", **common)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["beta"], config["eta"]) == (0.25, 0.5)
+    heads = [result.model(client)[3].weight for client in (0, 1)]
+    assert not heads[0].equal(heads[1])
+    assert result.model(0)[1].weight.equal(result.model(1)[1].weight)
+    first, _, last = result.history["accuracy"]
+    assert last > max(first, 0.6)
 
 
 def test_the_readmes_rule_runs_by_the_readmes_command(cache_dir, tmp_path, monkeypatch):

@@ -1,0 +1,138 @@
+"""Simulate from Python: ``from fedbn_flower import simulate``."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import UserConfigValue
+from rich.console import Console
+
+from strategies import PseudoGradientStrategy
+from strategies.settings import allowed
+
+from . import simulation
+from .algorithms import REGISTRIES
+from .config import RunConfig
+from .data.arrays import keep_arrays
+from .data.decoded import cache_folder
+from .errors import UserError, not_allowed
+from .federation import Federation
+from .instances import told_of
+from .keys import OWN_KEYS, flag_of
+from .models import MODEL
+from .own import at_hand, new_name
+from .progress import progress as watching
+from .registry import absolute
+from .result import Result
+from .resume import resumed
+
+KINDS = {registry.key: registry for registry in (*REGISTRIES, MODEL)}
+
+
+def simulate(*, data: Sequence[Any] | None = None, progress: bool = True, **keys: Any) -> Result:
+    """Simulate a run, as ``run_sim.py`` does, and give its results: the same ones, bit for bit.
+
+    Parameters
+    ----------
+    data : (x, y, x_test, y_test), optional
+        Arrays in the place of ``dataset``: uint8 images (N, height, width) or (N, channels, height, width),
+        and class numbers (N,), for training and for testing.
+    progress : bool
+        Whether a bar is shown.
+    **keys
+        Every key of the run configuration and every setting of its algorithms, with underscores for hyphens.
+        In place of a name, ``strategy`` may be a class or an instance of one, ``client`` and ``objective`` a
+        class, and ``model`` a function of `InputSpec`, or one without arguments. An instance stands for its
+        class with the settings that it was made with.
+
+    Returns
+    -------
+    Result
+        Its ``folder`` is ``run_dir``; without one, a new folder under ``runs/``, as ``run_sim.py`` names it.
+
+    Raises
+    ------
+    UserError
+        For anything that is not allowed, before anything starts.
+    RunFailed
+        When the run could not do its work; what was done so far stays in the folder.
+    """
+    values, own = _named(keys)
+    if data is not None:
+        if "dataset" in values:
+            raise UserError("dataset: given twice, the second time as data")
+        values["dataset"] = keep_arrays(data, cache_folder(str(values.get("cache-dir", "auto"))))
+    with at_hand(own), _as_it_was():
+        config = resumed(values) if values.get("resume") else RunConfig.of(values)
+        logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
+        folder = _run(config, Console(quiet=not progress))
+    return Result(folder, next((own[name] for name in own if name == config.model), None))
+
+
+def _run(config: RunConfig, console: Console) -> Path:
+    """One run in its folder."""
+    simulation.check_simulation(config)
+    federation = Federation(config)
+    folder = simulation.prepared_folder(config)
+    pool = simulation.ray_pool(config)
+    try:
+        with watching(config, console) as watch:
+            simulation.simulate(federation, folder, pool, [watch])
+    except BaseException as error:  # Ctrl-C too
+        error.add_note(f"what was done so far is in {folder}")
+        raise
+    finally:
+        if pool:
+            pool.close()
+    return folder
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Leave the caller's process as it was: torch's threads, and what Flower logs."""
+    logger, threads = logging.getLogger("flwr"), torch.get_num_threads()
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        torch.set_num_threads(threads)
+
+
+def _named(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], dict[str, Any]]:
+    """A configuration's values by key, and the objects that it names by names of their own."""
+    values: dict[str, UserConfigValue] = {}
+    own: dict[str, Any] = {}
+    for word, given in keys.items():
+        key, value = flag_of(word), _plain(given)
+        if isinstance(value, PseudoGradientStrategy) and key == "strategy":
+            told = told_of(value)
+            if twice := told.keys() & set(map(flag_of, keys)):
+                raise UserError(f"{min(twice)}: given twice, the second time in the strategy")
+            values |= told
+            value = type(value)
+        if key in KINDS and not isinstance(value, str):
+            KINDS[key].check(value)
+            built_in = [name for name, algorithm in KINDS[key].names.items() if algorithm is value]
+            name = built_in[0] if built_in else new_name(value)
+            own |= {} if built_in else {name: value}
+            value = name
+        elif key in KINDS:
+            value = absolute(value)
+        elif not isinstance(value, str | bool | int | float):
+            words = allowed(OWN_KEYS[key]) if key in OWN_KEYS else "text, a number, true or false"
+            raise not_allowed(key, value, words)
+        values[key] = value
+    return values, own
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, a number of NumPy's as Python's; anything else as it is."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,58 @@
+"""Rays that are somebody else's: a cluster at an address, or one that this process is connected to."""
+
+import socket
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+
+from ..errors import not_allowed
+
+
+def check_cluster(address: str) -> None:
+    """Refuse an address that nobody answers at; Ray itself would go on trying for minutes.
+
+    Raises
+    ------
+    UserError
+        When nobody answers there, or this process has a Ray already.
+    """
+    if ray.is_initialized():
+        raise not_allowed("ray-address", address, "none: this process is connected to a Ray, which is used")
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
+
+
+PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended
+
+
+def free_cores(workers: int) -> int:
+    """How many cores the Ray that this process is connected to has free.
+
+    Raises
+    ------
+    UserError
+        When it has none, or fewer than ``workers``: those that get no core would be waited for in vain.
+    """
+    cores = _free()
+    if cores < max(1, workers):
+        raise not_allowed("workers", workers, f"at most {cores}, the cores that the running Ray has free")
+    return cores
+
+
+def end_workers(workers: Iterable[Any], cores: int) -> None:
+    """End actors, and wait until as many cores are free again."""
+    for worker in workers:
+        ray.kill(worker)
+    deadline = time.monotonic() + PATIENCE
+    while _free() < cores and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _free() -> int:
+    resources: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))

@@ -1,0 +1,128 @@
+"""`simulate` on real Ray, from a script whose classes no worker can import."""
+
+import subprocess
+import sys
+
+import pytest
+
+from .test_runtimes import ROOT, bits, marked_environment, processes_with, run_sim  # noqa: F401
+
+pytestmark = pytest.mark.slow
+
+DEFINITIONS = """
+import json, sys
+import ray
+from torch import nn
+from clients import FedAvgClient, Objective, setting
+from fedbn_flower import RunFailed, UserError, simulate
+from strategies import PseudoGradientStrategy
+from strategies import setting as own_setting
+
+class Scaled(PseudoGradientStrategy):
+    scale: float = own_setting(1.0, gt=0)
+    def server_step(self, delta, state, round):
+        return self.scale * delta
+
+class Pull(Objective):
+    pull: float = setting(0.0, ge=0)
+    def correct_gradients(self):
+        for _, w, gradient in self.gradients():
+            gradient.add_(w, alpha=self.pull)
+
+class KeepsBiases(FedAvgClient):
+    @staticmethod
+    def local_entries(model):
+        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
+
+width = 12
+own = {
+    "strategy": Scaled, "scale": 0.5, "client": KeepsBiases, "objective": Pull, "pull": 0.1,
+    "model": lambda spec: nn.Sequential(
+        nn.Flatten(), nn.Linear(spec.size, width), nn.BatchNorm1d(width), nn.Linear(width, spec.classes)
+    ),
+}
+common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "progress": False}
+"""
+
+
+@pytest.fixture
+def script(tmp_path, cache_dir, marked_environment):  # noqa: F811
+    """Runs these lines after `DEFINITIONS` from standard input, as a REPL does, and gives what they print."""
+
+    def run(lines):
+        environment = marked_environment[1] | {"PYTHONPATH": str(ROOT)}
+        result = subprocess.run(
+            [sys.executable, "-", str(cache_dir)],
+            input=DEFINITIONS + lines, cwd=tmp_path, env=environment,
+            capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        assert "Traceback" not in result.stderr
+        return result.stdout
+
+    return run
+
+
+def test_own_objects_reach_the_workers_twice_in_one_process(script, tmp_path, marked_environment):  # noqa: F811
+    script("""
+simulate(**own, **common, run_dir="ray")
+assert not ray.is_initialized()
+simulate(**own, **common, backend="inline", run_dir="inline")
+width = 5
+assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
+""")
+    assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
+    assert not processes_with(marked_environment[0])
+
+
+def test_it_gives_the_bits_of_run_sim(script, tmp_path, cache_dir):
+    keys = {"partition": "dirichlet:0.5", "num-clients": 5, "strategy": "scaffold", "objective": "scaffold"}
+    words = ", ".join(f"{key.replace('-', '_')}={value!r}" for key, value in keys.items())
+    script(f"simulate({words}, **common, run_dir='python')")
+    flags = [word for key, value in keys.items() for word in (f"--{key}", value)]
+    result = run_sim(*flags, "--rounds", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "command")
+    assert result.returncode == 0, result.stderr
+    assert bits(tmp_path / "python") == bits(tmp_path / "command")
+
+
+def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path):
+    told = script("""
+ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+kept = ray.put("kept")
+simulate(**own, **common, run_dir="running")
+simulate(**own, **common, run_dir="again")
+simulate(**own, **common, backend="inline", run_dir="inline")
+assert ray.is_initialized() and ray.get(kept) == "kept"
+for wrong in ({"workers": 3}, {"ray_address": "localhost:6379"}):
+    try:
+        simulate(**{**own, **common, **wrong})
+    except UserError as error:
+        print(error)
+""")
+    assert bits(tmp_path / "running") == bits(tmp_path / "again") == bits(tmp_path / "inline")
+    workers, address = told.splitlines()
+    assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
+    assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
+
+
+def test_what_cannot_be_sent_is_told_in_one_line(script):
+    told = script("""
+import threading, types
+lock = threading.Lock()
+class Locked(KeepsBiases):
+    held = lock
+try:
+    simulate(client=Locked, **common)
+except UserError as error:
+    print(error)
+assert not ray.is_initialized()
+sys.modules["ghost"] = ghost = types.ModuleType("ghost")
+KeepsBiases.__module__, ghost.KeepsBiases = "ghost", KeepsBiases
+try:
+    simulate(client=KeepsBiases, **common)
+except RunFailed as error:
+    print(error)
+""")
+    here, there = told.splitlines()
+    assert here.startswith("Locked@1: cannot be sent to Ray's workers (")
+    assert "No module named 'ghost'" in there
