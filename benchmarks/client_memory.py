@@ -12,7 +12,7 @@ import ray
 
 from fedbn_flower.config import RunConfig
 from fedbn_flower.federation import Federation
-from fedbn_flower.runtime.ray_grid import RayPool
+from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import simulate
 
 CLIENTS = 1000

@@ -14,7 +14,7 @@ from .runtime import InlineGrid, LocalGrid
 from .task import cohort_size, dataset_of, model_of, remembers
 
 if TYPE_CHECKING:
-    from .runtime.ray_grid import RayPool
+    from .runtime.pool import RayPool
 
 
 def simulate(
@@ -99,6 +99,6 @@ def ray_pool(config: RunConfig) -> "RayPool | None":
     """The workers that the configuration asks for; None for this process alone."""
     if config.backend != "ray":
         return None
-    from .runtime.ray_grid import RayPool  # half a second that nobody else is to wait for
+    from .runtime.pool import RayPool  # half a second that nobody else is to wait for
 
     return RayPool(config.workers, config.verbose, config.ray_address)

@@ -10,7 +10,7 @@ from flwr.app import UserConfig
 
 from fedbn_flower.config import RunConfig
 from fedbn_flower.federation import Federation, Observer, RoundResult
-from fedbn_flower.runtime.ray_grid import RayPool
+from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import make_grid
 
 from .job import Job
