@@ -209,13 +209,17 @@ class Federation:
         messages: Iterable[Message],
         observers: Iterable[Observer],
     ) -> Iterator[Message]:
-        """The answers to a phase's messages as they come, each told to the observers."""
+        """Send a phase's messages; the answers as they come, each told to the observers."""
         asked = list(messages)
         replies = grid.send_and_receive(asked, timeout=self.config.round_timeout)
-        for done, reply in enumerate(replies, start=1):
-            for observer in observers:
-                observer.on_answer(server_round, phase, done, len(asked))
-            yield reply
+
+        def told() -> Iterator[Message]:
+            for done, reply in enumerate(replies, start=1):
+                for observer in observers:
+                    observer.on_answer(server_round, phase, done, len(asked))
+                yield reply
+
+        return told()
 
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TypeVar
 
 from flwr.app import Message, MetricRecord, RecordDict
@@ -96,7 +97,10 @@ class Replies:
         not by its sender. One to a message that was answered already is dropped; what was sent and never
         answered is reported as a failure, unless the replies are all to other messages.
         """
-        # A message has an id once it is sent: a subclass may have sent only some, or others.
+        # A message has an id once it is sent: with the first reply at the latest, where replies are a generator
+        # that sends; and a subclass may have sent only some, or others.
+        arriving = iter(replies)
+        first = list(islice(arriving, 1))
         ids = {message.metadata.message_id: place for place, message in enumerate(self._sent)}
         places = {message_id: place for message_id, place in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._sent]
@@ -104,7 +108,7 @@ class Replies:
         waiting: dict[int, Message] = {}
         others: list[Message] = []
         due = 0
-        for reply in replies:
+        for reply in chain(first, arriving):
             place = places.get(reply.metadata.reply_to_message_id)
             if place is None:
                 others.append(reply)

@@ -3,12 +3,15 @@
 import csv
 
 import pytest
+from flwr.app import Error, Message
 
 from clients import CLIENTS
 from fedbn_flower.errors import RunFailed
 from fedbn_flower.federation import Federation, Observer
 from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
 from fedbn_flower.simulation import simulate
+from strategies.replies import NO_ANSWER
 
 from .test_run import TRIPLES, Fragile, explode
 
@@ -92,3 +95,28 @@ def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tm
     config = configured(max_num_examples=300, rounds=1)
     with pytest.raises(RunFailed, match="all 2 answers are refused for the same reason: 'num-examples'"):
         simulate(Federation(config), tmp_path / "run", None)
+
+
+class Unavailable(InlineGrid):
+    """For the second node Flower itself answers, with its own node id; the third is never heard of."""
+
+    def work(self, messages, timeout):
+        for reply in super().work(messages, timeout):
+            partition = reply.metadata.src_node_id - FIRST_NODE_ID
+            if reply.metadata.message_type != "train" or partition == 0:
+                yield reply
+            elif partition == 1:
+                asked = next(m for m in messages if partition_of(m) == 1)
+                error = Message(Error(5, "Node Unavailable"), reply_to=asked)
+                error.metadata.__dict__["_src_node_id"] = 1
+                yield error
+
+
+def test_a_run_knows_whose_answer_is_missing(configured):
+    config = configured(partition="iid", num_clients=3, rounds=1)
+    reports = []
+    Federation(config).run(
+        Unavailable(3, config.to_user_config()), [Watching(lambda result: reports.append(result.train))]
+    )
+    assert list(reports[0].metrics) == [0]
+    assert reports[0].failures == {1: "Node Unavailable", 2: NO_ANSWER}

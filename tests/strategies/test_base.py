@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from strategies import STRATEGIES, FedAdam, FedAvg, FedYogi
 from strategies.nodes import sample
+from strategies.replies import NO_ANSWER
 from strategies.vectors import Layout
 
 from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
@@ -342,3 +343,24 @@ def test_a_step_of_another_shape_ends_the_run(step):
 
     with pytest.raises(AggregationError, match=r"Odd.server_step gave shape .*, expected \(9,\)"):
         one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_reply_is_known_by_its_message_even_if_that_is_sent_as_replies_are_asked_for(lazily):
+    """Replies handed over as a generator that sends: an error of Flower's own, and a lost answer, are told."""
+
+    def client(message, partition):
+        if partition == 2:
+            return None
+        if partition != 1:
+            return train_reply(message, moved(0.5))
+        reply = Message(Error(5, "Node Unavailable"), reply_to=message)
+        reply.metadata.__dict__["_src_node_id"] = 1_000
+        return reply
+
+    strategy, grid = FedAvg(), CannedGrid(4, client)
+    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
+    sending = (reply for _ in [0] for reply in grid.send_and_receive(messages))
+    strategy.aggregate_train(1, sending if lazily else grid.send_and_receive(messages))
+    assert list(strategy.phase_report.metrics) == [0, 3]
+    assert strategy.phase_report.failures == {1: "Node Unavailable", 2: NO_ANSWER}
