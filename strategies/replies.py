@@ -97,8 +97,8 @@ class Replies:
         not by its sender. One to a message that was answered already is dropped; what was sent and never
         answered is reported as a failure, unless the replies are all to other messages.
         """
-        # A message has an id once it is sent: with the first reply at the latest, where replies are a generator
-        # that sends; and a subclass may have sent only some, or others.
+        # A message has an id once it is sent: with the first reply at the latest, where replies are a
+        # generator that sends; and a subclass may have sent only some, or others.
         arriving = iter(replies)
         first = list(islice(arriving, 1))
         ids = {message.metadata.message_id: place for place, message in enumerate(self._sent)}

@@ -347,7 +347,7 @@ def test_a_step_of_another_shape_ends_the_run(step):
 
 @pytest.mark.parametrize("lazily", [False, True])
 def test_a_reply_is_known_by_its_message_even_if_that_is_sent_as_replies_are_asked_for(lazily):
-    """Replies handed over as a generator that sends: an error of Flower's own, and a lost answer, are told."""
+    """Replies may be a generator that sends: an error of Flower's own, and a lost answer, are told."""
 
     def client(message, partition):
         if partition == 2:
