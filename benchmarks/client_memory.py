@@ -11,7 +11,7 @@ from pathlib import Path
 import ray
 
 from fedbn_flower.config import RunConfig
-from fedbn_flower.federation import Federation
+from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import simulate
 

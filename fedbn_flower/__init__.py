@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .api import simulate
     from .errors import RunFailed, UserError
-    from .result import Result, load_model
+    from .results.result import Result, load_model
 
 __version__ = "0.2.0"
 
 __all__ = ["Result", "RunFailed", "UserError", "load_model", "simulate"]
 
 _PLACES = {
-    "Result": ".result",
+    "Result": ".results.result",
     "RunFailed": ".errors",
     "UserError": ".errors",
-    "load_model": ".result",
+    "load_model": ".results.result",
     "simulate": ".api",
 }
 

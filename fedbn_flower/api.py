@@ -21,15 +21,15 @@ from .config import RunConfig
 from .data.arrays import keep_arrays
 from .data.decoded import cache_folder
 from .errors import UserError, not_allowed
-from .federation import Federation
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
 from .models import MODEL
 from .own import at_hand, new_name
-from .progress import progress as watching
 from .registry import absolute
-from .result import Result
-from .resume import resumed
+from .results.progress import progress as watching
+from .results.result import Result
+from .results.resume import resumed
+from .rounds import Federation
 
 KINDS = {registry.key: registry for registry in (*REGISTRIES, MODEL)}
 

@@ -13,7 +13,7 @@ from .errors import UserError
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS, OWN_KEYS
 from .registry import absolute, short
-from .resume import resumed
+from .results.resume import resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "model")
 GRID_KEYS = ("strategy", "client", "objective", "seed")

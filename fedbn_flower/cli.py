@@ -11,13 +11,13 @@ from rich.console import Console
 
 from .algorithms import REGISTRIES
 from .arguments import Command, parse
-from .comparison import Comparison
+from .data.partition_spec import PartitionSpec
 from .errors import RunFailed, UserError
-from .federation import Federation
 from .flags import first_line
 from .models import MODEL
-from .partition_spec import PartitionSpec
-from .progress import cell_name, progress, summary_table
+from .results.comparison import Comparison
+from .results.progress import cell_name, progress, summary_table
+from .rounds import Federation
 from .simulation import check_simulation, prepared_folder, ray_pool, simulate
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130

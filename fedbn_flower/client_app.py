@@ -24,11 +24,11 @@ from clients.lockstep import FitResult, fit_in_lockstep
 from strategies.npy import encoded
 from strategies.wire import ARRAYS, CONFIG, CONTROL, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
 
+from .assembly import local_task, remembers, why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import CLIENT
-from .state_folder import Moment, StateFolder, signature
-from .task import local_task, remembers, why_one_by_one
+from .results.state_folder import Moment, StateFolder, signature
 
 app = ClientApp()
 

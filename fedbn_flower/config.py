@@ -23,10 +23,10 @@ from .algorithms import (
     resolve,
     settings_of,
 )
+from .data.partition_spec import PartitionSpec
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODEL, InputSpec
-from .partition_spec import PartitionSpec
 
 
 class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.Data, keys.Run):

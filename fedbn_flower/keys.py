@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic import Field as setting
 
-from .partition_spec import PartitionSpec
+from .data.partition_spec import PartitionSpec
 from .registry import FORMS
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]

@@ -9,9 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
-from .federation import Federation, Observer, RoundResult
-from .resume import check_unchanged, load_checkpoint
-from .run_folder import RunFolder, default_run_folder, run_folder_locked
+from .results.resume import check_unchanged, load_checkpoint
+from .results.run_folder import RunFolder, default_run_folder, run_folder_locked
+from .rounds import Federation, Observer, RoundResult
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

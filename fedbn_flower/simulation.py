@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .assembly import cohort_size, dataset_of, model_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
-from .federation import Federation, Observer
-from .resume import checkpoints_of, load_checkpoint
-from .run_folder import RunFolder, default_run_folder, prepare_run_folder, run_folder_locked
+from .results.resume import checkpoints_of, load_checkpoint
+from .results.run_folder import RunFolder, default_run_folder, prepare_run_folder, run_folder_locked
+from .rounds import Federation, Observer
 from .runtime import InlineGrid, LocalGrid
-from .task import cohort_size, dataset_of, model_of, remembers
 
 if TYPE_CHECKING:
     from .runtime.pool import RayPool

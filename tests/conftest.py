@@ -12,8 +12,8 @@ os.environ |= {
 import numpy as np
 import pytest
 
+from fedbn_flower.assembly import dataset_of, partitions_of
 from fedbn_flower.config import RunConfig
-from fedbn_flower.task import dataset_of, partitions_of
 
 
 @pytest.fixture(scope="session")

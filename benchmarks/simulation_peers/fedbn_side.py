@@ -9,7 +9,7 @@ from pathlib import Path
 from flwr.app import UserConfig
 
 from fedbn_flower.config import RunConfig
-from fedbn_flower.federation import Federation, Observer, RoundResult
+from fedbn_flower.rounds import Federation, Observer, RoundResult
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import make_grid
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedbn_flower.models import InputSpec, build_model
+from fedbn_flower.models import InputSpec
+from fedbn_flower.models.build import build_model
 
 CLASSES = 10
 SIDE_LENGTH = 28

@@ -13,7 +13,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ..models import InputSpec
+from ..models.spec import InputSpec
 from .sources import ImageRequest, Source, open_source
 
 FORMAT = 1  # of the files below; part of their key

@@ -14,9 +14,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ..errors import not_allowed
-from ..partition_spec import PartitionSpec
 from .decoded import DecodedDataset, DecodedSplit
 from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
+from .partition_spec import PartitionSpec
 
 FORMAT = 2  # of the files that divisions are kept in, and of how they are drawn; part of their key
 HELD_OUT = frozenset({"validation examples", "test examples"})

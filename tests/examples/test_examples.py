@@ -12,10 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedbn_flower.arguments import parse
+from fedbn_flower.assembly import dataset_of, initial_model
 from fedbn_flower.cli import main
 from fedbn_flower.config import RunConfig
 from fedbn_flower.registry import APP
-from fedbn_flower.task import dataset_of, initial_model
 
 EXAMPLES = sorted((APP / "examples").glob("*.py"))
 

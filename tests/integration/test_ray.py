@@ -16,12 +16,12 @@ import pytest
 import ray
 from flwr.app import RecordDict
 
-from fedbn_flower.federation import Federation, Observer
+from fedbn_flower.assembly import COHORT
+from fedbn_flower.rounds import Federation, Observer
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.runtime.ray_grid import RayGrid
 from fedbn_flower.runtime.worker import Worker
 from fedbn_flower.simulation import make_grid
-from fedbn_flower.task import COHORT
 
 from .test_runtimes import bits, run_sim
 

@@ -1,0 +1,94 @@
+"""How the training set is divided among clients, as the words of ``--partition``."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import not_allowed
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """A parsed ``--partition``: its kind and that kind's one ``argument``.
+
+    Whatever a partition gives to no client is told when a run starts.
+
+    - ``iid`` (no argument): shuffled rows in even parts.
+    - ``dirichlet:ALPHA``: for each class, the clients' shares of its examples are drawn from Dir(alpha), as
+      in Yurochkin et al. 2019 (1905.12022) and flwr-datasets' DirichletPartitioner; without that paper's
+      code's balancing, so sizes are as uneven as they are drawn; drawn again, ten times at most, until each
+      client has two examples. It is not Hsu et al. 2019 (1909.06335), who draw for each client, all of one
+      size, its shares of the classes.
+    - ``shards:PER_CLIENT``: rows sorted by label, cut into nearly even shards, dealt at random (McMahan et
+      al. 2017, section 3).
+    - ``pathological:CLASSES_PER_CLIENT``: each client takes the classes that the fewest others have, ties
+      drawn; a class is divided evenly among its owners. All classes are used if there are enough owners.
+    - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
+      that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
+    - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
+    """
+
+    FORMS: ClassVar[str] = (
+        "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN "
+        "or silos:0-4,5-9"
+    )
+
+    kind: str
+    argument: float | int | str | tuple[frozenset[int], ...] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionSpec":
+        """Parse one of `FORMS`.
+
+        Raises
+        ------
+        UserError
+            When it is none of them.
+        """
+        kind, _, argument = text.partition(":")
+        bad = not_allowed("partition", text, cls.FORMS)
+        try:
+            match kind:
+                case "iid" if not argument:
+                    return cls(kind)
+                case "dirichlet":
+                    alpha = float(argument)
+                    if 0 < alpha < float("inf"):
+                        return cls(kind, alpha)
+                case "shards" | "pathological":
+                    if int(argument) > 0:
+                        return cls(kind, int(argument))
+                case "natural" if argument:
+                    return cls(kind, argument)
+                case "silos":
+                    return cls(kind, _silos(argument))
+        except ValueError:
+            raise bad from None
+        raise bad
+
+    def check_clients(self, num_clients: int) -> None:
+        """Refuse a number of clients that differs from the number of silos.
+
+        Raises
+        ------
+        UserError
+            With both numbers.
+        """
+        if isinstance(self.argument, tuple) and len(self.argument) != num_clients:
+            raise not_allowed(
+                "num-clients", num_clients, f"{len(self.argument)}, the number of silos in partition"
+            )
+
+
+def _silos(argument: str) -> tuple[frozenset[int], ...]:
+    """``0-4,5-9`` as class sets; ``+`` joins classes within a silo: ``0-2+7,3-6``."""
+    silos = []
+    for silo in argument.split(","):
+        classes: set[int] = set()
+        for part in silo.split("+"):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            if not numbers:
+                raise ValueError(f"empty range {part}")
+            classes |= set(numbers)
+        silos.append(frozenset(classes))
+    return tuple(silos)

@@ -1,0 +1,26 @@
+"""Networks by name. A model is a function of what its input looks like; one registry line adds it.
+
+One that has no argument to be given is called without: a class of modules with a fixed shape will do.
+"""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from ..registry import Registry
+from .cnn import cnn, cnn_bn
+from .mlp import mlp_bn, two_nn
+from .resnet import resnet20
+from .spec import InputSpec
+
+MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
+    "mlp-bn": mlp_bn,
+    "2nn": two_nn,
+    "cnn": cnn,
+    "cnn-bn": cnn_bn,
+    "resnet20": resnet20,
+}
+
+MODEL = Registry("model", MODELS)
+
+__all__ = ["MODEL", "MODELS", "InputSpec"]

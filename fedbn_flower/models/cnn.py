@@ -1,0 +1,43 @@
+"""Plain convolutional networks."""
+
+from torch import nn
+
+from .spec import InputSpec
+
+
+def cnn(spec: InputSpec) -> nn.Module:
+    """McMahan et al.'s CNN: two 5x5 convolutions (32, 64), each max-pooled, 512 units (1,663,370)."""
+    return nn.Sequential(
+        nn.Conv2d(spec.channels, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (spec.height // 4) * (spec.width // 4), 512),
+        nn.ReLU(),
+        nn.Linear(512, spec.classes),
+    )
+
+
+def cnn_bn(spec: InputSpec) -> nn.Module:
+    """The digit CNN of FedBN (Li et al. 2021, appendix): BatchNorm after every layer but the last."""
+
+    def convolution(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    def dense(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+
+    return nn.Sequential(
+        *convolution(spec.channels, 64),
+        nn.MaxPool2d(2),
+        *convolution(64, 64),
+        nn.MaxPool2d(2),
+        *convolution(64, 128),
+        nn.Flatten(),
+        *dense(128 * (spec.height // 4) * (spec.width // 4), 2048),
+        *dense(2048, 512),
+        nn.Linear(512, spec.classes),
+    )

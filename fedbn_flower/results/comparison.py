@@ -1,0 +1,124 @@
+"""A grid of runs: one table with the mean and the sample standard deviation over the seeds."""
+
+import csv
+import io
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from rich.table import Table
+
+from ..config import RunConfig
+from ..files import csv_text, write_atomically
+from ..registry import short
+from .plots import new_figure, save_figure
+from .progress import LISTED_CLIENTS, cell_name
+
+Cell = tuple[str, str, str]
+MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
+
+
+class Comparison:
+    """Collects the runs of a grid and writes ``grid.csv``, ``grid.md`` and ``grid.png`` after each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: list[dict[str, object]] = []
+        self.accuracies: dict[Cell, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
+        """Add a run by its summary, or what went wrong if it has none."""
+        cell = (short(config.strategy), short(config.client), short(config.objective))
+        figures: dict[str, float] = {}
+        if summary:
+            clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}
+            models = {
+                "global": summary["global"],
+                "mean over examples": summary["mean"],
+                "mean over clients": summary["client-mean"],
+            } | {f"client {i}": client for i, client in clients.items()}
+            figures = {n: m["accuracy"] for n, m in models.items() if m and m["accuracy"] is not None}
+        for name, accuracy in figures.items():
+            self.accuracies[cell][name].append(accuracy)
+        self.rows.append(
+            {
+                **dict(zip(("strategy", "client", "objective"), cell, strict=True)),
+                "seed": config.seed,
+                "status": problem or "ok",
+                "seconds": summary["seconds"] if summary else "",
+                "failures": summary["failures"] if summary else "",
+                **{f"accuracy: {name}": accuracy for name, accuracy in figures.items()},
+                "folder": cell_name(config),
+            }
+        )
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
+        write_atomically(self.folder / "grid.md", self.markdown())
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        names = list(dict.fromkeys(n for figures in self.accuracies.values() for n in figures))
+        header = ["strategy", "client", "objective", *names]
+        rows = [
+            [*cell, *(_mean_and_deviation(figures.get(name, [])) for name in names)]
+            for cell, figures in self.accuracies.items()
+        ]
+        return header, rows
+
+    def markdown(self) -> str:
+        """The table in Markdown, and under it what its figures are."""
+        header, rows = self._table()
+        lines = [header, ["---"] * len(header), *rows]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
+
+    def _title(self) -> str:
+        seeds = len({row["seed"] for row in self.rows})
+        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
+        return f"accuracy in %{deviation}"
+
+    def table(self) -> Table:
+        """The table for the terminal."""
+        header, rows = self._table()
+        table = Table(title=self._title())
+        for column in header:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def plot(self) -> None:
+        """Accuracy by round, a line a cell, the mean over its seeds: of the clients where they evaluate, else
+        of the global model."""
+        what, curves = "mean over held-out examples", self._curves("accuracy")
+        if not curves:
+            what, curves = "global model", self._curves("global-accuracy")
+        figure = new_figure(7, 4.5)
+        axes = figure.subplots()
+        for cell, points in curves.items():
+            axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))
+        axes.set(xlabel="round", ylabel=f"accuracy ({what})")
+        axes.grid(alpha=0.3)
+        if curves:
+            figure.legend(loc="outside right upper")
+        save_figure(figure, self.folder / "grid.png")
+
+    def _curves(self, column: str) -> dict[Cell, dict[int, list[float]]]:
+        """By cell and round, the column of ``metrics.csv`` of each seed."""
+        curves: dict[Cell, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for row in self.rows:
+            metrics = self.folder / str(row["folder"]) / "metrics.csv"
+            if not metrics.exists():
+                continue
+            cell = (str(row["strategy"]), str(row["client"]), str(row["objective"]))
+            for line in csv.DictReader(io.StringIO(metrics.read_text())):
+                if line[column]:
+                    curves[cell][int(line["round"])].append(float(line[column]))
+        return curves
+
+
+def _mean_and_deviation(values: list[float]) -> str:
+    if not values:
+        return ""
+    deviation = f" +- {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.1f}{deviation}"

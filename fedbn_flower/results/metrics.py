@@ -1,0 +1,79 @@
+"""The means of what clients report: the one definition of a round's ``loss`` and ``accuracy``."""
+
+from collections.abc import Collection, Mapping
+
+from flwr.app import MetricRecord
+
+from strategies import PhaseReport
+
+from ..assembly import TEST
+
+COUNTS = {
+    "loss": "eval-examples",
+    "accuracy": "eval-examples",
+    f"{TEST}-loss": f"{TEST}-examples",
+    f"{TEST}-accuracy": f"{TEST}-examples",
+}
+"""A held-out figure that clients report -> where the same report has the number of its examples."""
+
+CLIENT_MEAN = "client-mean-"
+
+
+def round_means(
+    train: Mapping[str, object] | None,
+    evaluate: Mapping[str, object] | None,
+    report: PhaseReport,
+    after_training: bool,
+) -> dict[str, float]:
+    """A round's means over its clients, by metric.
+
+    Parameters
+    ----------
+    train, evaluate : Mapping, optional
+        What the strategy makes of the phases' metrics. It stands for all but the held-out figures and the
+        counts of examples.
+    report : PhaseReport
+        The report with the held-out figures, for `held_out_means`.
+    after_training : bool
+        Whether it is the train phase's, whose ``num-examples`` are training examples.
+    """
+    means = {
+        name: float(value)
+        for name, value in {**(train or {}), **(evaluate or {})}.items()
+        if isinstance(value, int | float) and name not in COUNTS and not name.endswith("-examples")
+    }
+    return means | held_out_means(report.metrics.values(), after_training)
+
+
+def held_out_means(reported: Collection[MetricRecord], after_training: bool) -> dict[str, float]:
+    """Both means of every held-out figure a_i of clients with n_i held-out examples.
+
+    Under the figure's own name its mean over held-out examples, ``sum_i n_i a_i / sum_i n_i``: each example
+    counts alike. Under ``client-mean-`` and its name the mean over clients, ``sum_i a_i / K``: each client
+    counts alike. Neither depends on what weighs a client in training.
+
+    n_i is the report's ``eval-examples`` (``test-examples`` for the test set's figures beside a validation
+    set's); without it, the ``num-examples`` of an evaluate reply. A client that says no positive number
+    of examples is not in the mean over examples.
+    """
+    means = {}
+    for name, key in COUNTS.items():
+        instead = "num-examples" if key == "eval-examples" and not after_training else key
+        figures = [(_number(m, name), _number(m, key) or _number(m, instead)) for m in reported]
+        told = [(a, n) for a, n in figures if a is not None]
+        counted = [(a, n) for a, n in told if n is not None and n > 0]
+        if counted:
+            means[name] = sum(n * a for a, n in counted) / sum(n for _, n in counted)
+        if told:
+            means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
+    return means
+
+
+def _number(metrics: MetricRecord, key: str) -> float | None:
+    value = metrics.get(key)
+    return None if value is None or isinstance(value, list) else float(value)
+
+
+def accuracy_and_loss(metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+    """The two under their plain names, without the prefix; None where there is none."""
+    return {name: metrics.get(prefix + name) for name in ("accuracy", "loss")}

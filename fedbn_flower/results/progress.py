@@ -1,0 +1,119 @@
+"""What a person sees while a run goes on, and at its end."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from flwr.app import MessageType
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..config import RunConfig
+from ..registry import short
+from ..rounds import Observer, RoundResult
+
+LISTED_CLIENTS = 10
+WINDOW = 600.0  # seconds from which the time left is estimated
+
+
+def cell_name(config: RunConfig) -> str:
+    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``."""
+    names = map(short, (config.strategy, config.client, config.objective))
+    return f"{'-'.join(names)}-seed{config.seed}"
+
+
+def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
+    """A bar in a terminal or a notebook, a line a round elsewhere."""
+    if console.is_terminal or console.is_jupyter:
+        return ProgressBar(config, console)
+    return nullcontext(RoundLines(config, console))
+
+
+class _FiguresBelow(Progress):
+    """A bar with a line of figures under it: side by side they do not fit into 80 columns."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield from filter(None, (task.fields["figures"] for task in self.tasks))
+
+
+class ProgressBar(Observer):
+    """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
+
+    def __init__(self, config: RunConfig, console: Console) -> None:
+        asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
+        self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
+        self._bar = _FiguresBelow(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[clients]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            speed_estimate_period=WINDOW,
+        )
+        self._task = self._bar.add_task(cell_name(config), total=config.rounds, clients="", figures="")
+
+    def __enter__(self) -> "ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
+        share = (self._phases.index(phase) + done / asked) / len(self._phases)
+        clients = f"{phase} {done}/{asked}"
+        self._bar.update(self._task, completed=server_round - 1 + share, clients=clients)
+
+    def on_round(self, result: RoundResult) -> None:
+        figures = _figures(result)
+        self._bar.update(self._task, completed=result.server_round, clients="", figures=figures)
+
+
+class RoundLines(Observer):
+    """A line after every round."""
+
+    def __init__(self, config: RunConfig, console: Console) -> None:
+        self._config = config
+        self._console = console
+
+    def on_round(self, result: RoundResult) -> None:
+        rounds = f"{cell_name(self._config)}: round {result.server_round}/{self._config.rounds}"
+        line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _figures(result: RoundResult) -> str:
+    """The loss and the accuracy: of the clients, else of the global model, else in training."""
+    figures = result.figures
+    choices = (("loss", "accuracy"), ("global-loss", "global-accuracy"), ("train-loss",))
+    names = next((names for names in choices if names[0] in figures), ())
+    shown = [f"{name} {figures[name]:.3f}" for name in names if name in figures]
+    if result.failures:
+        shown.append(f"failures {result.failures}")
+    return "  ".join(shown)
+
+
+def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
+    """The last round's figures: the global model, the clients' means, and each client if they are few."""
+    table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds")
+    table.add_column("model")
+    for column in ("training examples", "loss", "accuracy"):
+        table.add_column(column, justify="right")
+    if summary["global"]:
+        table.add_row("global", "", *_formatted(summary["global"]))
+    clients: dict[str, dict[str, Any]] = summary["clients"]
+    if clients:
+        table.add_row("mean over examples", "", *_formatted(summary["mean"]))
+        table.add_row("mean over clients", "", *_formatted(summary["client-mean"]))
+    if len(clients) <= LISTED_CLIENTS:
+        for partition, client in clients.items():
+            table.add_row(f"client {partition}", str(client["num-examples"]), *_formatted(client))
+    return table
+
+
+def _formatted(figures: dict[str, Any]) -> tuple[str, str]:
+    loss, accuracy = figures["loss"], figures["accuracy"]
+    return "" if loss is None else f"{loss:.4f}", "" if accuracy is None else f"{100 * accuracy:.1f} %"

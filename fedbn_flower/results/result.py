@@ -1,0 +1,160 @@
+"""What a run left behind, as objects: tables, models, pictures."""
+
+import csv
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from torch import nn
+
+from clients import ClientState, FedAvgClient, load_entries
+
+from ..errors import UserError, not_allowed
+from ..models import InputSpec
+from ..models.build import build_model
+from ..own import at_hand, new_name
+from .checkpoint import CheckpointFolder
+from .resume import stored_facts
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .figures import InlineFigure
+
+
+class Result:
+    """A run's folder; also of a run that ``run_sim.py`` or ``flwr run`` made.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder.
+    model : callable, optional
+        The model function, where the run was given one's own.
+    """
+
+    def __init__(self, folder: str | PathLike[str], model: Callable[..., nn.Module] | None = None) -> None:
+        self.folder = Path(folder)
+        self._model = model
+
+    @cached_property
+    def history(self) -> "DataFrame":
+        """A row for each round: ``metrics.csv``."""
+        return self._table("metrics.csv")
+
+    @cached_property
+    def clients(self) -> "DataFrame":
+        """A row for each round, phase and client with what it reported: ``clients.csv``."""
+        return self._table("clients.csv")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The last round's figures: ``summary.json``."""
+        return dict(json.loads((self.folder / "summary.json").read_text()))
+
+    def model(self, client: int | None = None) -> nn.Module:
+        """The trained model, or the one that a client would use; see `load_model`."""
+        return load_model(self.folder, client, self._model)
+
+    def plot(self) -> "InlineFigure":
+        """Loss and accuracy by round; a notebook shows it."""
+        from .plots import curves
+
+        return curves(self.folder / "metrics.csv")
+
+    def __repr__(self) -> str:
+        return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"
+
+    def _table(self, name: str) -> "DataFrame":
+        from pandas import DataFrame
+
+        with (self.folder / name).open(newline="") as file:
+            return DataFrame([{k: _value(text) for k, text in row.items()} for row in csv.DictReader(file)])
+
+
+def _value(text: str) -> float | int | str:
+    """What a CSV file says, to the last bit, which pandas' own reader does not give by default."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text or "nan")
+    return text
+
+
+def load_model(
+    run_dir: str | PathLike[str],
+    client: int | None = None,
+    model: Callable[..., nn.Module] | None = None,
+) -> nn.Module:
+    """A run's model with its weights, on the CPU and in evaluation mode.
+
+    It takes float images (N, channels, height, width) in [0, 1], standardised where the run had
+    ``normalize``.
+
+    Parameters
+    ----------
+    run_dir : str or Path
+        The folder that a run left.
+    client : int, optional
+        Whose: the shared entries together with those that this client keeps, both as they are in the last
+        checkpoint. By default the aggregated model of the last round.
+    model : callable, optional
+        The model function, where the run was given one's own.
+
+    Raises
+    ------
+    UserError
+        When it is no such folder, there is no such client, or a client's own entries are needed and not
+        there.
+    """
+    folder = Path(run_dir)
+    facts = stored_facts(folder, "run-dir")
+    spec = InputSpec.parse(str(facts.get("shape", "")))
+    if spec is None:
+        raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its images")
+    own = {} if model is None else {new_name(model): model}
+    with at_hand(own):
+        name = next(iter(own), str(facts["model"]))
+        module = build_model(name, spec, bool(facts["softmax-output"]), int(facts["seed"]))
+    try:
+        shared = load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"run-dir: {str(folder)!r} holds no model ({error})") from error
+    targets = module.state_dict()
+    for name, entry in shared.items():
+        if name not in targets or targets[name].shape != entry.shape:
+            raise UserError(f"model: {facts['model']!r} here does not fit the weights in {folder}: {name}")
+    load_entries(targets, _completed(shared, list(targets), folder, facts["num-clients"], client))
+    return module.eval()
+
+
+def _completed(
+    shared: dict[str, NDArray], names: list[str], folder: Path, num_clients: int, client: int | None
+) -> dict[str, NDArray]:
+    """The whole state dict: the shared entries, and those that the client keeps."""
+    if client is not None and client not in range(num_clients):
+        raise not_allowed("client", client, f"0 to {num_clients - 1}")
+    at_home = [name for name in names if name not in shared]
+    if not at_home:
+        return shared
+    if client is None:
+        many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
+        raise not_allowed("client", None, f"0 to {num_clients - 1}: {many}")
+    checkpoint = CheckpointFolder(folder / "checkpoint")
+    last = checkpoint.load()
+    if last is None or not last.has_clients:
+        raise not_allowed("client", client, "None: the run saved no client's own entries (checkpoint-every)")
+    states = dict(checkpoint.client_states(last.server_round))
+    if client not in states:
+        raise not_allowed("client", client, f"one that has trained: {', '.join(map(str, states))}")
+    memory = RecordDict()
+    ClientState(memory).from_bytes(states[client])
+    own = ClientState(memory).read(FedAvgClient.STATE_GROUP) or {}
+    return {name: array.numpy() for name, array in last.arrays.items()} | own

@@ -1,0 +1,243 @@
+"""The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
+
+import contextlib
+import json
+import platform
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from flwr.app import MetricRecord
+from safetensors.numpy import save
+
+from .. import __version__
+from ..assembly import held_out_splits
+from ..config import RunConfig
+from ..errors import UserError, not_allowed
+from ..files import CsvLog, remove_unfinished, write_atomically
+from ..rounds import Federation, Observer, RoundResult
+from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
+from .metrics import CLIENT_MEAN, accuracy_and_loss
+from .plots import plot_curves, plot_partitions
+
+PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
+
+
+def prepare_run_folder(path: Path) -> None:
+    """Make the folder.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, or cannot be made.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(path, error) from error
+
+
+def _cannot_make(path: Path, error: OSError) -> UserError:
+    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
+
+
+@contextlib.contextmanager
+def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
+    """Have a run's folder to oneself: new or empty, or the one to resume in.
+
+    ``patience`` is for how many seconds to wait for another process to let go of it.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, cannot be made, or is another process's.
+    """
+    if not config.resume:
+        prepare_run_folder(path)
+    try:
+        with FileLock(path / ".lock", timeout=patience):
+            remove_unfinished(path)
+            yield
+    except Timeout as error:
+        key = "resume" if config.resume else "run-dir"
+        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
+
+
+def default_run_folder(under: Path = Path()) -> Path:
+    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
+
+    Raises
+    ------
+    UserError
+        When it cannot be made.
+    """
+    first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = first.with_name(f"{first.name}-{number}")
+        except OSError as error:
+            raise _cannot_make(path, error) from error
+
+
+class RunFolder(Observer):
+    """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
+
+    ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
+    client reported; ``summary.json`` holds the last round's figures and is written after every round.
+    What clients' means are is said in `metrics.held_out_means`.
+
+    Parameters
+    ----------
+    path : Path
+        A new or empty folder, or the one to resume in; see `run_folder_locked`.
+    federation : Federation
+        The run.
+    states : callable, optional
+        Where clients' memories can be had for a checkpoint; without it, it holds the server's side only.
+    checkpoint : Checkpoint, optional
+        The checkpoint that the run goes on from.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        federation: Federation,
+        states: ClientStates | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.path = path
+        self.federation = federation
+        self.states = states
+        self.checkpoints = CheckpointFolder(path / "checkpoint")
+        self.changed: set[int] = set()
+        counters = checkpoint.counters if checkpoint else {}
+        self.started = time.monotonic() - counters.get("seconds", 0.0)
+        self.failures: int = counters.get("failures", 0)
+        self.train_examples: dict[str, int] = counters.get("train-examples", {})
+        last_round = checkpoint.server_round if checkpoint else 0
+        write_atomically(path / "config.json", json.dumps(described(federation), indent=2) + "\n")
+        self.metrics = CsvLog(
+            path / "metrics.csv",
+            ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
+             "accuracy", "client-mean-loss", "client-mean-accuracy", "global-loss", "global-accuracy"],
+            last_round,
+        )  # fmt: skip
+        self.clients = CsvLog(
+            path / "clients.csv",
+            ["round", "phase", "partition", "num-examples", "loss", "accuracy"],
+            last_round,
+        )
+        if federation.dataset.has_examples:
+            plot_partitions(path / "partitions.png", federation.config)
+
+    def on_round(self, result: RoundResult) -> None:
+        self.failures += result.failures
+        self.metrics.append(
+            [
+                {
+                    "round": result.server_round,
+                    "seconds": round(result.seconds, 3),
+                    "replies": len(result.train.metrics),
+                    "failures": result.failures,
+                    **result.figures,
+                }
+            ]
+        )
+        phases = {"train": result.train} | (
+            {"evaluate": result.evaluate} if result.evaluate is not result.train else {}
+        )
+        self.clients.append(
+            [
+                {"round": result.server_round, "phase": phase, "partition": partition, **metrics}
+                for phase, report in phases.items()
+                for partition, metrics in report.metrics.items()
+            ]
+        )
+        arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
+        write_atomically(self.path / "model.safetensors", save(arrays))
+        summary = self._summary(result)
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
+        config = self.federation.config
+        every, last = config.checkpoint_every, result.server_round == config.rounds
+        if every and (last or result.server_round % every == 0):
+            self._save_checkpoint(result)
+
+    def _save_checkpoint(self, result: RoundResult) -> None:
+        strategy = self.federation.strategy
+        counters = {
+            "seconds": time.monotonic() - self.started,
+            "failures": self.failures,
+            "train-examples": self.train_examples,
+        }
+        checkpoint = Checkpoint(
+            result.server_round,
+            strategy.rule_state.updates,
+            result.arrays,
+            dict(strategy.rule_state.vectors),
+            counters,
+            has_clients=self.states is not None,
+            run=self.federation.run_name,
+        )
+        self.checkpoints.save(checkpoint, self.changed, self.states)
+        self.changed = set()
+
+    def _summary(self, result: RoundResult) -> dict[str, object]:
+        seconds = time.monotonic() - self.started
+        for partition, metrics in result.train.metrics.items():
+            self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
+        evaluated = result.evaluate.metrics
+        for partition, metrics in evaluated.items():
+            if "train-examples" in metrics:
+                self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
+        config = self.federation.config
+        splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
+        split = f"{splits[-1]}-" if len(splits) > 1 else ""
+        return {
+            "rounds": result.server_round,
+            "seconds": round(seconds, 3),
+            "seconds-per-round": round(seconds / result.server_round, 4),
+            "global": result.global_metrics and accuracy_and_loss(result.global_metrics, split),
+            "mean": accuracy_and_loss(result.means, split) if evaluated else None,
+            "client-mean": accuracy_and_loss(result.means, CLIENT_MEAN + split) if evaluated else None,
+            "clients": {
+                str(partition): {
+                    **accuracy_and_loss(metrics, split),
+                    "num-examples": self.train_examples[str(partition)],
+                }
+                for partition, metrics in evaluated.items()
+                if str(partition) in self.train_examples
+            },
+            "failures": self.failures,
+        }
+
+    def finish(self) -> None:
+        """Draw the curves of what was done so far."""
+        plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+
+
+def _number(metrics: MetricRecord, key: str) -> float:
+    value = metrics[key]
+    assert not isinstance(value, list)
+    return value
+
+
+def described(federation: Federation) -> dict[str, object]:
+    """The configuration with every setting of its algorithms, what images look like, and what it ran on."""
+    versions = {name: version(name) for name in PACKAGES}
+    return {
+        **federation.config.to_user_config(),
+        "resume": "",
+        "shape": federation.dataset.spec.as_dataset(),
+        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
+    }

@@ -1,0 +1,262 @@
+"""The protocol of a run, round by round, on any Grid."""
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+
+from clients import FedAvgClient, evaluate_splits, load_entries, trainable_names
+from strategies import PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
+from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, NUM_EXAMPLES, RUN
+
+from .assembly import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
+from .config import RunConfig
+from .errors import RunFailed, UserError, not_allowed
+from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
+from .results.checkpoint import Checkpoint
+from .results.metrics import round_means
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What one round gave; ``evaluate`` is ``train`` itself where clients evaluate the model they trained."""
+
+    server_round: int
+    seconds: float
+    arrays: ArrayRecord
+    train: PhaseReport
+    evaluate: PhaseReport
+    means: Mapping[str, float]
+    """Over the round's clients; see `metrics.round_means`."""
+    global_metrics: dict[str, float] | None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The means, and the global model's metrics as ``global-...``."""
+        return {**self.means, **{f"global-{k}": v for k, v in (self.global_metrics or {}).items()}}
+
+    @property
+    def failures(self) -> int:
+        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
+        return len(self.train.failures) + evaluated
+
+
+class Observer:
+    """Something that watches a run: the run folder, the progress bar."""
+
+    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
+        """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
+
+    def on_round(self, result: RoundResult) -> None:
+        """Called after every round."""
+
+
+def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradientStrategy:
+    """The configured server rule.
+
+    Raises
+    ------
+    UserError
+        When it has no step, or its constructor raises.
+    """
+    rule = STRATEGY.find(config.strategy)
+    settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
+    base = PseudoGradientStrategy
+    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
+        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
+    with told_in_one_line("strategy", config.strategy):
+        strategy = rule(
+            fraction_train=config.fraction_train,
+            min_train_nodes=1,
+            min_evaluate_nodes=1,
+            min_available_nodes=1,
+            weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
+            trainable=list(trainable),
+            ask_partitions=True,
+            **settings,
+        )
+    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    return strategy
+
+
+@contextmanager
+def _one_line_ends_the_run() -> Iterator[None]:
+    try:
+        yield
+    except (TooFewNodes, AggregationError, InconsistentMessageReplies) as error:
+        raise RunFailed(str(error)) from None
+
+
+class Federation:
+    """One run: the strategy, the shared model, and what the server evaluates itself.
+
+    Raises
+    ------
+    UserError
+        When the data cannot be had, or does not fit the configuration; when the rule or the client cannot be
+        used.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.dataset = dataset_of(config)
+        check_fit(config)
+        self.model, self.initial = model_of(config, self.dataset.spec)
+        with told_in_one_line("client", config.client):
+            self.local_names = frozenset(CLIENT.find(config.client).local_entries(self.model))
+        if unknown := self.local_names - self.initial.keys():
+            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
+            raise UserError(f"client: {config.client!r} {told}")
+        if not self.initial.keys() - self.local_names:
+            raise not_allowed("client", config.client, "another one: no entry is left to share")
+        trainable = [n for n in trainable_names(self.model) if n not in self.local_names]
+        self.strategy = make_strategy(config, trainable)
+        self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        """What clients know the run by; of two runs, the one started later has the greater name."""
+
+    @_one_line_ends_the_run()
+    def run(
+        self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
+    ) -> ArrayRecord:
+        """All rounds, or those after the checkpoint's; the final shared model.
+
+        Raises
+        ------
+        UserError
+            When the federation has other nodes than the configuration speaks of.
+        RunFailed
+            When no round had enough usable answers, all of a phase were refused for one reason, or too few
+            nodes were there in time.
+        """
+        config, strategy = self.config, self.strategy
+        self._check_nodes(grid)
+        for notice in filter(None, self.notices()):
+            LOGGER.warning("%s", notice)
+        arrays = ArrayRecord(
+            {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
+        )
+        first_round = 1
+        if checkpoint:
+            arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
+            first_round = checkpoint.server_round + 1
+            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
+            self.run_name = checkpoint.run
+        updates = strategy.rule_state.updates
+        train_config = ConfigRecord(
+            {
+                **config.messages_for(CLIENT.find(config.client)),
+                **config.messages_for(OBJECTIVE.find(config.objective)),
+                CLIENT_LR: config.client_lr,
+                CLIENT_LR_DECAY: config.client_lr_decay,
+            }
+        )
+        for server_round in range(first_round, config.rounds + 1):
+            started = time.monotonic()
+            splits = held_out_splits(config, final=server_round == config.rounds)
+            after_training = splits if config.eval_model == "local" else ""
+            moment: dict[str, str | int] = {
+                RUN: self.run_name,
+                CHECKPOINT_ROUND: self._checkpoint_before(server_round),
+            }
+            train_config.update(moment)
+            train_config[EVAL_SPLITS] = after_training
+
+            messages = strategy.configure_train(server_round, arrays, train_config, grid)
+            replies = self._answers(grid, server_round, MessageType.TRAIN, messages, observers)
+            updated, train_metrics = strategy.aggregate_train(server_round, replies)
+            train_report = evaluate_report = strategy.phase_report
+            evaluate_metrics: MetricRecord | None = None
+            arrays = updated or arrays
+
+            if not after_training:
+                evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment})
+                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+                replies = self._answers(grid, server_round, MessageType.EVALUATE, messages, observers)
+                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+                evaluate_report = strategy.phase_report
+
+            result = RoundResult(
+                server_round,
+                time.monotonic() - started,
+                arrays,
+                train_report,
+                evaluate_report,
+                round_means(train_metrics, evaluate_metrics, evaluate_report, bool(after_training)),
+                self.evaluate_global(arrays, splits),
+            )
+            for observer in observers:
+                observer.on_round(result)
+        if strategy.rule_state.updates == updates:
+            alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
+            failed = "every client failed" if alone else "too few clients answered usefully"
+            raise RunFailed(f"{failed} in every round; the model was never updated")
+        return arrays
+
+    def _answers(
+        self,
+        grid: Grid,
+        server_round: int,
+        phase: str,
+        messages: Iterable[Message],
+        observers: Iterable[Observer],
+    ) -> Iterator[Message]:
+        """Send a phase's messages; the answers as they come, each told to the observers."""
+        asked = list(messages)
+        replies = grid.send_and_receive(asked, timeout=self.config.round_timeout)
+
+        def told() -> Iterator[Message]:
+            for done, reply in enumerate(replies, start=1):
+                for observer in observers:
+                    observer.on_answer(server_round, phase, done, len(asked))
+                yield reply
+
+        return told()
+
+    def notices(self) -> Iterator[str]:
+        """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
+        config = self.config
+        if self.dataset.has_examples:
+            yield partitions_of(config).left_out(config.partition, config.eval_data)
+        client = CLIENT.find(config.client)
+        if client.local_entries is not FedAvgClient.local_entries and not self.local_names:
+            yield f"client: {config.client!r} keeps nothing at home of {config.model!r}: it is FedAvg here"
+        asks_nobody = config.eval_model == "aggregated" and not config.fraction_evaluate
+        if asks_nobody and not self.server_evaluates:
+            lacks = f"what client {config.client!r} keeps at home" if self.local_names else "data"
+            yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
+
+    @property
+    def server_evaluates(self) -> bool:
+        """Whether the server can: not where BatchNorm, or all data, stay at home."""
+        return not self.local_names and self.dataset.has_examples
+
+    def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
+        """The global model on the whole held-out sets; None where the server cannot evaluate."""
+        if not self.server_evaluates:
+            return None
+        load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
+        held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
+        return evaluate_splits(self.model, held_out, splits)
+
+    def _checkpoint_before(self, server_round: int) -> int:
+        """The last round that this one may have to be done again from."""
+        every = self.config.checkpoint_every or 1
+        return (server_round - 1) // every * every
+
+    def _check_nodes(self, grid: Grid) -> None:
+        expected = self.config.num_clients
+        nodes = self.strategy.node_directory.connected(grid, expected, "num-clients")
+        if len(nodes) > expected:
+            raise UserError(
+                f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
+                "(make num-clients and num-supernodes equal)"
+            )

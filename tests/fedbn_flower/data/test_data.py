@@ -1,0 +1,162 @@
+"""Datasets, decoded once."""
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from PIL import Image as Picture
+
+from fedbn_flower.assembly import local_task
+from fedbn_flower.data import load_dataset
+from fedbn_flower.data.sources import ImageRequest
+from fedbn_flower.errors import UserError
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
+
+
+def write_folder(path, splits=("train", "test"), features=None, size=None, writers=3, **columns):
+    """A local dataset in the hub's layout: one parquet file a split, PNG images inside."""
+    features = features or {"picture": Image(), "digit": ClassLabel(num_classes=4)}
+    path.mkdir(parents=True, exist_ok=True)
+    rows = {
+        "picture": [Picture.fromarray(i) for i in IMAGES],
+        "digit": [i % 4 for i in range(30)],
+        "writer": [f"w{i % writers}" for i in range(30)],
+    } | columns
+    if size:
+        rows["picture"][3] = rows["picture"][3].resize(size)
+    data = Dataset.from_dict({n: rows[n] for n in features}, features=Features(features))
+    for split in splits:
+        DatasetDict({split: data})[split].to_parquet(path / f"{split}-00000-of-00001.parquet")
+    return str(path)
+
+
+def load(cache_dir, name, **options):
+    return load_dataset(ImageRequest(name, **options), cache_dir)
+
+
+def test_the_digits_are_embedded(cache_dir):
+    data = load(cache_dir, "digits")
+    assert data.train.images.shape == (1437, 1, 8, 8)
+    assert data.test.images.shape == (360, 1, 8, 8)
+    assert data.train.images.dtype == np.uint8
+    assert (data.train.images.max(), data.spec.classes) == (255, 10)
+    assert np.bincount(data.test.labels).min() >= 34
+
+
+def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, monkeypatch):
+    name = write_folder(tmp_path / "data")
+    data = load(cache_dir, name)
+    np.testing.assert_array_equal(data.train.images, IMAGES.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.test.labels, np.arange(30) % 4)
+    assert (data.spec.channels, data.spec.height, data.spec.width, data.spec.classes) == (3, 6, 5, 4)
+    np.testing.assert_allclose(data.mean, IMAGES.mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(data.std, IMAGES.std((0, 1, 2)) / 255)
+    assert isinstance(data.train.images.base, np.memmap)
+    assert not data.train.images.flags.writeable
+
+    load_dataset.cache_clear()
+    monkeypatch.setattr("fedbn_flower.data.sources._load", lambda *_: pytest.fail("loaded again"))
+    np.testing.assert_array_equal(load(cache_dir, name).train.images, data.train.images)
+
+
+def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
+    name = write_folder(tmp_path / "data")
+    load(cache_dir, name)
+    write_folder(tmp_path / "data", digit=[0] * 30)
+    load_dataset.cache_clear()
+    assert set(load(cache_dir, name).train.labels) == {0}
+
+
+def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
+    for split in ("train", "test"):
+        for label, shade in (("cat", 10), ("dog", 200)):
+            folder = tmp_path / "pets" / split / label
+            folder.mkdir(parents=True)
+            for i in range(3):
+                Picture.new("L", (4, 4), shade + i).save(folder / f"{i}.png")
+    data = load(cache_dir, str(tmp_path / "pets"))
+    assert data.spec.classes == 2
+    assert sorted(data.train.images[:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
+    assert list(data.train.labels) == [int(i > 100) for i in data.train.images[:, 0, 0, 0]]
+
+
+def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
+    name = write_folder(tmp_path / "data", size=(9, 9))
+    with pytest.raises(UserError, match="image-size: 0 is not allowed"):
+        load(cache_dir, name)
+    assert load(cache_dir, name, image_size=7).train.images.shape == (30, 3, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda p: str(p / "nowhere"), {}, "dataset: .*nowhere"),
+        (str, {}, "dataset: .*expected"),
+        (lambda p: write_folder(p / "d", splits=("train",)), {}, "no test split; it has"),
+        (lambda p: write_folder(p / "d", features={"picture": Image()}), {}, "no label column found"),
+        (lambda p: write_folder(p / "d", features={"digit": Value("int64")}), {}, "no image column found"),
+        (lambda p: write_folder(p / "d"), {"label_column": "digt"}, "did you mean 'digit'"),
+        (lambda p: write_folder(p / "d"), {"group_column": "author"}, "partition: unknown name 'author'"),
+        (
+            lambda p: write_folder(
+                p / "d", features={"picture": Image(), "label": Value("string")}, label=["x"] * 30
+            ),
+            {},
+            "holds no class numbers",
+        ),
+        (
+            lambda p: write_folder(
+                p / "d", features={"picture": Image(), "label": Value("int64")}, label=[-1] * 30
+            ),
+            {},
+            "negative class",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(cache_dir, tmp_path, make, options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        load(cache_dir, make(tmp_path), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_dataset_is_told(cache_dir, tmp_path):
+    (tmp_path / "train.parquet").write_bytes(b"not parquet")
+    with pytest.raises(UserError, match="dataset: cannot load"):
+        load(cache_dir, str(tmp_path))
+
+
+# ---- a node with its own data -----------------------------------------------------------------------
+
+
+def test_a_node_may_name_its_own_folder(configured, tmp_path):
+    features = {"picture": Image(), "digit": ClassLabel(num_classes=4)}
+    name = write_folder(tmp_path / "site", features=features)
+    task = local_task(configured(val_fraction=0.2), 1, {"partition-id": 1, "data-path": name})
+    assert (len(task.train), len(task.evaluation["val"]), len(task.evaluation["test"])) == (24, 6, 30)
+    assert set(task.train.rows).isdisjoint(task.evaluation["val"].rows)
+    images, labels = next(task.evaluation["test"].load([np.arange(30)]))
+    np.testing.assert_allclose(images.numpy() * 255, IMAGES.transpose(0, 3, 1, 2), atol=1e-4)
+    assert labels.tolist() == [i % 4 for i in range(30)]
+
+
+def test_a_partition_that_does_not_exist_is_told(configured):
+    with pytest.raises(UserError, match="partition-id: 2 is not allowed; num-clients is 2"):
+        local_task(configured(), 2, {})
+
+
+def test_a_folder_of_numpy_files(cache_dir, tmp_path):
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    for split, count in (("train", 12), ("test", 5)):
+        np.save(folder / f"{split}-images.npy", IMAGES[:count, :, :, 0])
+        np.save(folder / f"{split}-labels.npy", np.arange(count) % 3)
+    data = load(cache_dir, str(folder))
+    np.testing.assert_array_equal(data.train.images, IMAGES[:12, None, :, :, 0])
+    assert data.spec.classes == 3
+    load_dataset.cache_clear()
+    np.save(folder / "test-labels.npy", np.arange(4))
+    with pytest.raises(UserError, match="test-labels.npy does not hold a class number for each image"):
+        load(cache_dir, str(folder))
+    np.save(folder / "test-images.npy", np.zeros((4, 6, 5)))
+    with pytest.raises(UserError, match="test-images.npy holds float64"):
+        load(cache_dir, str(folder))

@@ -1,0 +1,104 @@
+"""Sites that train on data of their own, which the server does not have."""
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+from fedbn_flower.assembly import local_task
+from fedbn_flower.client_app import answer_all
+from fedbn_flower.errors import UserError
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+
+
+class Sites(LocalGrid):
+    """Nodes with these node configs."""
+
+    def __init__(self, config, node_configs):
+        super().__init__(len(node_configs), config.to_user_config())
+        self.contexts = [node_context(i, len(node_configs), self.run_config) for i in range(self.num_clients)]
+        for context, node_config in zip(self.contexts, node_configs, strict=True):
+            context.node_config = node_config
+
+    def work(self, messages, timeout):
+        for message in messages:
+            yield from answer_all([message], [self.contexts[partition_of(message)]])
+
+    client_state = restore_client = None
+
+
+@pytest.fixture
+def folders(configured, write_site, tmp_path):
+    """The two silos of the digits as two sites' folders."""
+    for partition in (0, 1):
+        write_site(configured(), partition, tmp_path / f"site-{partition}")
+    return [tmp_path / "site-0", tmp_path / "site-1"]
+
+
+def test_sites_with_their_own_data_give_the_model_of_the_simulation(configured, folders, tmp_path):
+    """The first site has classes 0-4 only: the run says that there are ten."""
+    config = configured(dataset="shape:1x8x8:10", client="fedavg")
+    configs = [
+        {"data-path": str(f), "partition-id": i, "cache-dir": str(tmp_path / "cache")}
+        for i, f in enumerate(folders)
+    ]
+    federation = Federation(config)
+    (tmp_path / "run").mkdir()
+    results = RunFolder(tmp_path / "run", federation)
+    got = federation.run(Sites(config, configs), [results])
+    simulated = configured(client="fedavg")
+    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    assert not (tmp_path / "run" / "partitions.png").exists()
+    assert '"global": null' in (tmp_path / "run" / "summary.json").read_text()
+
+
+def test_what_is_decoded_of_a_sites_data_goes_where_the_site_says(configured, folders, tmp_path):
+    """A run cannot have a site write elsewhere."""
+    config = configured(dataset="shape:1x8x8:10", cache_dir=str(tmp_path / "theirs"))
+    local_task(config, 0, {"data-path": str(folders[0]), "cache-dir": str(tmp_path / "ours")})
+    assert (tmp_path / "ours").exists()
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("spec", ["shape:3x8x8:10", "shape:1x8x9:10", "shape:1x8x8:4"])
+def test_images_that_the_run_does_not_expect_are_refused(configured, folders, tmp_path, spec):
+    node_config = {"data-path": str(folders[0]), "cache-dir": str(tmp_path / "cache")}
+    with pytest.raises(UserError, match="data-path: .*; expected images of .*, not of 1x8x8 in 10 classes"):
+        local_task(configured(dataset=spec), 0, node_config)
+
+
+@pytest.mark.parametrize("spec", ["shape:", "shape:1x8:10", "shape:1x8x8", "shape:0x8x8:10", "shape:1x8x8:x"])
+def test_a_shape_is_four_numbers(configured, spec):
+    with pytest.raises(UserError, match="dataset: .* is not allowed; expected shape:CHANNELSxHEIGHTxWIDTH"):
+        configured(dataset=spec)
+
+
+def test_a_site_without_data_says_so(configured):
+    with pytest.raises(UserError, match="data-path: missing from the node config"):
+        local_task(configured(dataset="shape:1x8x8:10"), 0, {"partition-id": 0})
+
+
+@pytest.mark.parametrize(
+    ("node_config", "answer"),
+    [
+        ({"partition-id": 3}, 3),
+        ({"data-path": "/x", "partition-id": 0}, 0),
+        ({"data-path": "/x"}, None),
+        ({}, "partition-id: None is not allowed"),
+        ({"partition-id": "0"}, "partition-id: '0' is not allowed"),
+        ({"partition-id": -1}, "partition-id: -1 is not allowed"),
+    ],
+)
+def test_which_partition_a_node_tells(configured, node_config, answer):
+    config = configured()
+    context = node_context(0, 2, config.to_user_config())
+    context.node_config = node_config
+    (reply,) = answer_all([Message(RecordDict(), 2, "query.partition_id")], [context])
+    if isinstance(answer, str):
+        assert answer in reply.error.reason
+    else:
+        assert reply.content.config_records["partition"].get("partition-id") == answer

@@ -1,0 +1,93 @@
+"""The networks: their published sizes, and what they return."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedbn_flower.errors import UserError
+from fedbn_flower.models import MODELS, InputSpec
+from fedbn_flower.models.build import build_model
+
+MNIST, CIFAR, DIGITS = InputSpec(1, 28, 28, 10), InputSpec(3, 32, 32, 10), InputSpec(1, 8, 8, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "parameters"),
+    [
+        ("2nn", MNIST, 199_210),  # McMahan et al. 2017, section 3
+        ("cnn", MNIST, 1_663_370),  # the same
+        ("mlp-bn", MNIST, 784 * 128 + 128 + 2 * 128 + 128 * 10 + 10),
+        ("resnet20", CIFAR, 269_722),  # He et al. 2016, table 6: 0.27M
+        ("cnn-bn", InputSpec(3, 28, 28, 10), 14_219_210),
+    ],
+)
+def test_number_of_parameters(name, spec, parameters):
+    assert sum(p.numel() for p in build_model(name, spec, False, 0).parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
+def test_every_model_adapts_to_the_image(name, spec):
+    images = torch.zeros(2, spec.channels, spec.height, spec.width)
+    assert build_model(name, spec, False, 0)(images).shape == (2, 10)
+
+
+def test_the_softmax_can_be_inside():
+    model = build_model("mlp-bn", DIGITS, True, 0).eval()
+    torch.testing.assert_close(model(torch.rand(3, 1, 8, 8)).sum(1), torch.ones(3))
+
+
+def test_the_initial_weights_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    first = build_model("2nn", DIGITS, False, 0)
+    torch.manual_seed(2)
+    second, other = build_model("2nn", DIGITS, False, 0), build_model("2nn", DIGITS, False, 1)
+    assert torch.equal(first[1].weight, second[1].weight)
+    assert not torch.equal(first[1].weight, other[1].weight)
+
+
+def lazy(spec):
+    return nn.Sequential(
+        nn.Flatten(), nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.Dropout(), nn.LazyLinear(spec.classes)
+    )
+
+
+def test_lazy_modules_get_the_images_shape_and_weights_of_the_seed(monkeypatch):
+    monkeypatch.setitem(MODELS, "lazy", lazy)
+    torch.manual_seed(1)
+    first = build_model("lazy", DIGITS, False, 0)
+    torch.manual_seed(2)
+    second, other = build_model("lazy", DIGITS, False, 0), build_model("lazy", DIGITS, False, 1)
+    assert [type(m) for m in first] == [nn.Flatten, nn.Linear, nn.BatchNorm1d, nn.Dropout, nn.Linear]
+    assert first[1].weight.shape == (5, 64)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first[1].weight, other[1].weight)
+    assert first[2].running_mean.tolist() == [0] * 5
+    assert first[2].num_batches_tracked == 0
+    assert first.training
+
+
+class UsesHalf(nn.Sequential):
+    def forward(self, x):
+        return self[0](x.flatten(1))
+
+
+LAZY_MISTAKES = {
+    "unused": (
+        lambda spec: UsesHalf(nn.LazyLinear(10), nn.LazyLinear(10)),
+        "its forward does not use: 1.weight, 1.bias",
+    ),
+    "unfit": (
+        lambda spec: nn.Sequential(nn.LazyConv3d(2, 9)),
+        "model: 'unfit' does not fit images of 1x8x8 in 10 classes: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAZY_MISTAKES)
+def test_lazy_modules_without_a_shape_are_told_in_one_line(monkeypatch, name):
+    make, told = LAZY_MISTAKES[name]
+    monkeypatch.setitem(MODELS, name, make)
+    with pytest.raises(UserError, match=told) as caught:
+        build_model(name, DIGITS, False, 0)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,288 @@
+"""The two means over clients, by hand; and what tables and pictures call them."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, MetricRecord
+from rich.console import Console
+
+from fedbn_flower.results import comparison, plots
+from fedbn_flower.results.comparison import Comparison
+from fedbn_flower.results.metrics import held_out_means, round_means
+from fedbn_flower.results.plots import plot_curves
+from fedbn_flower.results.progress import ProgressBar, summary_table
+from fedbn_flower.rounds import Federation, Observer, RoundResult
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.server_app import RoundLog
+from strategies import PhaseReport
+
+# One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
+# examples, 0.75 over clients; loss (1 * 2 + 9 * 4) / 10 = 3.8 and 3.
+FIRST = {"loss": 2.0, "accuracy": 1.0}
+SECOND = {"loss": 4.0, "accuracy": 0.5}
+MEANS = {"loss": 3.8, "accuracy": 0.55, "client-mean-loss": 3.0, "client-mean-accuracy": 0.75}
+
+
+def records(*metrics):
+    return [MetricRecord(m) for m in metrics]
+
+
+def test_the_count_of_an_evaluate_reply_is_its_num_examples():
+    reported = records(FIRST | {"num-examples": 1}, SECOND | {"num-examples": 9.0})
+    assert held_out_means(reported, after_training=False) == pytest.approx(MEANS)
+
+
+@pytest.mark.parametrize("after_training", [False, True])
+def test_a_count_of_held_out_examples_goes_before_num_examples(after_training):
+    """After training, num-examples are training examples: 90 and 10 would give 0.95."""
+    reported = records(
+        FIRST | {"num-examples": 90, "eval-examples": 1}, SECOND | {"num-examples": 10, "eval-examples": 9}
+    )
+    assert held_out_means(reported, after_training) == pytest.approx(MEANS)
+
+
+def test_training_examples_never_stand_in():
+    means = held_out_means(records(FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}), True)
+    assert means == {"client-mean-loss": 3.0, "client-mean-accuracy": 0.75}
+
+
+def test_the_test_set_beside_a_validation_set_has_its_own_count():
+    """Accuracies on 4 and 1 validation examples, and on 2 and 8 test examples."""
+    a = {"accuracy": 0.5, "eval-examples": 4, "test-accuracy": 1.0, "test-examples": 2, "num-examples": 4}
+    b = {"accuracy": 1.0, "eval-examples": 1, "test-accuracy": 0.25, "test-examples": 8, "num-examples": 1}
+    assert held_out_means(records(a, b), after_training=False) == pytest.approx(
+        {
+            "accuracy": (4 * 0.5 + 1 * 1.0) / 5,
+            "client-mean-accuracy": 0.75,
+            "test-accuracy": (2 * 1.0 + 8 * 0.25) / 10,
+            "client-mean-test-accuracy": 0.625,
+        }
+    )
+    del a["test-examples"], b["test-examples"]  # num-examples counts the validation set
+    assert "test-accuracy" not in held_out_means(records(a, b), after_training=False)
+
+
+def test_the_mean_over_examples_is_that_of_the_clients_that_say_how_many():
+    reported = records(
+        FIRST | {"eval-examples": 1},
+        SECOND | {"eval-examples": 9},
+        {"accuracy": 0.0, "eval-examples": 0},
+        {"accuracy": 0.0, "eval-examples": -10},
+        {"accuracy": [0.0], "eval-examples": 5},
+        {"eval-examples": 5},
+    )
+    means = held_out_means(reported, after_training=True)
+    assert means["accuracy"] == pytest.approx(0.55)
+    assert means["client-mean-accuracy"] == pytest.approx((1 + 0.5 + 0 + 0) / 4)
+
+
+def test_absurd_figures_do_not_end_a_run():
+    reported = records({"loss": 1e308, "eval-examples": 1e308}, {"loss": 1e308, "eval-examples": 1})
+    assert held_out_means(reported, after_training=True) == {"loss": np.inf, "client-mean-loss": np.inf}
+
+
+def test_the_strategys_mean_stands_for_what_is_not_held_out():
+    """Its own mean of the accuracy, 0.95, is over training examples; it must not be called accuracy."""
+    train = MetricRecord({"train-loss": 0.7, "local-steps": 12.5, "accuracy": 0.95, "eval-examples": 5.0})
+    report = PhaseReport(dict(enumerate(records(FIRST, SECOND))))
+    means = round_means(train, None, report, after_training=True)
+    assert means == {
+        "train-loss": 0.7, "local-steps": 12.5, "client-mean-loss": 3.0, "client-mean-accuracy": 0.75
+    }  # fmt: skip
+    evaluated = MetricRecord({"f1": 0.4, "train-examples": 700.0, "accuracy": 0.95, "per-class": [0.1]})
+    report = PhaseReport(
+        {0: MetricRecord(FIRST | {"num-examples": 1}), 1: MetricRecord(SECOND | {"num-examples": 9})}
+    )
+    means = round_means(train, evaluated, report, after_training=False)
+    assert means == pytest.approx({"train-loss": 0.7, "local-steps": 12.5, "f1": 0.4, **MEANS})
+
+
+# ---- tables and pictures ----------------------------------------------------------------------------
+
+
+def summary(examples, clients, accuracies, global_accuracy=None):
+    """A run's summary with these means; every loss is 1."""
+
+    def figures(accuracy):
+        return {"accuracy": accuracy, "loss": 1.0}
+
+    return {
+        "rounds": 2,
+        "seconds": 1.0,
+        "failures": 0,
+        "global": None if global_accuracy is None else figures(global_accuracy),
+        "mean": figures(examples),
+        "client-mean": figures(clients),
+        "clients": {str(i): figures(a) | {"num-examples": 10} for i, a in enumerate(accuracies)},
+    }
+
+
+def shown(table):
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
+    """Seeds with 0.5 and 0.7 over examples: mean 0.6, sample deviation 0.1414; the population's is 0.1."""
+    grid = Comparison(tmp_path)
+    grid.add(configured(seed=0), summary(0.5, 0.9, [1.0, 0.8]))
+    grid.add(configured(seed=1), summary(0.7, 0.7, [0.6, 0.8]))
+    table, note = (tmp_path / "grid.md").read_text().split("\n\n")
+    header, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
+    cells = dict(zip(header, row, strict=True))
+    assert cells["mean over examples"] == "60.0 +- 14.1"
+    assert cells["mean over clients"] == "80.0 +- 14.1"
+    assert cells["client 0"] == "80.0 +- 28.3"
+    assert "global" not in cells
+    assert note.startswith("Accuracy in %, mean +- sample standard deviation (n - 1) over 2 seeds.\n")
+    assert "every held-out example counts alike" in note
+    terminal = shown(grid.table())
+    assert "mean +- sample standard deviation (n - 1) over 2 seeds" in terminal
+    assert "60.0 +- 14.1" in terminal
+    first = next(csv.DictReader((tmp_path / "grid.csv").open()))
+    assert first["accuracy: mean over examples"] == "0.5"
+    assert first["accuracy: mean over clients"] == "0.9"
+
+
+def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    nobody = summary(0, 0, [], global_accuracy=0.25) | {"mean": None, "client-mean": None}
+    grid.add(configured(), nobody)
+    table, note = grid.markdown().split("\n\n")
+    assert note.startswith("Accuracy in %.\n")
+    header, _, row = table.splitlines()
+    assert header == "| strategy | client | objective | global |"
+    assert row == "| fedyogi | fedbn | sgd | 25.0 |"
+
+
+def test_a_runs_table_has_both_means_by_name(configured):
+    text = shown(summary_table(configured(), summary(0.55, 0.75, [1.0, 0.5])))
+    rows = {line.split("│")[1].strip(): line for line in text.splitlines() if line.count("│") > 2}
+    assert "55.0 %" in rows["mean over examples"]
+    assert "75.0 %" in rows["mean over clients"]
+    uncounted = summary(None, 0.75, [])
+    uncounted["mean"]["loss"] = None
+    assert "None" not in shown(summary_table(configured(), uncounted))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that would be saved."""
+    figures = []
+    for module in (comparison, plots):
+        monkeypatch.setattr(module, "save_figure", lambda figure, _: figures.append(figure))
+    return figures
+
+
+def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
+    """Seeds 0 and 1 at 0.5 and 0.7: the curve of the cell is at 0.6. A run without an accuracy in a round
+    has no point there, and never the global model's."""
+    grid = Comparison(tmp_path)
+    for seed, rows in ((0, "1,0.5,0.9\n2,,0.9\n"), (1, "1,0.7,0.9\n2,,0.9\n")):
+        grid.add(configured(seed=seed), summary(0.5, 0.9, []))
+        folder = tmp_path / str(grid.rows[-1]["folder"])
+        folder.mkdir()
+        (folder / "metrics.csv").write_text("round,accuracy,global-accuracy\n" + rows)
+    grid.plot()
+    (axes,) = drawn[0].axes
+    assert axes.get_ylabel() == "accuracy (mean over held-out examples)"
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6]])
+
+    for row in grid.rows:
+        (tmp_path / str(row["folder"]) / "metrics.csv").write_text("round,accuracy,global-accuracy\n1,,0.9\n")
+    grid.plot()
+    (axes,) = drawn[1].axes
+    assert axes.get_ylabel() == "accuracy (global model)"
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.9]])
+
+    (tmp_path / "metrics.csv").write_text("round,loss,accuracy,train-loss\n1,2.5,0.5,0.1\n")
+    plot_curves(tmp_path / "curves.png", tmp_path / "metrics.csv")
+    labels = {line.get_label() for axes in drawn[2].axes for line in axes.lines}
+    assert labels == {"clients, training (weighted mean)", "clients, held out (mean over examples)"}
+
+
+def test_the_log_has_a_line_a_round(caplog):
+    report = PhaseReport(
+        dict(enumerate(records(FIRST | {"eval-examples": 1}, SECOND | {"eval-examples": 9})))
+    )
+    means = round_means(None, None, report, after_training=True)
+    result = RoundResult(3, 0.1, ArrayRecord(), report, report, means, {"accuracy": 0.25})
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        RoundLog().on_round(result)
+    assert caplog.messages == [
+        "round 3: loss 3.8000, client-mean-loss 3.0000, accuracy 0.5500, client-mean-accuracy 0.7500, "
+        "global-accuracy 0.2500, failures 0"
+    ]
+
+
+SERVER = {"global-loss": 2.0, "global-accuracy": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        ({"loss": 1.0, "accuracy": 0.5, **SERVER}, "loss 1.000  accuracy 0.500"),
+        ({"train-loss": 3.0, **SERVER}, "global-loss 2.000  global-accuracy 0.250"),
+        ({"train-loss": 3.0}, "train-loss 3.000"),
+        ({}, "failures 1"),
+    ],
+)
+def test_the_bar_names_whose_figures_it_shows(configured, figures, text):
+    class Result:
+        server_round, failures = 1, 1 if text.startswith("failures") else 0
+
+    Result.figures = figures
+    bar = ProgressBar(configured(), Console(quiet=True))
+    bar.on_round(Result)
+    assert bar._bar.tasks[0].fields["figures"] == text
+
+
+@pytest.mark.parametrize(
+    ("values", "completed"),
+    [
+        ({}, [2.25, 2.5, 2.75, 3.0]),
+        ({"eval_model": "local"}, [2.5, 3.0]),
+        ({"fraction_evaluate": 0}, [2.5, 3.0]),
+    ],
+)
+def test_the_bar_moves_with_every_answer(configured, values, completed):
+    """Two clients in round 3; where they are asked twice, each phase is half a round."""
+    bar = ProgressBar(configured(**values), Console(quiet=True))
+    (task,) = bar._bar.tasks
+    seen = []
+    for phase in ("train", "evaluate")[: len(completed) // 2]:
+        for done in (1, 2):
+            bar.on_answer(3, phase, done, 2)
+            seen.append(task.completed)
+            assert task.fields["clients"] == f"{phase} {done}/2"
+    assert seen == completed
+
+
+def test_every_answer_is_told_as_it_comes(configured):
+    """Before the next client has begun: the grid makes a reply when it is asked for."""
+    config = configured(rounds=2, partition="iid", num_clients=3, fraction_train=0.7)
+    told = []
+
+    class Grid(InlineGrid):
+        def work(self, messages, timeout):
+            for reply in super().work(messages, timeout):
+                told.append("answer")
+                yield reply
+
+    class Watch(Observer):
+        def on_answer(self, *progress):
+            told.append(progress)
+
+        def on_round(self, result):
+            told.append(result.server_round)
+
+    Federation(config).run(Grid(3, config.to_user_config()), [Watch()])
+    rounds = [
+        ["answer", (r, "train", 1, 2), "answer", (r, "train", 2, 2),
+         "answer", (r, "evaluate", 1, 3), "answer", (r, "evaluate", 2, 3), "answer", (r, "evaluate", 3, 3), r]
+        for r in (1, 2)
+    ]  # fmt: skip
+    assert told[told.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]

@@ -1,0 +1,96 @@
+"""Going on with a run that was stopped: the same bits, and one process at a time."""
+
+import csv
+
+import pytest
+
+from fedbn_flower import cli
+from fedbn_flower.errors import UserError
+from fedbn_flower.results.run_folder import run_folder_locked
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+
+from ..test_run import TRIPLES
+
+SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5}
+
+
+@pytest.mark.parametrize(("strategy", "client", "objective"), [t for t in TRIPLES if t[2] != "fedprox"])
+def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, strategy, client, objective):
+    """Clients that sat out the last round included: half of them train in a round."""
+    chosen = SAMPLED | {"strategy": strategy, "client": client, "objective": objective}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    expected = simulate(Federation(configured(**chosen, rounds=5)), whole, None)
+    simulate(Federation(configured(**chosen, rounds=2)), parts, None)
+    resumed = configured(**chosen, rounds=5, resume=str(parts))
+    got = simulate(Federation(resumed), parts, None)
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert got["clients"] == expected["clients"]
+
+    def rows(path):
+        return [{k: v for k, v in r.items() if k != "seconds"} for r in csv.DictReader(path.open())]
+
+    for name in ("metrics.csv", "clients.csv"):
+        assert rows(parts / name) == rows(whole / name)
+
+
+def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    simulate(Federation(configured(**SAMPLED, rounds=4)), whole, None)
+    simulate(Federation(configured(**SAMPLED, rounds=2)), parts, None)
+    clients = parts / "checkpoint" / "clients"
+    for path in list(clients.iterdir()):
+        partition = path.name.split("-")[0]
+        (clients / f"{partition}-3.safetensors").write_bytes(next(clients.glob("*-2.*")).read_bytes())
+    with (parts / "metrics.csv").open("a") as file:
+        file.write("3,0.1,3,0,0.5\n4")  # a finished round without a checkpoint, and a torn line
+    simulate(Federation(configured(**SAMPLED, rounds=4, resume=str(parts))), parts, None)
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert [r["round"] for r in csv.DictReader((parts / "metrics.csv").open())] == ["1", "2", "3", "4"]
+
+
+def test_one_client_file_is_kept_per_client(configured, tmp_path):
+    simulate(Federation(configured(**SAMPLED, rounds=6)), tmp_path / "run", None)
+    partitions = [p.name.split("-")[0] for p in (tmp_path / "run" / "checkpoint" / "clients").iterdir()]
+    assert sorted(partitions) == [str(i) for i in range(6)]  # all have trained by then
+
+
+def test_what_cannot_be_resumed_is_told(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=2)), run, None)
+    with pytest.raises(UserError, match="rounds: 2 is not allowed; expected more than the 2 done so far"):
+        simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
+    server = run / "checkpoint" / "server.safetensors"
+    server.write_bytes(server.read_bytes()[:100])
+    with pytest.raises(UserError, match="resume: the checkpoint .* cannot be read"):
+        simulate(Federation(configured(rounds=3, resume=str(run))), run, None)
+
+
+def test_a_folder_belongs_to_one_process(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    resumed = configured(rounds=2, resume=str(run))
+    with (
+        run_folder_locked(resumed, run),
+        pytest.raises(UserError, match="resume: .* expected a folder that no running process writes to"),
+    ):
+        simulate(Federation(resumed), run, None)
+    simulate(Federation(resumed), run, None)
+
+
+def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    for place in (run, run / "checkpoint" / "clients"):
+        (place / ".model.safetensors.0.tmp").write_text("half")
+    simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
+    assert not list(run.rglob("*.tmp"))
+
+
+def test_a_folder_in_use_is_told_of_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    monkeypatch.setattr(cli, "simulate", lambda *_: pytest.fail("it has started"))
+    with run_folder_locked(configured(resume=str(run)), run):
+        assert cli.main(["--resume", str(run), "--rounds", "2"]) == 2
+    assert "expected a folder that no running process writes to" in capsys.readouterr().err

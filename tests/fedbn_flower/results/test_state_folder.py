@@ -1,0 +1,269 @@
+"""Client memories on disk: what outlives a SuperNode, what is refused, what a resumed run finds."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from fedbn_flower.client_app import answer_all
+from fedbn_flower.errors import RunFailed, UserError
+from fedbn_flower.results.state_folder import Moment, StateFolder
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+from fedbn_flower.server_app import main as server_main
+
+RUN, NEXT = "20260101T000000000000-00000000", "20260102T000000000000-00000000"
+
+
+def folder(path, client="client-0", signature="m"):
+    return StateFolder(path, "exp", client, signature)
+
+
+def moment(server_round, checkpoint_round=None, run=RUN):
+    return Moment(run, server_round, server_round - 1 if checkpoint_round is None else checkpoint_round)
+
+
+def memory(server_round):
+    return {"local/bn.weight": np.full((2, 3), server_round, np.float32), "g/t": np.array(7, np.int64)}
+
+
+def remembered(path, at, **options):
+    """The round whose memory is loaded; None for nothing."""
+    options = {"after_training": False, "continue_state": False} | options
+    entries = folder(path).load(at, **options)
+    return int(entries["local/bn.weight"][0, 0]) if entries else None
+
+
+def rounds_kept(path):
+    return sorted(int(p.stem.rsplit("-", 1)[1]) for p in (path / "exp" / "client-0").glob("*.safetensors"))
+
+
+def test_a_memory_comes_back_as_it_was(tmp_path):
+    folder(tmp_path).save(moment(1), memory(1))
+    got = folder(tmp_path).load(moment(2), after_training=False, continue_state=False)
+    assert got.keys() == memory(1).keys()
+    for name, array in memory(1).items():
+        np.testing.assert_array_equal(got[name], array)
+        assert got[name].dtype == array.dtype
+    assert folder(tmp_path, client="client-1").load(moment(2), False, True) == {}
+
+
+def test_a_round_starts_from_the_one_before_and_is_evaluated_after_itself(tmp_path):
+    for r in (1, 2, 3):
+        folder(tmp_path).save(moment(r, 0), memory(r))
+    assert remembered(tmp_path, moment(3)) == 2
+    assert remembered(tmp_path, moment(3), after_training=True) == 3
+    assert remembered(tmp_path, moment(1)) is None
+
+
+def test_what_a_resumed_run_may_ask_for_is_kept(tmp_path):
+    """Checkpoints after rounds 3 and 6: until the second, a run may be resumed from the first."""
+    for r in range(1, 7):
+        folder(tmp_path).save(moment(r, 3 if r > 3 else 0), memory(r))
+    assert rounds_kept(tmp_path) == [3, 4, 5, 6]
+    folder(tmp_path).save(moment(7, 6), memory(7))
+    assert rounds_kept(tmp_path) == [6, 7]
+    folder(tmp_path).save(moment(8, 7), memory(8))
+    assert rounds_kept(tmp_path) == [7, 8]
+    folder(tmp_path).save(moment(9, 8), memory(9))
+    assert rounds_kept(tmp_path) == [8, 9]  # a generation back
+
+
+def test_rounds_from_before_a_resumption_are_taken_away_when_done_again(tmp_path):
+    for r in (3, 4, 5):
+        folder(tmp_path).save(moment(r, 3), memory(r))
+    folder(tmp_path).save(moment(4, 3), memory(40))
+    assert rounds_kept(tmp_path) == [3, 4]
+    assert remembered(tmp_path, moment(6, 3)) == 40
+
+
+def test_a_new_run_starts_afresh_unless_told_otherwise(tmp_path):
+    for r in (1, 2):
+        folder(tmp_path).save(moment(r), memory(r))
+    assert remembered(tmp_path, moment(1, run=NEXT)) is None
+    assert remembered(tmp_path, moment(1, run=NEXT), continue_state=True) == 2
+    folder(tmp_path).save(moment(1, run=NEXT), memory(10))
+    assert remembered(tmp_path, moment(2, run=NEXT), continue_state=True) == 10
+    assert rounds_kept(tmp_path) == [1, 2]  # the new one's first, and the last of the earlier run
+
+
+def newest(path):
+    return max((path / "exp" / "client-0").glob("*.safetensors"))
+
+
+def torn(path):
+    newest(path).write_bytes(newest(path).read_bytes()[:-8])
+
+
+def with_lost_blocks(path):
+    data = newest(path).read_bytes()
+    newest(path).write_bytes(data[:-16] + bytes(16))
+
+
+def foreign(path):
+    folder(path, client="client-1").save(moment(2), memory(50))
+    shutil.copy(path / "exp" / "client-1" / newest(path).name, newest(path))
+
+
+def of_another_round(path):
+    shutil.copy(min((path / "exp" / "client-0").glob("*.safetensors")), newest(path))
+
+
+def of_an_older_model(path):
+    folder(path, signature="older").save(moment(2), memory(50))
+
+
+def no_safetensors(path):
+    newest(path).write_bytes(b"\x80\x04pickle")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (torn, "cannot be read"),
+        (with_lost_blocks, "it is damaged"),
+        (foreign, "it is of client 'client-1', not 'client-0'"),
+        (of_another_round, "it is of round '1', not '2'"),
+        (of_an_older_model, "it is of another model, client or objective"),
+        (no_safetensors, "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_trusted_is_refused_and_the_one_before_used(damage, reason, tmp_path, caplog):
+    for r in (1, 2):
+        folder(tmp_path).save(moment(r), memory(r))
+    assert remembered(tmp_path, moment(3)) == 2
+    damage(tmp_path)
+    with caplog.at_level(logging.WARNING, "flwr.fedbn"):
+        assert remembered(tmp_path, moment(3)) == 1
+    (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
+    assert str(newest(tmp_path)) in line
+    assert reason in line
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_damage_to_a_byte_goes_unnoticed(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("state")
+    folder(path).save(moment(1), memory(1))
+    content = bytearray(newest(path).read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
+    newest(path).write_bytes(content)
+    assert remembered(path, moment(2)) in (None, 1)  # spaces that pad the header may change
+
+
+@pytest.mark.parametrize("run", ["../../etc", "", "20260101T000000000000-0000000g", None, 3])
+def test_a_servers_words_do_not_become_a_path(run):
+    config = ConfigRecord({"server-round": 1, "checkpoint-round": 0})
+    if run is not None:
+        config["run"] = run
+    with pytest.raises(ValueError, match="state-dir: the server calls its run"):
+        Moment.of(config)
+
+
+@pytest.mark.parametrize("experiment", ["../x", "a/b", ".", "", "a" * 65, "-x"])
+def test_an_experiment_is_a_name(configured, experiment):
+    with pytest.raises(UserError, match="experiment: .* is not allowed"):
+        configured(experiment=experiment)
+
+
+# ---- whole runs -------------------------------------------------------------------------------------
+
+
+class PowerCut(BaseException):
+    """Ends everything at once."""
+
+
+class SuperNodes(LocalGrid):
+    """Every message finds a SuperNode that has just been started: all it has is its ``state-dir``.
+
+    The power goes before the client at ``position`` answers the train message of ``cut``.
+    """
+
+    def __init__(self, config, state_dir, cut=None, position=1):
+        super().__init__(config.num_clients, config.to_user_config())
+        self.state_dir, self.cut, self.position = state_dir, cut, position
+
+    def work(self, messages, timeout):
+        for i, message in enumerate(messages):
+            facts = message.content.config_records.get("config", {})
+            training = message.metadata.message_type == "train"
+            if training and facts["server-round"] == self.cut and i == self.position:
+                raise PowerCut
+            context = node_context(partition_of(message), self.num_clients, self.run_config)
+            if self.state_dir:
+                context.node_config["state-dir"] = str(self.state_dir)
+            yield from answer_all([message], [context])
+
+    client_state = restore_client = None
+
+
+def run_app(config, grid):
+    server_main(grid, Context(1, 0, {}, RecordDict(), config.to_user_config()))
+
+
+MEMORIES = [
+    {"client": "fedbn"},
+    {"client": "silobn", "strategy": "scaffold", "objective": "scaffold"},
+    {"client": "fedavg", "strategy": "feddyn", "objective": "feddyn"},
+]
+
+
+@pytest.mark.parametrize("chosen", MEMORIES)
+@pytest.mark.parametrize("every", [1, 3])
+def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
+    chosen, every, configured, tmp_path, caplog
+):
+    chosen |= {
+        "num_clients": 4,
+        "partition": "dirichlet:1",
+        "fraction_train": 0.75,
+        "checkpoint_every": every,
+    }
+    whole = configured(**chosen, rounds=6)
+    arrays = Federation(whole).run(InlineGrid(4, whole.to_user_config()), [])
+    first = configured(**chosen, rounds=6, run_dir=str(tmp_path / "run"))
+    with pytest.raises(PowerCut):
+        run_app(first, SuperNodes(first, tmp_path / "state", cut=5))
+    again = configured(**chosen, rounds=6, resume=str(tmp_path / "run"))
+    with caplog.at_level(logging.INFO, "flwr.fedbn"):
+        run_app(again, SuperNodes(again, tmp_path / "state"))
+    assert f"after round {4 if every == 1 else 3}" in caplog.text
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(model[name], array.numpy(), strict=True)
+    assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 7
+
+
+@pytest.mark.parametrize(("key", "value"), [("resume", "run"), ("continue_state", True)])
+def test_a_supernode_that_forgets_does_not_pretend(key, value, configured, tmp_path, caplog):
+    """A run that goes on from memories fails in clear words where there is no state-dir to hold them."""
+    first = configured(rounds=1, run_dir=str(tmp_path / "run"))
+    run_app(first, SuperNodes(first, None))
+    again = configured(rounds=3, **{key: str(tmp_path / value) if key == "resume" else value})
+    with pytest.raises(RunFailed):
+        run_app(again, SuperNodes(again, None))
+    assert "expected SuperNodes with a state-dir" in caplog.text
+
+
+@pytest.mark.parametrize("continued", [True, False])
+def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, tmp_path):
+    """As if the clients of the first run had lived on in one process, or had all been new."""
+    config = configured(rounds=2)
+    first, inline = SuperNodes(config, tmp_path), InlineGrid(2, config.to_user_config())
+    for grid in (first, inline):
+        Federation(config).run(grid, [])
+    second = configured(rounds=2, seed=5, continue_state=continued)
+    grid = InlineGrid(2, second.model_copy(update={"continue_state": False}).to_user_config())
+    for partition in (0, 1) if continued else ():
+        grid.restore_client(partition, inline.client_state(partition))
+    expected = Federation(second).run(grid, [])
+    got = Federation(second).run(SuperNodes(second, tmp_path), [])
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())

@@ -1,0 +1,351 @@
+"""From Python: every key, or one's own objects; the results as tables, models and a picture."""
+
+import csv
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from clients import FedAvgClient, FedBNClient, Objective, setting
+from fedbn_flower import Result, RunFailed, UserError, load_model, simulate
+from fedbn_flower.assembly import dataset_of, whole_split
+from fedbn_flower.cli import main
+from fedbn_flower.config import RunConfig
+from fedbn_flower.data.arrays import keep_arrays
+from fedbn_flower.own import own_objects
+from strategies import FedAvg, FedYogi, PseudoGradientStrategy
+from strategies import setting as own_setting
+
+
+class Scaled(PseudoGradientStrategy):
+    scale: float = own_setting(1.0, gt=0, le=2)
+
+    def server_step(self, delta, state, round):
+        return self.scale * delta
+
+
+class Pull(Objective):
+    pull: float = setting(0.0, ge=0)
+
+    def correct_gradients(self):
+        for _, w, gradient in self.gradients():
+            gradient.add_(w, alpha=self.pull)
+
+
+class KeepsBiases(FedAvgClient):
+    @staticmethod
+    def local_entries(model):
+        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
+
+
+def thin(spec):
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))
+
+
+class Fixed(nn.Module):
+    """Needs no shape."""
+
+    def __init__(self, hidden=8):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, hidden), nn.BatchNorm1d(hidden), nn.Linear(hidden, 10)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.fixture
+def run(cache_dir, tmp_path, monkeypatch):
+    """`simulate` in this process, in an empty folder; small unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+    def simulated(**keys):
+        return simulate(
+            **{"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False} | keys
+        )
+
+    return simulated
+
+
+def bits(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"strategy": "fedavg", "client": "fedavg", "seed": 3},
+        {"strategy": "scaffold", "objective": "scaffold", "client": "silobn", "client_lr_decay": 0.9},
+        {"tau": 1e-4, "bias_correction": False, "partition": "dirichlet:0.5", "num_clients": 5},
+    ],
+)
+def test_the_command_line_gives_the_same_files(run, keys, cache_dir, tmp_path):
+    result = run(**keys, run_dir=tmp_path / "python")
+    flags = [w for k, v in keys.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
+    given = ("--rounds", "2", "--backend", "inline", "--cache-dir", str(cache_dir))
+    assert main([*flags, *given, "--run-dir", "command"]) == 0
+    assert bits(result.folder) == bits(tmp_path / "command")
+    assert (result.folder / "clients.csv").read_bytes() == (tmp_path / "command" / "clients.csv").read_bytes()
+    configs = [json.loads((tmp_path / n / "config.json").read_text()) for n in ("python", "command")]
+    assert {key for key, value in configs[0].items() if configs[1][key] != value} == {"run-dir"}
+
+
+def test_own_objects_do_what_the_same_code_in_a_file_does(run, tmp_path):
+    """Each object does something: with any one left out the model is another."""
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "from clients import FedAvgClient, Objective, setting\n"
+        "from strategies import PseudoGradientStrategy, setting as own_setting\n"
+        + "\n\n".join(
+            [
+                "class Scaled(PseudoGradientStrategy):\n"
+                "    scale: float = own_setting(1.0, gt=0, le=2)\n"
+                "    def server_step(self, delta, state, round):\n"
+                "        return self.scale * delta",
+                "class Pull(Objective):\n"
+                "    pull: float = setting(0.0, ge=0)\n"
+                "    def correct_gradients(self):\n"
+                "        for _, w, gradient in self.gradients():\n"
+                "            gradient.add_(w, alpha=self.pull)",
+                "class KeepsBiases(FedAvgClient):\n"
+                "    @staticmethod\n"
+                "    def local_entries(model):\n"
+                "        return frozenset(n for n in model.state_dict() if n.endswith('bias'))",
+                "def thin(spec):\n"
+                "    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))\n",
+            ]
+        )
+    )
+    own = {"strategy": Scaled, "client": KeepsBiases, "objective": Pull, "model": thin}
+    names = {key: f"own.py:{value.__name__}" for key, value in own.items()}
+    settings = {"scale": 0.5, "pull": 0.25}
+    expected = bits(run(**names, **settings).folder)
+    assert bits(run(**own, **settings).folder) == expected
+    for key in own:
+        mixed = own | {key: names[key]}
+        assert bits(run(**mixed, **settings).folder) == expected
+    assert bits(run(**own, scale=0.5, pull=0.1).folder) != expected
+    assert not own_objects()
+
+
+def test_an_instance_stands_for_its_class_with_what_it_was_told(run):
+    """Silos of 721 and 716 examples: weighting tells."""
+    expected = bits(run(strategy=Scaled, scale=0.5, weighting="uniform", seed=4).folder)
+    assert bits(run(strategy=Scaled(scale=0.5, weighted_by_key=None, seed=4)).folder) == expected
+    assert bits(run(strategy=Scaled(scale=0.5), weighting="uniform", seed=4).folder) == expected
+    assert bits(run(strategy=Scaled(scale=0.5), seed=4).folder) != expected
+    assert bits(run(strategy=Scaled(weighted_by_key=None, seed=4)).folder) != expected
+
+
+def test_a_built_in_class_is_what_its_name_says(run):
+    result = run(strategy=FedYogi(eta=0.02), client=FedBNClient)
+    config = json.loads((result.folder / "config.json").read_text())
+    assert (config["strategy"], config["client"], config["server-lr"]) == ("fedyogi", "fedbn", 0.02)
+
+
+def test_what_is_defined_anew_is_used_anew(run):
+    """In a notebook a cell is run again; nothing of the first definition is found by its name."""
+    sizes = []
+    for hidden in (3, 5):
+
+        def net(spec, hidden=hidden):
+            return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, hidden), nn.Linear(hidden, spec.classes))
+
+        result = run(model=net, rounds=1, client="fedavg")
+        sizes.append(len(load_file(result.folder / "model.safetensors")["1.bias"]))
+        assert result.model()[1].out_features == hidden
+    assert sizes == [3, 5]
+
+
+def test_a_model_that_needs_no_shape_is_called_without(run):
+    assert run(model=Fixed, rounds=1).model(client=1).layers[1].out_features == 8
+
+
+def test_what_comes_back(run, tmp_path):
+    result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
+    assert result.folder.parent.name == "runs"
+    with (result.folder / "metrics.csv").open() as file:
+        told = [float(row["global-loss"]) for row in csv.DictReader(file)]
+    assert result.history["global-loss"].tolist() == told
+    assert result.history["round"].tolist() == [1, 2, 3]
+    evaluated = result.clients.query("phase == 'evaluate' and partition == 1")
+    assert evaluated["accuracy"].iloc[-1] == result.summary["clients"]["1"]["accuracy"]
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+    lines = {line.get_label(): line for line in result.plot().axes[0].lines}
+    assert lines["global model, held out"].get_ydata().tolist() == told
+    assert Result(result.folder).summary == result.summary
+    assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
+
+
+@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
+def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
+    """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
+    result = run(client=client)
+    test = whole_split(config := RunConfig.of({"cache-dir": str(cache_dir)}), dataset_of(config), "test")
+    images, labels = next(iter(test.load([np.arange(len(test))])))
+    for number in (0, 1):
+        model = load_model(result.folder, client=number)
+        assert not model.training
+        with torch.no_grad():
+            right = (model(images).argmax(1) == labels).double().mean().item()
+        assert right == pytest.approx(result.summary["clients"][str(number)]["accuracy"], abs=1e-9)
+    own = [load_model(result.folder, n)[2].running_mean for n in (0, 1)]
+    assert torch.equal(*own) == (client == "fedavg")
+
+
+def test_the_aggregated_model_has_the_weights_of_the_file(run):
+    result = run(client="fedavg", softmax_output=True)
+    entries = load_file(result.folder / "model.safetensors")
+    found = result.model().state_dict()
+    assert found.keys() == entries.keys()
+    assert all(np.array_equal(found[name].numpy(), entry) for name, entry in entries.items())
+
+
+def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
+    result = run(partition="iid", num_clients=4, fraction_train=0.25, rounds=1)
+    (trained,) = result.clients.query("phase == 'train'")["partition"]
+    other = (trained + 1) % 4
+    result.model(client=trained)
+    unsaved = run(checkpoint_every=0, rounds=1)
+    named = run(model=thin, client="fedavg", rounds=1)
+    for load, words in (
+        (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
+        (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
+        (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
+        (lambda: unsaved.model(client=0), "the run saved no client's own entries"),
+        (lambda: load_model(named.folder), "model: 'thin@"),
+        (lambda: load_model(named.folder, model=Fixed), "does not fit the weights in"),
+        (lambda: load_model(tmp_path / "nowhere"), "run-dir: .*nowhere' is not the folder of a run"),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            load()
+        assert "\n" not in str(caught.value)
+    assert load_model(named.folder, model=thin)[1].in_features == 64
+
+
+def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
+    own = {"strategy": Scaled, "client": KeepsBiases}
+    whole = run(**own, rounds=3, scale=0.5)
+    part = run(**own, rounds=1, scale=0.5, run_dir="part")
+    with pytest.raises(UserError, match="strategy: 'Scaled@.*' was an object of another run's process"):
+        simulate(resume=part.folder, rounds=3, progress=False)
+    with pytest.raises(UserError, match="model: 'thin@.*' is not allowed with resume"):
+        simulate(resume=part.folder, rounds=3, model=thin, progress=False)
+    resumed = simulate(resume=part.folder, rounds=3, **own, progress=False)
+    assert bits(resumed.folder) == bits(whole.folder)
+    assert resumed.history["round"].tolist() == [1, 2, 3]
+
+
+def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
+    dataset = dataset_of(RunConfig.of({"cache-dir": str(cache_dir)}))
+    splits = {"train": dataset.train, "test": dataset.test}
+    (tmp_path / "files").mkdir()
+    for name, split in splits.items():
+        np.save(tmp_path / "files" / f"{name}-images.npy", split.images)
+        np.save(tmp_path / "files" / f"{name}-labels.npy", split.labels)
+    expected = run(dataset=tmp_path / "files", normalize=True)
+    x, y = np.array(dataset.train.images), dataset.train.labels
+    x_test, y_test = np.array(dataset.test.images), dataset.test.labels
+    for data in (
+        (x, y, x_test, y_test),
+        (x[:, 0], y.astype(np.uint8), x_test[:, 0], y_test.astype(np.uint8)),
+    ):
+        result = run(data=data, normalize=True)
+        assert bits(result.folder) == bits(expected.folder)
+        assert result.summary["clients"] == expected.summary["clients"]
+    changed = x.copy()
+    changed[0] = 255 - changed[0]
+    assert bits(run(data=(changed, y, x_test, y_test), normalize=True).folder) != bits(expected.folder)
+
+
+def test_other_arrays_have_another_name(tmp_path):
+    x, y = np.arange(96, dtype=np.uint8).reshape(6, 4, 4), np.arange(6)
+    given = [(x, y), (x.reshape(6, 2, 8), y), (x.reshape(6, 1, 2, 8), y), (x, y[::-1]), (255 - x, y)]
+    names = [keep_arrays((*split, *split), tmp_path) for split in given]
+    assert names[1] == names[2]
+    assert len(set(names)) == 4
+
+
+X, Y = np.zeros((6, 4, 4), np.uint8), np.arange(6)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"strategy": "fedyog"}, "strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)"),
+        ({"strategy": KeepsBiases}, "strategy: the class KeepsBiases is not allowed; expected a subclass of"),
+        ({"client": Scaled()}, "client: an object of type Scaled is not allowed; expected a subclass of"),
+        ({"model": Fixed()}, "model: a module itself is not allowed; expected a function that makes a Fixed"),
+        ({"model": 3}, "model: an object of type int is not allowed"),
+        ({"model": lambda: 3}, "expected a function that returns an nn.Module, not 3"),
+        ({"strategy": Scaled, "scale": 3}, "scale: 3 is not allowed; expected a number in (0, 2]"),
+        (
+            {"strategy": Scaled(scale=0.5), "scale": 0.5},
+            "scale: given twice, the second time in the strategy",
+        ),
+        ({"strategy": FedAvg(fraction_train=0.5), "fraction_train": 1.0}, "fraction-train: given twice"),
+        ({"strategy": FedAvg(min_train_nodes=7)}, "strategy: a run has no key for min_train_nodes=7"),
+        ({"strategy": FedAvg(weighted_by_key="size")}, "a run has no key for weighted_by_key='size'"),
+        ({"strategy": FedYogi(eta_l=0.5)}, "strategy: a run has no key for eta_l=0.5"),
+        ({"rounds": [1, 2]}, "rounds: [1, 2] is not allowed; expected a whole number >= 1"),
+        ({"rouds": 1}, "unknown name 'rouds' (did you mean 'rounds'?)"),
+        ({"data": (X, Y)}, "data: expected the four arrays (x, y, x_test, y_test)"),
+        ({"data": (X, Y, X, Y), "dataset": "digits"}, "dataset: given twice, the second time as data"),
+        ({"data": (X, Y, X, [1])}, "data: y_test is of type list; expected a NumPy array"),
+        ({"data": (X / 255, Y, X, Y)}, "data: x is float64 (6, 4, 4); expected uint8 images (N, height"),
+        (
+            {"data": (X, Y, np.zeros((6, 4, 4, 3), np.uint8), Y)},
+            "x_test is uint8 (6, 4, 4, 3); expected chan",
+        ),
+        ({"data": (X, Y[:5], X, Y)}, "data: y is int64 (5,); expected 6 class numbers >= 0"),
+        ({"data": (X, Y - 1, X, Y)}, "data: y is int64 (6,); expected 6 class numbers >= 0"),
+        ({"data": (X, Y, X[:, :2], Y)}, "data: images of x_test are of shape (2, 4), those of x (4, 4)"),
+    ],
+)
+def test_a_mistake_is_an_exception_of_one_line(run, tmp_path, keys, words):
+    with pytest.raises(UserError) as caught:
+        run(**keys)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_fails_says_where_its_files_are(run):
+    with pytest.raises(RunFailed, match="every client failed in every round") as caught:
+        run(client_lr=1e30, run_dir="failed")
+    assert caught.value.__notes__ == ["what was done so far is in failed"]
+
+
+def test_the_caller_s_process_stays_as_it_was(run):
+    before = torch.get_num_threads()
+    logging.getLogger("flwr").setLevel(logging.DEBUG)
+    torch.set_num_threads(2)
+    try:
+        run(rounds=1)
+        assert torch.get_num_threads() == 2
+        assert logging.getLogger("flwr").level == logging.DEBUG
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_import_of_the_package_imports_nothing_else():
+    code = """
+import sys, fedbn_flower
+assert {"simulate", "load_model", "Result", "UserError", "RunFailed"} <= set(dir(fedbn_flower))
+assert not {"torch", "ray", "flwr", "numpy"} & set(sys.modules)
+fedbn_flower.simulate
+assert "torch" in sys.modules
+try:
+    fedbn_flower.simulat
+except AttributeError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("module 'fedbn_flower' has no attribute 'simulat'\n", "")

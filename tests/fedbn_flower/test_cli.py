@@ -1,0 +1,165 @@
+"""The command: its help, its list, its exit status, its door."""
+
+import csv
+import re
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+
+import pytest
+
+from fedbn_flower import cli
+from fedbn_flower.arguments import parse
+from fedbn_flower.errors import UserError
+from fedbn_flower.registry import APP
+from fedbn_flower.results.progress import RoundLines
+from fedbn_flower.results.run_folder import default_run_folder
+
+
+def help_of(capsys, arguments):
+    """Section title -> the flags in it."""
+    with pytest.raises(SystemExit) as ended:
+        parse([*arguments.split(), "--help"])
+    assert ended.value.code == 0
+    sections, title = {}, ""
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            title = line[:-1]
+        elif line.startswith("  --"):
+            sections.setdefault(title, []).append(line.split()[0])
+    return sections
+
+
+def test_help_shows_what_belongs_to_the_named_algorithms_first(capsys):
+    sections = help_of(capsys, "--strategy feddyn --objective fedprox,feddyn")
+    titles = list(sections)
+    assert titles[1:4] == ["strategy feddyn", "objective fedprox", "Every strategy"]
+    assert sections["strategy feddyn"] == ["--alpha"]  # and not again under the objective
+    assert sections["objective fedprox"] == ["--mu"]
+    assert "--mean" in sections["Every strategy"]
+    assert titles[-1] == "Settings of other algorithms"
+    assert {"--tau", "--beta-2", "--server-lr"} <= set(sections[titles[-1]])
+    assert "--rounds" in sections["What runs"]
+    flags = [flag for section in sections.values() for flag in section]
+    assert len(set(flags)) == len(flags)
+
+
+def test_help_knows_the_settings_of_a_file(capsys):
+    sections = help_of(capsys, "--strategy examples/signsgd.py:SignSGD")
+    assert sections["strategy signsgd.SignSGD"] == ["--server-lr", "--decay"]
+
+
+def test_every_name_is_listed_with_a_line_on_it(capsys):
+    assert cli.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "client     fedbn        Keeps every BatchNorm entry at home and shares everything else"
+        in "\n".join(lines)
+    )
+    assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_a_mistake_is_one_line_and_status_2(capsys):
+    assert cli.main(["--strategy", "fedavg", "--tau", "0.5"]) == 2
+    assert capsys.readouterr().err == (
+        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn' or objective 'sgd'; "
+        "it is a setting of fedadagrad, fedadam, fedyogi\n"
+    )
+
+
+def test_the_installed_command_is_main(tmp_path):
+    """What a console script does, in a process of its own in a folder that is not the checkout."""
+    scripts = tomllib.loads((APP / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts["fedbn-sim"].split(":")
+    code = f"import sys; sys.path[0] = {str(APP)!r}; from {module} import {function}; sys.exit({function}())"
+    command = [sys.executable, "-c", code, "--strategy", "fedyog"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)")
+
+
+@pytest.fixture
+def inline(cache_dir, monkeypatch, tmp_path):
+    """The flags of a short run in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return ["--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "3"]
+
+
+def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inline, capsys):
+    assert cli.main(inline) == 0
+    first, *rounds = capsys.readouterr().out.splitlines()[:4]
+    folder = re.fullmatch(r"results go to (runs/\d{8}-\d{6})", first)[1]
+    shape = r"fedyogi-fedbn-sgd-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
+    for number, line in enumerate(rounds, start=1):
+        assert re.fullmatch(shape.format(number), line)
+    with open(f"{folder}/metrics.csv") as file:
+        figures = [
+            f"loss {float(r['loss']):.3f}  accuracy {float(r['accuracy']):.3f}" for r in csv.DictReader(file)
+        ]
+    assert all(text in line for text, line in zip(figures, rounds, strict=True))
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatch, grid):
+    def interrupt(self, result):
+        if result.server_round == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["some where/run_sim.py"])
+    place = "a run/fedavg-fedbn-sgd-seed0" if grid else "a run"
+    with monkeypatch.context() as patched:
+        patched.setattr(RoundLines, "on_round", interrupt)
+        chosen = ["--strategy", "fedavg,fedyogi" if grid else "fedyogi", "--run-dir", "a run"]
+        assert cli.main([*inline, *chosen]) == 130
+    told = capsys.readouterr().err
+    assert told == (
+        f"interrupted; what was done so far is in {place}; "
+        f"to go on with it: python 'some where/run_sim.py' --resume '{place}'\n"
+    )
+    assert cli.main(shlex.split(told)[-2:]) == 0
+    with open(f"{place}/metrics.csv") as file:
+        assert [row["round"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+
+
+def test_an_interruption_before_anything_was_done_names_no_folder(inline, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "simulate", interrupt)
+    assert cli.main(inline) == 130
+    assert capsys.readouterr().err == "interrupted before the first round\n"
+
+
+def test_runs_of_one_second_have_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda _: "20260102-030405")
+    names = [str(default_run_folder(tmp_path).relative_to(tmp_path)) for _ in range(3)]
+    assert names == ["runs/20260102-030405", "runs/20260102-030405-2", "runs/20260102-030405-3"]
+
+
+def test_no_folder_can_be_made_where_a_file_is(tmp_path):
+    (tmp_path / "runs").write_text("mine")
+    with pytest.raises(UserError, match=r"^run-dir: cannot make '.*/runs/.*' \(Not a directory\)$"):
+        default_run_folder(tmp_path)
+
+
+def test_nobody_evaluates_is_said_once_and_in_our_words(inline, caplog):
+    assert cli.main([*inline, "--fraction-evaluate", "0"]) == 0
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'fedbn' keeps at home: "
+        "nothing is evaluated"
+    ]
+
+
+def test_names_are_listed_without_what_only_runs_need(tmp_path):
+    """In a process of its own: these libraries take longer to import than the names to list."""
+    code = (
+        f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli; cli.main(['--list']); "
+        "needless = {'ray', 'matplotlib', 'datasets', 'flwr_datasets', 'sklearn', 'torchvision'}; "
+        "print(needless & sys.modules.keys())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.stdout.splitlines()[-1] == "set()", result.stderr

@@ -1,0 +1,98 @@
+"""When a run's clients train in lockstep: found before it starts, said in one line."""
+
+import logging
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from torch import nn
+
+from clients import CLIENTS, FedAvgClient
+from fedbn_flower.assembly import COHORT, cohort_size, why_one_by_one
+from fedbn_flower.models import MODELS
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+
+
+def frozen_first_layer(spec):
+    model = MODELS["mlp-bn"](spec)
+    model[1].weight.requires_grad_(False)
+    return model
+
+
+def tokens(spec):
+    """Linear on (N, T, F): it passes for known until it is tried."""
+    return nn.Sequential(
+        nn.Flatten(2), nn.Linear(spec.height * spec.width, 4), nn.Flatten(), nn.Linear(4, spec.classes)
+    )
+
+
+MODEL_REASONS = {
+    "mlp-bn": "in lockstep",
+    "cnn": "convolutions gain nothing on a CPU",
+    "frozen": "parameter 1.weight is not trained",
+    "tokens": "the trial raised RuntimeError",
+}
+
+
+@pytest.fixture
+def many(configured, monkeypatch):
+    monkeypatch.setitem(MODELS, "frozen", frozen_first_layer)
+    monkeypatch.setitem(MODELS, "tokens", tokens)
+
+    why_one_by_one.cache_clear()
+
+    def make(**values):
+        return configured(
+            **{"client": "fedavg", "partition": "iid", "num_clients": 2 * COHORT, "rounds": 1} | values
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("model", MODEL_REASONS)
+def test_one_line_says_how_clients_train(many, caplog, model):
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    config = many(model=model, seed=7)
+    assert cohort_size(config) == (COHORT if model == "mlp-bn" else 1)
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert MODEL_REASONS[model] in line
+
+
+def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    assert cohort_size(many(num_clients=2 * COHORT - 1)) == 1
+    assert cohort_size(many(fast="off")) == 1
+    assert [r.getMessage() for r in caplog.records] == [
+        "clients train one by one: fewer than 16 a round",
+        "clients train one by one: fast is off",
+    ]
+
+
+@pytest.mark.parametrize("model", ["frozen", "tokens"])
+def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_path, model):
+    """And what is frozen stays."""
+    models = []
+    for fast in ("auto", "off"):
+        federation = Federation(many(model=model, fast=fast))
+        start = {n: e.numpy().copy() for n, e in federation.model.state_dict().items()}
+        assert simulate(federation, tmp_path / fast, None)["failures"] == 0
+        models.append(load_file(tmp_path / fast / "model.safetensors"))
+    for name, entry in models[0].items():
+        np.testing.assert_array_equal(entry, models[1][name])
+    if model == "frozen":
+        np.testing.assert_array_equal(models[0]["1.weight"], start["1.weight"])
+
+
+class Counting(FedAvgClient):
+    fits = 0
+
+    def fit(self, parameters, config):
+        type(self).fits += 1
+        return super().fit(parameters, config)
+
+
+def test_a_clients_own_fit_is_called(many, tmp_path, monkeypatch):
+    monkeypatch.setitem(CLIENTS, "counting", Counting)
+    simulate(Federation(many(client="counting")), tmp_path / "run", None)
+    assert Counting.fits == 2 * COHORT

@@ -1,0 +1,297 @@
+"""Whole runs in this process: what is sent, what is written, and what a failing client does."""
+
+import csv
+import json
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from safetensors.numpy import load_file
+
+from clients import CLIENTS, OBJECTIVES, FedAvgClient
+from fedbn_flower.assembly import initial_model
+from fedbn_flower.errors import RunFailed, UserError
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.server_app import main as server_main
+from fedbn_flower.simulation import simulate
+from strategies import STRATEGIES
+
+LOCAL = {
+    "fedavg": set(),
+    "silobn": {"2.running_mean", "2.running_var", "2.num_batches_tracked"},
+    "fedbn": {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"},
+}
+MLP_BN = {"1.weight", "1.bias", "4.weight", "4.bias"} | LOCAL["fedbn"]
+
+
+class Listening(InlineGrid):
+    """Keeps every message that passes, in either direction."""
+
+    def __init__(self, config):
+        super().__init__(config.num_clients, config.to_user_config())
+        self.heard = []
+
+    def work(self, messages, timeout):
+        self.heard += messages
+        for reply in super().work(messages, timeout):
+            self.heard.append(reply)
+            yield reply
+
+
+@pytest.mark.parametrize("client", LOCAL)
+@pytest.mark.parametrize("eval_model", ["aggregated", "local"])
+def test_no_local_entry_is_in_any_message(configured, client, eval_model):
+    config = configured(client=client, eval_model=eval_model, rounds=3)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    records = [(name, r) for m in grid.heard for name, r in m.content.array_records.items()]
+    assert len(records) == 3 * 2 * (2 if eval_model == "local" else 3)  # model out, model back, model out
+    for name, record in records:
+        assert name == "arrays"
+        assert set(record) == MLP_BN - LOCAL[client]
+    # Statistics could also leave under another name: no metric or config holds more than a number.
+    for message in grid.heard:
+        for record in (*message.content.metric_records.values(), *message.content.config_records.values()):
+            assert all(isinstance(value, int | float | str) for value in record.values())
+
+
+@pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
+def test_what_an_objective_remembers_is_in_no_message(configured, pair):
+    """SCAFFOLD's control variates travel, in a record of their own; FedDyn's g_i never does."""
+    config = configured(strategy=pair, objective=pair, client="fedbn", rounds=2)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    trained = [m for m in grid.heard if m.metadata.message_type == "train"]
+    assert len(trained) == 8
+    for message in trained:
+        records = {name: set(record) for name, record in message.content.array_records.items()}
+        shared = MLP_BN - LOCAL["fedbn"]
+        assert records == {"arrays": shared} | ({"control": shared} if pair == "scaffold" else {})
+
+
+def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="device: 'cuda' is not allowed; expected 'cpu'"):
+        Federation(configured(device="cuda"))
+
+
+def test_the_run_folder(configured, tmp_path):
+    config = configured(client="fedavg", strategy="fedavg", rounds=3)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    folder = tmp_path / "run"
+    names = {
+        "config.json", "metrics.csv", "clients.csv", "summary.json", "model.safetensors", "curves.png",
+        "partitions.png",
+    }  # fmt: skip
+    assert names <= {p.name for p in folder.iterdir()}
+    assert not list(folder.rglob(".*.tmp"))
+    resolved = json.loads((folder / "config.json").read_text())
+    assert (resolved["server-lr"], resolved["rounds"], resolved["seed"]) == (1.0, 3, 0)
+    assert resolved["versions"]["flwr"] == version("flwr")
+    metrics = list(csv.DictReader((folder / "metrics.csv").open()))
+    assert [row["round"] for row in metrics] == ["1", "2", "3"]
+    clients = list(csv.DictReader((folder / "clients.csv").open()))
+    assert [(r["round"], r["phase"], r["partition"]) for r in clients] == [
+        (str(r), phase, str(p)) for r in (1, 2, 3) for phase in ("train", "evaluate") for p in (0, 1)
+    ]
+    # The aggregated model is one model: every client finds on the whole test set what the server finds.
+    assert summary["global"] == {
+        "accuracy": float(metrics[-1]["global-accuracy"]),
+        "loss": float(metrics[-1]["global-loss"]),
+    }
+    for number, client in summary["clients"].items():
+        assert {k: client[k] for k in ("accuracy", "loss")} == summary["global"]
+        assert client["num-examples"] == int(clients[int(number)]["num-examples"])
+    assert summary["rounds"] == 3
+    assert summary["failures"] == 0
+    assert set(load_file(folder / "model.safetensors")) == MLP_BN
+
+
+@pytest.mark.parametrize("client", ["silobn", "fedbn"])
+def test_there_is_no_global_model_where_batch_norm_stays_at_home(configured, tmp_path, client):
+    summary = simulate(Federation(configured(client=client)), tmp_path / "run", None)
+    assert summary["global"] is None
+    assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL[client]
+
+
+TRIPLES = [
+    (strategy, client, objective)
+    for strategy, rule in STRATEGIES.items()
+    for client in CLIENTS
+    for objective, term in OBJECTIVES.items()
+    if objective in rule.requires.get("objective", {objective})
+    and strategy in term.requires.get("strategy", {strategy})
+]
+
+
+@pytest.mark.parametrize(("strategy", "client", "objective"), TRIPLES)
+def test_every_allowed_combination_runs(configured, tmp_path, strategy, client, objective):
+    config = configured(strategy=strategy, client=client, objective=objective, rounds=2)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    assert summary["failures"] == 0
+    assert all(0 < c["accuracy"] <= 1 for c in summary["clients"].values())
+
+
+def test_a_validation_share_stands_in_until_the_last_round(configured, tmp_path):
+    config = configured(val_fraction=0.2, client="fedavg", rounds=2)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    first, last = csv.DictReader((tmp_path / "run" / "metrics.csv").open())
+    assert first["global-test-accuracy"] == ""
+    assert summary["global"]["accuracy"] == float(last["global-test-accuracy"])
+    assert last["global-accuracy"] != last["global-test-accuracy"]
+    assert sum(c["num-examples"] for c in summary["clients"].values()) == 1437 - int(0.2 * 1437)
+
+
+def test_sampled_clients(configured, tmp_path):
+    config = configured(partition="iid", num_clients=10, fraction_train=0.3, fraction_evaluate=0.5, rounds=3)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
+    trained = [
+        [r["partition"] for r in rows if r["phase"] == "train" and r["round"] == str(n)] for n in (1, 2, 3)
+    ]
+    assert [len(t) for t in trained] == [3, 3, 3]
+    assert len({tuple(t) for t in trained}) > 1
+    assert len(summary["clients"]) == 5
+
+
+def test_local_evaluation_data_is_the_clients_share(configured, tmp_path):
+    simulate(Federation(configured(eval_data="local")), tmp_path / "run", None)
+    rows = [r for r in csv.DictReader((tmp_path / "run" / "clients.csv").open()) if r["phase"] == "evaluate"]
+    assert [int(r["num-examples"]) for r in rows[:2]] == [180, 180]
+
+
+def test_a_folder_in_use_is_refused(configured, tmp_path):
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(UserError, match="run-dir: .* is not allowed; expected a new or empty folder"):
+        simulate(Federation(configured()), tmp_path, None)
+    assert [p.name for p in tmp_path.iterdir()] == ["note.txt"]
+
+
+# ---- clients that fail ------------------------------------------------------------------------------
+
+
+class Fragile(FedAvgClient):
+    """Partition 1 fails from its second round on, in the way that ``breaks`` says."""
+
+    breaks = staticmethod(lambda parameters: parameters)
+
+    def fit(self, parameters, config):
+        parameters, count, metrics = super().fit(parameters, config)
+        if self.task.seed[1] == 1 and config["server-round"] > 1:
+            return self.breaks(parameters, count, metrics)
+        return parameters, count, metrics
+
+
+def explode(*_):
+    raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [
+        (explode, "RuntimeError: out of luck"),
+        (lambda p, n, m: ([np.full_like(a, np.nan) if a.ndim else a for a in p], n, m), "not finite"),
+        (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
+        (lambda p, n, m: (p[:-1], n, m), "zip"),
+        (lambda p, n, m: (p, 0, m), "num-examples"),
+        (lambda p, n, m: (p, n, m | {"note": "text"}), "could not convert"),
+    ],
+)
+def test_a_client_that_fails_is_dropped_and_counted(
+    configured, tmp_path, monkeypatch, caplog, breaks, reason
+):
+    monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(breaks)}))
+    config = configured(client="fragile", rounds=4)
+    summary = simulate(Federation(config), tmp_path / "run", None)
+    assert summary["failures"] == 3
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]
+    said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
+    assert len(said) == 3  # in every round anew
+    assert all(reason in line for line in said)
+
+
+def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
+    config = configured(client_lr=1e30, rounds=2)
+    with pytest.raises(RunFailed, match="every client failed in every round"):
+        simulate(Federation(config), tmp_path / "run", None)
+    initial = initial_model("mlp-bn", Federation(config).dataset.spec, False, 0)[1]
+    for name, array in load_file(tmp_path / "run" / "model.safetensors").items():
+        np.testing.assert_array_equal(array, initial[name])
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["failures"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"strategy": "fedyog"}, UserError),
+        ({"client-lr": 1e30}, RunFailed),
+        ({"num-clients": 3}, UserError),
+        ({"min-replies": 3}, UserError),
+        ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, RunFailed),
+    ],
+)
+def test_the_server_app_tells_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
+    """Under ``flwr run`` the run config comes unchecked."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    config = configured(rounds=1).to_user_config()
+    grid = InlineGrid(2, config)
+    with pytest.raises(error):
+        server_main(grid, Context(1, 1, {}, RecordDict(), config | values))
+    assert next(iter(values)) in caplog.text or "every client failed" in caplog.text
+
+
+def test_without_a_run_dir_the_server_app_keeps_its_results_and_says_where(
+    configured, caplog, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("FLWR_HOME", "home")  # a relative one is told in full
+    monkeypatch.chdir(tmp_path)
+    config = configured(rounds=1).to_user_config()
+    assert config["run-dir"] == "auto"
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        server_main(InlineGrid(2, config), Context(1, 1, {}, RecordDict(), config))
+    (folder,) = (tmp_path / "home" / "fedbn-flower" / "runs").iterdir()
+    told = [r.message for r in caplog.records if r.message.startswith("results")]
+    assert told == [f"results go to {folder}", f"results are in {folder}"]
+    assert caplog.records[-1].message == told[-1]
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 1
+
+
+def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
+    config = configured()
+    with pytest.raises(UserError, match="num-clients: 2 is not allowed; the federation has 3 SuperNodes"):
+        Federation(config).run(InlineGrid(3, config.to_user_config()), [])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"client": "fedbn", "model": "2nn"},
+            ["client: 'fedbn' keeps nothing at home of '2nn': it is FedAvg here"],
+        ),
+        (
+            {"partition": "silos:0-7,8"},
+            [
+                "partition: 'silos:0-7,8' among 2 clients leaves out 1 of 10 classes, "
+                "144 of 1437 training examples"
+            ],
+        ),
+        ({"client": "fedavg", "model": "2nn"}, []),
+        (
+            {"client": "silobn", "fraction_evaluate": 0},
+            [
+                "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'silobn' keeps at "
+                "home: nothing is evaluated"
+            ],
+        ),
+        ({"client": "silobn", "fraction_evaluate": 0, "eval_model": "local"}, []),
+        ({"client": "fedavg", "fraction_evaluate": 0}, []),
+    ],
+)
+def test_what_one_would_not_expect_is_told_in_one_line(configured, caplog, values, told):
+    config = configured(rounds=1, **values)
+    Federation(config).run(InlineGrid(2, config.to_user_config()), [])
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == told
