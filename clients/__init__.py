@@ -1,10 +1,11 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
 from .base import FedAvgClient, LocalTask
-from .examples import Examples
+from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
+from .problems import Classification, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
 from .state import ClientState
@@ -19,7 +20,9 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 __all__ = [
     "CLIENTS",
     "OBJECTIVES",
+    "Classification",
     "ClientState",
+    "Columns",
     "Examples",
     "FedAvgClient",
     "FedBNClient",
@@ -28,6 +31,9 @@ __all__ = [
     "LocalWork",
     "Objective",
     "Outcome",
+    "Prepare",
+    "Problem",
+    "Regression",
     "SiloBNClient",
     "evaluate_splits",
     "load_entries",
