@@ -46,9 +46,13 @@ def test_it_changes_with_the_answers_but_not_too_often(notebook, pictures, monke
 
 
 def test_what_was_there_when_it_stopped_stays(notebook, pictures):
-    with pytest.raises(KeyboardInterrupt), notebook as watch:
-        watch.on_answer(1, "train", 2, 2)
-        raise KeyboardInterrupt
+    def interrupted():
+        with notebook as watch:
+            watch.on_answer(1, "train", 2, 2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert "train 2/2" in pictures[-1]
 
 
