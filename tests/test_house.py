@@ -19,7 +19,7 @@ FORBIDDEN = {
 }
 
 LAYERS = (
-    {"errors", "files", "own"},
+    {"errors", "files", "own", "listing"},
     {"registry"},
     {"models"},
     {"data"},
@@ -32,6 +32,7 @@ LAYERS = (
     {"runtime"},
     {"simulation"},
     {"arguments", "reference"},
+    {"jobs"},
     {"api", "cli", "server_app"},
 )
 """The modules and folders of fedbn_flower, lowest first: each imports from its own layer and those below."""

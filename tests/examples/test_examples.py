@@ -53,7 +53,7 @@ def start(config):
 def test_both_commands_mean_the_same_run(path, monkeypatch):
     arguments, run_config = commands(path)
     monkeypatch.chdir(APP)
-    (simulated,) = parse(arguments).configs
+    (simulated,) = parse(arguments)
     flower = RunConfig.of(run_config)
     assert simulated.algorithm_settings == flower.algorithm_settings
     for key, value in run_config.items():

@@ -92,7 +92,7 @@ def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
     ],
 )
 def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arguments):
-    (config,) = parse(arguments.split()).configs
+    (config,) = parse(arguments.split())
     assert config.strategy.startswith(own)  # for workers in other folders
 
 
@@ -133,15 +133,15 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
 )
 def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
-        Federation(parse(arguments.split()).configs[0])
+        Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)
     assert (told or "model: ") in str(caught.value)
 
 
 def test_a_required_setting_and_equal_values_for_both(own):
-    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"]).configs
+    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"])
     assert config.settings_for(STRATEGY.find("own.py:Needy"))["needed"] == 2.0
-    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"]).configs
+    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"])
     assert dict(config.algorithm_settings)["pull"] == 0.1
 
 
@@ -151,7 +151,7 @@ def test_a_setting_may_be_nothing_which_is_auto(own):
         ("--bound 2", 2.0, 2.0),
         ("--bound auto", None, "auto"),
     ):
-        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split()).configs
+        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split())
         assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
         assert config.to_user_config()["bound"] == told
         assert RunConfig.of(config.to_user_config()) == config
