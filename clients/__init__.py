@@ -3,11 +3,11 @@
 from .base import FedAvgClient, LocalTask
 from .examples import Examples
 from .fedbn import FedBNClient
+from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
 from .settings import setting
 from .silobn import SiloBNClient
-from .state import ClientState
 from .training import LocalTraining, evaluate_splits, load_entries
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
@@ -19,16 +19,19 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 __all__ = [
     "CLIENTS",
     "OBJECTIVES",
-    "ClientState",
+    "ContextStore",
     "Examples",
     "FedAvgClient",
     "FedBNClient",
+    "Groups",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
+    "Memory",
     "Objective",
     "Outcome",
     "SiloBNClient",
+    "Store",
     "evaluate_splits",
     "load_entries",
     "setting",

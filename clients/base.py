@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
+from .memory import Memory
 from .names import aliases
 from .objectives import Objective
 from .objectives.sgd import Sgd
 from .settings import set_values, values
-from .state import ClientState
 from .training import (
     EVALUATION_BATCH,
     LocalRun,
@@ -74,11 +74,11 @@ class FedAvgClient(NumPyClient):
         When a tensor is local under one of its names and shared under another.
     """
 
-    STATE_GROUP = "local"
+    LOCAL_GROUP = "local"
 
-    def __init__(self, task: LocalTask, state: ClientState) -> None:
+    def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
-        self.state = state
+        self.memory = memory
         set_values(self, task.client_settings)
         local = self.local_entries(task.model)
         self.aliases = aliases(task.model)
@@ -94,7 +94,7 @@ class FedAvgClient(NumPyClient):
             name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
         ]
         """The shared, trainable parameters, each under one name: those that a local objective is about."""
-        self.memory_group = task.objective.__name__.lower()
+        self.objective_group = task.objective.__name__.lower()
         """Under which name the objective's memory is kept."""
         self.received_control: dict[str, NDArray] | None = None
         """What the server sent beside the model, by parameter name (SCAFFOLD's c)."""
@@ -141,7 +141,7 @@ class FedAvgClient(NumPyClient):
         objective = task.objective(
             taking_part,
             values(task.objective, config),
-            self.state.read(self.memory_group),
+            self.memory.read(self.objective_group),
             self._control(),
         )
         return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
@@ -169,9 +169,9 @@ class FedAvgClient(NumPyClient):
                 raise TypeError(
                     f"{type(run.objective).__name__} leaves a memory but does not set `remembers`"
                 )
-            self.state.write(self.memory_group, outcome.memory)
+            self.memory.write(self.objective_group, outcome.memory)
         if self.local_names:
-            self.state.write(self.STATE_GROUP, {name: to_array(entries[name]) for name in self.local_names})
+            self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         splits = str(config["eval-splits"])
         if splits:
             self.task.model.load_state_dict(dict(entries))
@@ -198,7 +198,7 @@ class FedAvgClient(NumPyClient):
 
     def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
         """Set every entry of a model; whether the local ones are this client's own."""
-        own = self.state.read(self.STATE_GROUP) if self.local_names else None
+        own = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
         local = {name: (own or self.task.initial)[name] for name in self.local_names}
         named = zip(self.shared_names, parameters, strict=True)
         load_entries(entries, {**dict(named), **local})

@@ -7,13 +7,12 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from ..base import FedAvgClient, LocalTask
 from ..examples import Examples
-from ..state import ClientState
+from ..memory import ContextStore, Memory
 from ..training import LocalTraining, seeded
 from .stacked import stacked
 from .train import fit_in_lockstep
@@ -53,12 +52,13 @@ def _outcomes(
 ) -> list[tuple[str, NDArray]]:
     """All that the two clients send and keep in every round, by name."""
     model = copy.deepcopy(task.model)
+    stores = [ContextStore() for _ in SIZES]
     clients = [
         client(
             replace(task, model=model, train=examples, evaluation={}, training=TRAINING, seed=(0, i)),
-            ClientState(RecordDict()),
+            Memory(store),
         )
-        for i, examples in enumerate(_random_examples(task.train))
+        for i, (examples, store) in enumerate(zip(_random_examples(task.train), stores, strict=True))
     ]
     first = clients[0]
     parameters = [np.array(task.initial[name]) for name in first.shared_names]
@@ -71,15 +71,15 @@ def _outcomes(
             results = fit_in_lockstep(clients, parameters, given)
         else:
             results = [one.fit(parameters, given) for one in clients]
-        for one, result in zip(clients, results, strict=True):
+        for one, store, result in zip(clients, stores, results, strict=True):
             if isinstance(result, Exception):
                 raise result
             sent, _, metrics = result
-            one.state.commit()
+            one.memory.commit()
             found += zip(one.shared_names, sent, strict=True)
             found += sorted(metrics.items())
             found += sorted((one.sent_control or {}).items())
-            found += sorted(one.state.entries().items())
+            found += [item for _, arrays in sorted(store.groups().items()) for item in sorted(arrays.items())]
     return [(name, np.asarray(value)) for name, value in found]
 
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, ClientState, LocalTraining
+from clients import CLIENTS, OBJECTIVES, LocalTraining
 from clients.lockstep import fit_in_lockstep
 
 from .helpers import CONFIG, make_client, make_examples, small_model
@@ -26,7 +25,7 @@ def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
     model = make_model()
     clients = []
     for i, size in enumerate(sizes):
-        client = make_client(cls, ClientState(RecordDict()), model, i, training, objective)
+        client = make_client(cls, None, model, i, training, objective)
         client.task.__dict__["train"] = make_examples(size, seed=i, shape=client.task.train.images.shape[1:])
         clients.append(client)
     return clients
@@ -48,9 +47,16 @@ def rounds(clients, config, lockstep, count=2):
             results = [client.fit(parameters, given) for client in clients]
         for client, (sent, num_examples, metrics) in zip(clients, results, strict=True):
             control = client.sent_control or {}
-            client.state.commit()
+            client.memory.commit()
             answers.append((sent, num_examples, metrics, control))
-    memories = [client.state.to_bytes() for client in clients]
+    memories = [
+        {
+            (group, name): array
+            for group in ("local", client.objective_group)
+            for name, array in (client.memory.read(group) or {}).items()
+        }
+        for client in clients
+    ]
     return answers, memories
 
 
@@ -64,7 +70,10 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
         assert a[3].keys() == b[3].keys()
         for name in a[3]:
             np.testing.assert_allclose(a[3][name], b[3][name], atol=10 * atol)  # divided by K lr
-    assert [len(m) for m in lockstep[1]] == [len(m) for m in one_by_one[1]]
+    for a, b in zip(lockstep[1], one_by_one[1], strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -115,6 +124,6 @@ def test_a_client_that_diverges_is_alone_in_it():
     clients = cohort(CLIENTS["fedbn"], LocalTraining(1, 8))
     own = {n: np.array(clients[2].task.initial[n]) for n in clients[2].local_names}
     own["2.weight"][:] = np.nan
-    clients[2].state.write("local", own)
+    clients[2].memory.write("local", own)
     results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
     assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]

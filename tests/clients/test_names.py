@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import nn
 
-from clients import ClientState, FedAvgClient, FedBNClient, LocalTraining, trainable_names
+from clients import FedAvgClient, FedBNClient, LocalTraining, trainable_names
 
 from .helpers import CONFIG, make_client
 
@@ -28,7 +27,7 @@ def test_a_parameter_is_trainable_under_every_name():
 
 
 def scaffold_client(cls, training=None):
-    return make_client(cls, ClientState(RecordDict()), tied_model(), 0, training, "scaffold")
+    return make_client(cls, None, tied_model(), 0, training, "scaffold")
 
 
 @pytest.mark.parametrize("cls", [FedAvgClient, FedBNClient])
@@ -39,7 +38,7 @@ def test_scaffolds_control_goes_out_under_every_shared_trainable_name(cls):
     parameters, *_ = client.fit(client.get_parameters({}), CONFIG)
     assert sorted(client.sent_control) == sorted(names)
     np.testing.assert_array_equal(client.sent_control["1.weight"], client.sent_control["3.weight"])
-    assert set(client.state.read("scaffold")) == set(names) - {"3.weight", "3.bias"}
+    assert set(client.memory.read("scaffold")) == set(names) - {"3.weight", "3.bias"}
     sent = dict(zip(client.shared_names, parameters, strict=True))
     np.testing.assert_array_equal(sent["1.weight"], sent["3.weight"])
     np.testing.assert_array_equal(sent["5.bias"], client.task.initial["5.bias"])
