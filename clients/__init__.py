@@ -1,11 +1,12 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
 from .base import FedAvgClient, LocalTask
-from .examples import Examples
+from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
+from .problems import Classification, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
 from .training import LocalTraining, evaluate_splits, load_entries
@@ -19,6 +20,8 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 __all__ = [
     "CLIENTS",
     "OBJECTIVES",
+    "Classification",
+    "Columns",
     "ContextStore",
     "Examples",
     "FedAvgClient",
@@ -30,6 +33,9 @@ __all__ = [
     "Memory",
     "Objective",
     "Outcome",
+    "Prepare",
+    "Problem",
+    "Regression",
     "SiloBNClient",
     "Store",
     "evaluate_splits",

@@ -17,6 +17,7 @@ from .memory import Memory
 from .names import aliases
 from .objectives import Objective
 from .objectives.sgd import Sgd
+from .problems import Classification, Problem
 from .settings import set_values, values
 from .training import (
     EVALUATION_BATCH,
@@ -48,6 +49,8 @@ class LocalTask:
         The run's seed and the partition id; with the round, all randomness derives from it.
     objective : type[Objective]
         What it minimises.
+    problem : Problem
+        What is learnt.
     client_settings : Mapping[str, object]
         Values of the settings that the client's class declares, by attribute.
     """
@@ -59,6 +62,7 @@ class LocalTask:
     training: LocalTraining
     seed: tuple[int, int]
     objective: type[Objective] = Sgd
+    problem: Problem = field(default_factory=Classification)
     client_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -143,6 +147,7 @@ class FedAvgClient(NumPyClient):
             values(task.objective, config),
             self.memory.read(self.objective_group),
             self._control(),
+            task.problem,
         )
         return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
 
@@ -175,7 +180,7 @@ class FedAvgClient(NumPyClient):
         splits = str(config["eval-splits"])
         if splits:
             self.task.model.load_state_dict(dict(entries))
-            metrics |= evaluate_splits(self.task.model, self.task.evaluation, splits)
+            metrics |= evaluate_splits(self.task.model, self.task.evaluation, splits, self.task.problem)
         return self._sent(entries), len(self.task.train), dict(metrics)
 
     def evaluate(
@@ -184,7 +189,7 @@ class FedAvgClient(NumPyClient):
         """Evaluate the received shared entries together with the client's own local ones.
 
         A client that never trained has no BatchNorm statistics of its own yet: it estimates them on its
-        training images first (AdaBN).
+        training examples first (AdaBN).
         """
         task = self.task
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
@@ -192,7 +197,7 @@ class FedAvgClient(NumPyClient):
         ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
         splits = str(config["eval-splits"])
-        metrics = evaluate_splits(task.model, task.evaluation, splits)
+        metrics = evaluate_splits(task.model, task.evaluation, splits, task.problem)
         num_examples = len(task.evaluation[splits.split(",", maxsplit=1)[0]])
         return metrics.pop("loss"), num_examples, {**metrics, "train-examples": len(task.train)}
 

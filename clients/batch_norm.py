@@ -88,8 +88,8 @@ def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, s
             layer.training = True
             layer.reset_running_stats()
         with torch.no_grad(), seeded(int(rng.integers(2**63))):
-            for images, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
-                model(images)
+            for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
+                model(inputs)
     finally:
         for layer, momentum in layers.items():
             layer.momentum = momentum

@@ -1,7 +1,7 @@
-"""A client's examples: rows of a shared, memory-mapped array."""
+"""A client's examples: rows of named columns that many clients share."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,36 +10,48 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Indices = NDArray[np.int64]
+Columns = Mapping[str, NDArray]
+Prepare = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""From rows of columns, on the device, to a batch: the model's inputs and the targets."""
 LOADED = 2**18  # values, gathered at a time
+
+
+def as_they_are(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The columns ``x`` and ``y`` themselves."""
+    return columns["x"], columns["y"]
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Labelled images.
+    """Some rows of a dataset.
 
     Parameters
     ----------
-    images : NDArray
-        uint8, shape (N, channels, height, width); may be memory-mapped and shared by many clients.
-    labels : NDArray
-        int64 class numbers, shape (N,).
+    columns : Mapping[str, NDArray]
+        Arrays of one length N, any dtype; may be memory-mapped and shared by many clients.
     rows : NDArray
-        int64, shape (n,): the rows of ``images`` and ``labels`` that these examples are.
-    mean, std : tuple[float, ...]
-        Per channel, of intensities in [0, 1]; an image becomes ``(image / 255 - mean) / std``.
+        int64, shape (n,): the rows of the columns that these examples are.
+    prepare : Prepare
+        Turns rows into inputs and targets.
+    augment : callable, optional
+        Changes the inputs of a training batch, drawing from torch's generator.
     device : str
         Where batches are put: ``cpu`` or ``cuda``.
     """
 
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    columns: Columns
     rows: Indices
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    prepare: Prepare = as_they_are
+    augment: Callable[[Tensor], Tensor] | None = None
     device: str = "cpu"
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def width(self) -> int:
+        """Values that a row has in all columns together."""
+        return sum(math.prod(column.shape[1:]) for column in self.columns.values())
 
     def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[Indices]:
         """Indices of one epoch in batches, shuffled if a generator is given; batch size 0 is one batch.
@@ -55,32 +67,29 @@ class Examples:
         for start, stop in zip(starts, [*starts[1:], count], strict=True):
             yield order[start:stop]
 
-    def load(self, batches: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images, float32 (b, channels, height, width), and labels, int64 (b,), of each batch of indices."""
+    def load(self, batches: Iterable[Indices], training: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets of each batch of indices, their first axis the batch; augmented for training."""
         for group in self._groups(batches):
-            rows = self.rows[np.concatenate(group)]
             sizes = [len(indices) for indices in group]
-            images = torch.split(self.scaled(self.images[rows]), sizes)
-            labels = torch.split(torch.from_numpy(self.labels[rows]).to(self.device), sizes)
-            yield from zip(images, labels, strict=True)
+            inputs, targets = self.prepared(np.concatenate(group))
+            for batch, answers in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
+                yield self.augment(batch) if training and self.augment else batch, answers
+
+    def prepared(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some of the examples."""
+        rows = self.rows[indices]
+        gathered = {name: torch.from_numpy(column[rows]) for name, column in self.columns.items()}
+        return self.prepare({name: values.to(self.device) for name, values in gathered.items()})
 
     def _groups(self, batches: Iterable[Indices]) -> Iterator[list[Indices]]:
         """As many batches at a time as make up `LOADED` values: fewer, larger operations."""
         group: list[Indices] = []
-        count, size = 0, math.prod(self.images.shape[1:])
+        count, width = 0, self.width
         for indices in batches:
-            if group and (count + len(indices)) * size > LOADED:
+            if group and (count + len(indices)) * width > LOADED:
                 yield group
                 group, count = [], 0
             group.append(indices)
             count += len(indices)
         if group:
             yield group
-
-    def scaled(self, images: NDArray[np.uint8]) -> Tensor:
-        """Images, uint8 (..., channels, height, width), as the model takes them."""
-        values = torch.from_numpy(images).to(self.device).float().div_(255)
-        if any(self.mean) or set(self.std) != {1.0}:
-            mean, std = (torch.tensor(v, device=self.device).view(-1, 1, 1) for v in (self.mean, self.std))
-            values.sub_(mean).div_(std)
-        return values

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from .examples import Examples
+from .examples import LOADED, Examples
 from .objectives import LocalWork, Objective
+from .problems import Problem
 
 EVALUATION_BATCH = 1000
 
@@ -117,11 +117,11 @@ class LocalRun:
         momentum = self.training.momentum if self.training.optimizer == "sgd" else None
         return LocalWork(steps, self.learning_rate, momentum)
 
-    def metrics(self, steps: int, loss: float, correct: float) -> dict[str, float]:
-        """``train-loss`` (the cross-entropy) and ``train-accuracy``, means over the examples of the last
-        epoch, from their sums; and ``local-steps``, the optimiser's steps."""
-        count = len(self.examples)
-        return {"train-loss": loss / count, "train-accuracy": correct / count, "local-steps": steps}
+    def metrics(self, steps: int, sums: Mapping[str, float], predictions: float) -> dict[str, float]:
+        """``train-loss`` (what the objective says) and the problem's scores as ``train-...``, means over the
+        predictions of the last epoch, from their sums; and ``local-steps``, the optimiser's steps."""
+        means = {f"train-{name}": value / predictions for name, value in sums.items()}
+        return {**means, "local-steps": steps}
 
 
 def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
@@ -133,23 +133,56 @@ def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
     model.train()
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
-            losses, outputs, answers = [], [], []
-            for images, labels in run.examples.load(batches):
+            tally = _Tally(run.objective.problem)
+            for inputs, targets in run.examples.load(batches, training=True):
                 optimizer.zero_grad()
-                loss, output = run.objective.loss(model, images, labels)
+                loss, output = run.objective.loss(model, inputs, targets)
                 torch.autograd.backward(loss)
                 run.objective.correct_gradients()
                 if run.training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
                 optimizer.step()
                 steps += 1
-                losses.append(loss.detach())
-                outputs.append(output.detach())
-                answers.append(labels)
+                tally.add(loss.detach(), output.detach(), targets)
     optimizer.zero_grad()
-    hits = torch.cat(outputs).argmax(1) == torch.cat(answers)
-    loss = torch.stack(losses) @ torch.tensor([float(len(a)) for a in answers]).to(losses[0])
-    return run.metrics(steps, loss.item(), hits.sum().item())
+    return run.metrics(steps, *tally.sums())
+
+
+class _Tally:
+    """Sums of an epoch's losses and scores, made for many batches at a time."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.batches: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.held = 0
+        self.totals: dict[str, float] = {}
+        self.predictions = 0.0
+
+    def add(self, loss: Tensor, output: Tensor, targets: Tensor) -> None:
+        """A batch's mean loss, output and targets."""
+        self.batches.append((loss, output, targets))
+        self.held += output.numel()
+        if self.held > LOADED:
+            self._reduce()
+
+    def sums(self) -> tuple[dict[str, float], float]:
+        """The sums by name, ``loss`` first, and how many predictions they are over."""
+        self._reduce()
+        return self.totals, self.predictions
+
+    def _reduce(self) -> None:
+        if not self.batches:
+            return
+        losses, outputs, answers = zip(*self.batches, strict=True)
+        targets = torch.cat(answers)
+        predictions = self.problem.predictions(targets)
+        counts = torch.stack([part.sum() for part in torch.split(predictions, [len(a) for a in answers])])
+        scores = self.problem.scores(torch.cat(outputs), targets)
+        sums = {"loss": torch.stack(losses) @ counts.to(losses[0]), **{n: s.sum() for n, s in scores.items()}}
+        for name, value in sums.items():
+            self.totals[name] = self.totals.get(name, 0.0) + value.item()
+        self.predictions += counts.sum().item()
+        self.batches, self.held = [], 0
 
 
 @contextmanager
@@ -182,29 +215,36 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
             target.copy_(torch.from_numpy(np.asarray(entry)))
 
 
-def evaluate_splits(model: nn.Module, examples: Mapping[str, Examples], splits: str) -> dict[str, float]:
-    """Evaluate on comma-separated splits: the first one's metrics as ``loss``, ``accuracy`` and
-    ``eval-examples``, how many there were; the others' as ``SPLIT-loss``, ``SPLIT-accuracy`` and
+def evaluate_splits(
+    model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem
+) -> dict[str, float]:
+    """Evaluate on comma-separated splits: the first one's figures under their names (``loss``, ``accuracy``)
+    and ``eval-examples``, over how many predictions they are means; the others' as ``SPLIT-loss``, ... and
     ``SPLIT-examples``."""
     metrics: dict[str, float] = {}
     for i, split in enumerate(filter(None, splits.split(","))):
         prefix = f"{split}-" if i else ""
-        found = evaluate_model(model, examples[split])
-        metrics |= {prefix + name: value for name, value in found.items()}
-        metrics[f"{split if i else 'eval'}-examples"] = len(examples[split])
+        figures, predictions = evaluate_model(model, examples[split], problem)
+        metrics |= {prefix + name: value for name, value in figures.items()}
+        metrics[f"{split if i else 'eval'}-examples"] = predictions
     return metrics
 
 
-def evaluate_model(model: nn.Module, examples: Examples) -> dict[str, float]:
-    """Mean cross-entropy ``loss`` and ``accuracy`` (in 0..1) over the examples, in evaluation mode.
+def evaluate_model(model: nn.Module, examples: Examples, problem: Problem) -> tuple[dict[str, float], int]:
+    """The problem's figures, in evaluation mode, and over how many predictions they are means.
 
     What a model draws at random even so, it draws alike each time.
     """
-    loss, correct = 0.0, 0
+    sums: dict[str, float] = {}
+    predictions = 0
     model.eval()
     with torch.inference_mode(), seeded(0):
-        for images, labels in examples.load(examples.batches(EVALUATION_BATCH)):
-            output = model(images)
-            loss += functional.cross_entropy(output, labels, reduction="sum").item()
-            correct += int((output.argmax(1) == labels).sum())
-    return {"loss": loss / len(examples), "accuracy": correct / len(examples)}
+        for inputs, targets in examples.load(examples.batches(EVALUATION_BATCH)):
+            output = model(inputs)
+            found = {"loss": problem.loss(output, targets, "sum"), **problem.scores(output, targets)}
+            for name, values in found.items():
+                sums[name] = sums.get(name, 0.0) + values.sum().item()
+            predictions += int(problem.predictions(targets).sum())
+        of_model = problem.of_model(model)
+    means = {name: value / predictions for name, value in sums.items()}
+    return {**means, **problem.derived(means), **of_model}, predictions

@@ -18,8 +18,8 @@ from strategies.settings import allowed
 from . import simulation
 from .algorithms import REGISTRIES
 from .config import RunConfig
+from .data import cache_folder
 from .data.arrays import keep_arrays
-from .data.decoded import cache_folder
 from .errors import UserError, not_allowed
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of

@@ -18,9 +18,7 @@ from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
-from .data import DecodedDataset, Partitions, load_dataset, partition_dataset
-from .data.decoded import cache_folder
-from .data.sources import ImageRequest
+from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from .errors import UserError, not_allowed
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
@@ -29,25 +27,26 @@ from .registry import CLIENT, OBJECTIVE
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
 COHORT = 8
+HELD = 2**28  # values of a cohort's examples: a GiB
 
 
 @lru_cache(maxsize=4)
-def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> DecodedDataset:
+def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> Dataset:
     """The run's dataset, or the node's own folder if it names one.
 
-    A ``dataset`` of ``shape:...`` has no examples: it says what every node's own images look like.
+    A ``dataset`` of ``shape:...`` has no examples: it says what every node's own look like.
 
     Raises
     ------
     UserError
-        When it cannot be had, or a node's own images differ from what the run expects.
+        When it cannot be had, or a node's own data differ from what the run expects.
     """
     shape = InputSpec.parse(config.dataset)
     if shape and not data_path:
-        return DecodedDataset.without_examples(shape)
+        return Dataset.without_examples(shape)
     spec = config.partitioning
     group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
-    request = ImageRequest(
+    request = Request(
         data_path or config.dataset,
         config.image_column,
         config.label_column,
@@ -57,8 +56,9 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
     if not shape:
         return dataset
-    if dataset.spec.shape != shape.shape or dataset.spec.classes > shape.classes:
-        raise not_allowed("data-path", data_path, f"images of {shape}, not of {dataset.spec}")
+    own = dataset.spec
+    if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
+        raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
     return replace(dataset, spec=shape)
 
 
@@ -111,8 +111,10 @@ def why_one_by_one(config: RunConfig) -> str:
     if int(config.fraction_train * config.num_clients) < 2 * COHORT:
         return f"fewer than {2 * COHORT} a round"
     task, client = _local_task(config, 0), CLIENT.find(config.client)
-    unknown = why_unknown(task.model, task.objective, client, config.device)
-    return unknown or why_alone(client, task, config.messages_for(task.objective))
+    most = max(map(len, partitions_of(config).train))
+    if COHORT * task.train.width * most > HELD:
+        return "clients have too many examples to be held at once"
+    return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
 
 
 def held_out_splits(config: RunConfig, final: bool) -> str:
@@ -128,8 +130,8 @@ def check_fit(config: RunConfig) -> None:
     Raises
     ------
     UserError
-        When the partition does not fit, images are too small for the model, its output is not a number for
-        each class, nothing of it is trained, or a client would be evaluated on no examples.
+        When the partition does not fit, the model does not fit the inputs, its output is not what the problem
+        needs, nothing of it is trained, or a client would be evaluated on no examples.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
@@ -137,13 +139,10 @@ def check_fit(config: RunConfig) -> None:
     model, _ = model_of(config, dataset.spec)
     try:
         with torch.no_grad():
-            output = model.eval()(torch.zeros((2, *dataset.spec.shape), device=config.device))
+            output = model.eval()(dataset.spec.zeros(2, config.device))
     except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
-    shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
-    if len(shape) != 2 or shape[0] != 2 or shape[1] < dataset.spec.classes:
-        found = shape if shape else f"a {type(output).__name__}"
-        wanted = f"one whose output for two images has the shape (2, {dataset.spec.classes}), not {found}"
+    if wanted := dataset.problem.misfit(output, dataset.spec.outputs):
         raise not_allowed("model", config.model, wanted)
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
@@ -162,11 +161,13 @@ def check_fit(config: RunConfig) -> None:
                 )
 
 
-def whole_split(config: RunConfig, dataset: DecodedDataset, split: str) -> Examples:
-    """All held-out examples of a split."""
+def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
+    """All held-out examples of a split, as the server sees them."""
+    everything = np.arange(len(dataset.train))
+    prepare = dataset.kind.prepare(everything, config.normalize)
     if split == VALIDATION:
-        return _examples(config, dataset, "train", partitions_of(config).val_rows)
-    return _examples(config, dataset, "test", np.arange(len(dataset.test.labels)))
+        return Examples(dataset.train.columns, partitions_of(config).val_rows, prepare, device=config.device)
+    return Examples(dataset.test.columns, np.arange(len(dataset.test)), prepare, device=config.device)
 
 
 def local_task(
@@ -194,30 +195,12 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
     dataset = dataset_of(config, data_path, cache_dir)
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
-    if data_path:
-        every = np.arange(len(dataset.train.labels))
-        order = np.random.default_rng([config.seed, partition_id]).permutation(every)
-        cut = int(config.val_fraction * len(order))
-        rows = {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut])}
-        train = _examples(config, dataset, "train", rows["train"])
-        evaluation = {
-            VALIDATION: _examples(config, dataset, "train", rows[VALIDATION]),
-            TEST: _examples(config, dataset, "test", np.arange(len(dataset.test.labels))),
-        }
-    else:
-        if partition_id >= config.num_clients:
-            raise UserError(
-                f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}"
-            )
-        partitions = partitions_of(config)
-        train = _examples(config, dataset, "train", partitions.train[partition_id])
-        if config.eval_data == "local":
-            evaluation = {
-                VALIDATION: _examples(config, dataset, "train", partitions.val[partition_id]),
-                TEST: _examples(config, dataset, "test", partitions.test[partition_id]),
-            }
-        else:
-            evaluation = {s: whole_split(config, dataset, s) for s in (VALIDATION, TEST)}
+    rows = _rows_of(config, dataset, partition_id, data_path)
+    prepare = dataset.kind.prepare(rows["train"], config.normalize)
+    columns = {"train": dataset.train.columns, VALIDATION: dataset.train.columns, TEST: dataset.test.columns}
+    examples = {
+        split: Examples(columns[split], own, prepare, device=config.device) for split, own in rows.items()
+    }
     model, initial = model_of(config, dataset.spec)
     training = LocalTraining(
         epochs=config.local_epochs,
@@ -230,17 +213,29 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
     return LocalTask(
         model,
         initial,
-        train,
-        evaluation,
+        examples.pop("train"),
+        examples,
         training,
         (config.seed, partition_id),
         OBJECTIVE.find(config.objective),
+        dataset.problem,
         config.settings_for(CLIENT.find(config.client)),
     )
 
 
-def _examples(config: RunConfig, dataset: DecodedDataset, split: str, rows: NDArray[np.int64]) -> Examples:
-    decoded = dataset.train if split == "train" else dataset.test
-    if config.normalize:
-        return Examples(decoded.images, decoded.labels, rows, dataset.mean, dataset.std, config.device)
-    return Examples(decoded.images, decoded.labels, rows, device=config.device)
+def _rows_of(
+    config: RunConfig, dataset: Dataset, partition_id: int, data_path: str
+) -> dict[str, NDArray[np.int64]]:
+    """A client's rows: ``train``, and those that it is evaluated on."""
+    whole_test = np.arange(len(dataset.test))
+    if data_path:
+        order = np.random.default_rng([config.seed, partition_id]).permutation(len(dataset.train))
+        cut = int(config.val_fraction * len(order))
+        return {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut]), TEST: whole_test}
+    if partition_id >= config.num_clients:
+        raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
+    shares = partitions_of(config)
+    train = shares.train[partition_id]
+    if config.eval_data == "local":
+        return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
+    return {"train": train, VALIDATION: shares.val_rows, TEST: whole_test}

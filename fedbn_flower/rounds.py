@@ -224,6 +224,7 @@ class Federation:
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
         config = self.config
+        yield from self.dataset.notes
         if self.dataset.has_examples:
             yield partitions_of(config).left_out(config.partition, config.eval_data)
         client = CLIENT.find(config.client)
@@ -245,7 +246,7 @@ class Federation:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
-        return evaluate_splits(self.model, held_out, splits)
+        return evaluate_splits(self.model, held_out, splits, self.dataset.problem)
 
     def _checkpoint_before(self, server_round: int) -> int:
         """The last round that this one may have to be done again from."""

@@ -30,10 +30,10 @@ def write_site():
         dataset, partitions = dataset_of(config), partitions_of(config)
         rows = partitions.train[partition]
         folder.mkdir()
-        np.save(folder / "train-images.npy", dataset.train.images[rows])
-        np.save(folder / "train-labels.npy", dataset.train.labels[rows])
-        np.save(folder / "test-images.npy", dataset.test.images)
-        np.save(folder / "test-labels.npy", dataset.test.labels)
+        np.save(folder / "train-images.npy", dataset.train.columns["x"][rows])
+        np.save(folder / "train-labels.npy", dataset.train.columns["y"][rows])
+        np.save(folder / "test-images.npy", dataset.test.columns["x"])
+        np.save(folder / "test-labels.npy", dataset.test.columns["y"])
 
     return write
 

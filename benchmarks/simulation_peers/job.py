@@ -70,7 +70,7 @@ class Job:
 
     def initial_model(self) -> nn.Module:
         """The network with the initial weights that all sides begin from."""
-        return build_model(self.model, InputSpec(1, SIDE_LENGTH, SIDE_LENGTH, CLASSES), False, self.seed)
+        return build_model(self.model, InputSpec((1, SIDE_LENGTH, SIDE_LENGTH), CLASSES), False, self.seed)
 
     def train_arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All training images, memory-mapped, uint8 (N, 28, 28), and their labels (N,)."""

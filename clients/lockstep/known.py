@@ -1,13 +1,15 @@
 """Which models, objectives and clients are known to train in lockstep as they train alone."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from ..base import FedAvgClient
-from ..objectives import Objective
+from ..base import FedAvgClient, LocalTask
+from ..problems import Problem
 from .stacked import STACKED
 
 EXAMPLE_WISE = frozenset(
@@ -32,22 +34,31 @@ CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
 """Modules that are served only if they are set so."""
 
 
-def why_unknown(model: nn.Module, objective: type[Objective], client: type[FedAvgClient], device: str) -> str:
+def why_unknown(client: type[FedAvgClient], task: LocalTask) -> str:
     """What keeps clients from training in lockstep, in words; empty if nothing that can be seen does.
 
     A class of one's own is known if it says ``lockstep_safe = True`` of itself: its forward treats each
     example alone and uses only its child modules. Convolutions gain nothing on a CPU.
     """
-    if vars(objective).get("elementwise") is not True:
-        return f"objective {objective.__name__} does not say that it is elementwise"
+    return next(_foreign(client, task), "") or next(_obstacles(task.model), "")
+
+
+def _foreign(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
+    """What of all but the model keeps them from it."""
+    if vars(task.objective).get("elementwise") is not True:
+        yield f"objective {task.objective.__name__} does not say that it is elementwise"
     for name, method in vars(FedAvgClient).items():
-        if name in _OWN_OF_CLIENTS or not callable(method):
-            continue
-        if getattr(client, name) is not method:
-            return f"client {client.__name__} has a {name} of its own"
-    if device == "cpu" and any(isinstance(m, nn.Conv2d) for m in model.modules()):
-        return "convolutions gain nothing on a CPU"
-    return next(_obstacles(model), "")
+        if name not in _OWN_OF_CLIENTS and callable(method) and getattr(client, name) is not method:
+            yield f"client {client.__name__} has a {name} of its own"
+    if type(task.problem).predictions is not Problem.predictions:
+        yield "an example holds several predictions"
+    if task.train.augment:
+        yield "examples are augmented"
+    inputs, _ = replace(task.train, device="cpu").prepared(np.arange(1))
+    if inputs.dtype != torch.float32:
+        yield f"inputs are {inputs.dtype}"
+    if task.train.device == "cpu" and any(isinstance(m, nn.Conv2d) for m in task.model.modules()):
+        yield "convolutions gain nothing on a CPU"
 
 
 _OWN_OF_CLIENTS = frozenset({"__init__", "evaluate", "local_entries"})

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from flwr.common import NDArrays, Scalar
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..base import FedAvgClient
-from ..examples import Examples
 from ..objectives import Objective
 from ..training import LocalRun
 from .stacked import stacked, stacked_layers
@@ -64,19 +62,19 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             rows = slice(still, active)
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
             active = still
-        images, labels, mask = plan.batch(step, active)
+        inputs, targets, mask = plan.batch(step, active)
         for layer in layers:
             layer.active, layer.mask = active, mask
         optimizer.zero_grad()
-        losses, outputs = objective.loss(model, images.flatten(0, 1), labels.flatten(), "none")
-        losses = losses.view_as(labels)
+        each, outputs = objective.loss(model, inputs, targets, "none")
+        losses = each.view(active, -1)
         means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
         torch.autograd.backward(means.sum())
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
         optimizer.step()
-        plan.note(step, losses.detach(), outputs.detach())
+        plan.note(step, losses.detach(), outputs.detach(), targets)
     optimizer.zero_grad()
     for rows, final in finished:
         for name, values in final.items():
@@ -89,8 +87,11 @@ class _Plan:
 
     def __init__(self, runs: Sequence[LocalRun]) -> None:
         self.runs = runs
-        self.examples = runs[0].examples
-        self.images, offsets = _joined([run.examples for run in runs])
+        self.problem = runs[0].objective.problem
+        prepared = [run.examples.prepared(np.arange(len(run.examples))) for run in runs]
+        self.inputs = torch.cat([inputs for inputs, _ in prepared])
+        self.targets = torch.cat([targets for _, targets in prepared])
+        offsets = np.cumsum([0, *(len(run.examples) for run in runs)])
         batches, self.last_epochs = [], []
         for run in runs:
             rng = run.generator()
@@ -98,54 +99,49 @@ class _Plan:
             epochs = list(run.epochs(rng))
             batches.append([batch for epoch in epochs for batch in epoch])
             self.last_epochs.append(len(batches[-1]) - len(epochs[-1]))
-        steps = len(batches[0])
-        self.sizes = np.zeros((steps, len(runs)), np.int64)
+        self.sizes = np.zeros((len(batches[0]), len(runs)), np.int64)
         for i, own in enumerate(batches):
             self.sizes[: len(own), i] = [len(batch) for batch in own]
         shape = (*self.sizes.shape, int(self.sizes.max()))
-        self.rows = np.zeros(shape, np.int64)  # where nothing is, the first image: it is masked
-        labels = np.zeros(shape, np.int64)
-        for i, (run, own, offset) in enumerate(zip(runs, batches, offsets, strict=True)):
+        rows = np.zeros(shape, np.int64)  # where nothing is, the first example: it is masked
+        for i, own in enumerate(batches):
             for step, batch in enumerate(own):
-                rows = run.examples.rows[batch]
-                labels[step, i, : len(batch)] = run.examples.labels[rows]
-                self.rows[step, i, : len(batch)] = rows + offset
-        self.labels = torch.from_numpy(labels).to(self.examples.device)
+                rows[step, i, : len(batch)] = batch + offsets[i]
+        device = self.inputs.device
+        self.rows = torch.from_numpy(rows).to(device)
         present = np.arange(shape[2]) < self.sizes[..., None]
-        self.mask = torch.from_numpy(present.astype(np.float32)).to(self.examples.device)
-        self.losses = torch.zeros_like(self.mask)
-        self.answers = torch.zeros_like(self.labels)
+        self.mask = torch.from_numpy(present.astype(np.float32)).to(device)
+        self.figures = {"loss": torch.zeros_like(self.mask)}
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Images (active, b, ...), labels and mask (active, b) of a step; no mask where all are there."""
+        """Inputs and targets (active * b, ...) of a step, and mask (active, b): None where all are there."""
         sizes = self.sizes[step, :active]
         part = np.s_[step, :active, : sizes.max()]
-        images = self.examples.scaled(self.images[self.rows[part]])
-        return images, self.labels[part], self.mask[part] if sizes.min() < sizes.max() else None
+        rows = self.rows[part].reshape(-1)
+        mask = self.mask[part] if sizes.min() < sizes.max() else None
+        return self.inputs.index_select(0, rows), self.targets.index_select(0, rows), mask
 
-    def note(self, step: int, losses: Tensor, outputs: Tensor) -> None:
-        """Keep the losses, (active, b), and what was answered."""
+    def note(self, step: int, losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        """Keep the losses, (active, b), and the scores of the outputs."""
         part = np.s_[step, : len(losses), : losses.shape[1]]
-        self.losses[part] = losses
-        self.answers[part] = outputs.argmax(1).view_as(losses)
+        self.figures["loss"][part] = losses
+        for name, scores in self.problem.scores(outputs, targets).items():
+            if name not in self.figures:
+                self.figures[name] = torch.zeros_like(self.mask)
+            self.figures[name][part] = scores.view_as(losses)
 
     def metrics(self) -> list[dict[str, float]]:
         """Each client's metrics."""
-        losses = (self.losses * self.mask).sum(2).cpu().numpy()
-        hits = ((self.answers == self.labels) * self.mask).sum(2).cpu().numpy()
+        figures = {name: (values * self.mask).sum(2).cpu().numpy() for name, values in self.figures.items()}
         steps = (self.sizes > 0).sum(0).tolist()
         return [
-            run.metrics(steps[i], float(losses[start:, i].sum()), float(hits[start:, i].sum()))
+            run.metrics(
+                steps[i],
+                {name: float(values[start:, i].sum()) for name, values in figures.items()},
+                len(run.examples),
+            )
             for i, (run, start) in enumerate(zip(self.runs, self.last_epochs, strict=True))
         ]
-
-
-def _joined(examples: Sequence[Examples]) -> tuple[NDArray[np.uint8], list[int]]:
-    """One array with the images of all, and where in it each client's begin: as a rule they share one."""
-    if all(e.images is examples[0].images for e in examples):
-        return examples[0].images, [0] * len(examples)
-    starts = np.cumsum([0, *(len(e.images) for e in examples)]).tolist()
-    return np.concatenate([e.images for e in examples]), starts[:-1]
 
 
 def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str, Tensor]) -> Objective:
@@ -161,7 +157,7 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
             for name, x in first.start.items()
         }
     taking_part = {name: parameters[name] for name in first.parameters}
-    return type(first)(taking_part, first.settings, memory, first.control)
+    return type(first)(taking_part, first.settings, memory, first.control, first.problem)
 
 
 def _clip(gradients: Sequence[Tensor], bound: float) -> None:

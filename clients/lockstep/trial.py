@@ -85,9 +85,11 @@ def _outcomes(
 
 def _random_examples(like: Examples) -> Iterator[Examples]:
     rng = np.random.default_rng(0)
+    inputs, targets = like.prepared(np.arange(min(len(like), sum(SIZES))))
     for size in SIZES:
-        images = rng.integers(0, 256, (size, *like.images.shape[1:]), dtype=np.uint8)
-        yield replace(like, images=images, labels=rng.choice(like.labels, size), rows=np.arange(size))
+        x = rng.random((size, *inputs.shape[1:]), np.float32)
+        y = targets.numpy(force=True)[rng.integers(len(targets), size=size)]
+        yield Examples({"x": x, "y": y}, np.arange(size), device=like.device)
 
 
 def _agree(found: NDArray, expected: NDArray) -> bool:

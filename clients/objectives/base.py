@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
+from ..problems import Classification, Problem
 from ..settings import set_values
 
 Arrays = Mapping[str, NDArray]
@@ -37,7 +37,7 @@ class Outcome:
 
 
 class Objective:
-    """Empirical risk f: the mean cross-entropy. Subclasses add their own terms to its gradient.
+    """Empirical risk f: the mean of the problem's loss. Subclasses add their own terms to its gradient.
 
     One object lives for one round of one client. Its settings are attributes, see `clients.settings`.
 
@@ -52,6 +52,8 @@ class Objective:
         `Outcome.memory` of the client's last committed round.
     control : Mapping[str, NDArray], optional
         What the server sent beside the model.
+    problem : Problem, optional
+        What is learnt; classification unless another is given.
     """
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
@@ -69,11 +71,13 @@ class Objective:
         settings: Mapping[str, Any],
         memory: Arrays | None = None,
         control: Arrays | None = None,
+        problem: Problem | None = None,
     ) -> None:
         self.parameters = parameters
         self.settings = settings
         self.memory = memory
         self.control = control
+        self.problem = problem or Classification()
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
@@ -82,15 +86,15 @@ class Objective:
         """Read the memory and the control that the objective needs."""
 
     def loss(
-        self, model: nn.Module, images: Tensor, labels: Tensor, reduction: str = "mean"
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and the model's output, shape (b, classes).
+        """The loss of a batch, and the model's output, shape (b, ...).
 
         ``reduction`` is as in PyTorch: ``mean`` for a scalar, ``none`` for the loss of each example, shape
         (b,). With ``none`` the examples may be many clients', and the model all of theirs.
         """
-        output = model(images)
-        return functional.cross_entropy(output, labels, reduction=reduction), output
+        output = model(inputs)
+        return self.problem.loss(output, targets, reduction), output
 
     def correct_gradients(self) -> None:
         """Add the gradient of the objective's own terms, in place, to each of `gradients`."""

@@ -1,6 +1,7 @@
-"""Datasets: decoded once to memory-mapped arrays, and divided among clients."""
+"""Datasets: decoded once to memory-mapped columns, and divided among clients."""
 
-from .decoded import DecodedDataset, DecodedSplit, load_dataset
+from .cache import cache_folder, load_dataset
+from .dataset import Dataset, Request
 from .partition import Partitions, partition_dataset
 
-__all__ = ["DecodedDataset", "DecodedSplit", "Partitions", "load_dataset", "partition_dataset"]
+__all__ = ["Dataset", "Partitions", "Request", "cache_folder", "load_dataset", "partition_dataset"]

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .decoded import decode_once
-from .sources import ARRAYS, ImageRequest, Source, Split
+from .cache import decode_once
+from .dataset import Request
+from .images import Part, images_decoded
+from .sources import ARRAYS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
 IMAGES = "uint8 images (N, height, width) or (N, channels, height, width)"
@@ -38,15 +40,15 @@ def keep_arrays(data: Sequence[Any], cache: Path) -> str:
         if not isinstance(array, np.ndarray):
             raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
     x, y, x_test, y_test = data
-    splits = {"train": _split("x", x, "y", y), "test": _split("x_test", x_test, "y_test", y_test)}
+    train, test = _part("x", x, "y", y), _part("x_test", x_test, "y_test", y_test)
     if x_test.shape[1:] != x.shape[1:]:
         raise UserError(f"data: images of x_test are of shape {x_test.shape[1:]}, those of x {x.shape[1:]}")
-    request = ImageRequest(f"{ARRAYS}{_digest(splits)}")
-    decode_once(Source(request.name, splits.__getitem__, lambda: 0), request, cache)
+    request = Request(f"{ARRAYS}{_digest(*train, *test)}")
+    decode_once(Source(request.name, lambda: images_decoded(train, test)), request, cache)
     return request.name
 
 
-def _split(images_name: str, images: NDArray, labels_name: str, labels: NDArray) -> Split:
+def _part(images_name: str, images: NDArray, labels_name: str, labels: NDArray) -> Part:
     told = f"data: {images_name} is {images.dtype} {images.shape}"
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
         raise UserError(f"{told}; expected {IMAGES}")
@@ -56,13 +58,12 @@ def _split(images_name: str, images: NDArray, labels_name: str, labels: NDArray)
         raise UserError(
             f"data: {labels_name} is {labels.dtype} {labels.shape}; expected {len(images)} class numbers >= 0"
         )
-    return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64), None
+    return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64)
 
 
-def _digest(splits: dict[str, Split]) -> str:
+def _digest(*arrays: NDArray) -> str:
     digest = hashlib.sha256()
-    for images, labels, _ in splits.values():
-        digest.update(repr(images.shape).encode())
-        digest.update(np.ascontiguousarray(images).data)
-        digest.update(labels.data)
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:24]

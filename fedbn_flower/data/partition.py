@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ..errors import not_allowed
-from .decoded import DecodedDataset, DecodedSplit
+from .dataset import Dataset, Split
 from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
 from .partition_spec import PartitionSpec
 
@@ -53,7 +53,7 @@ class Partitions:
 
 @lru_cache(maxsize=4)
 def partition_dataset(
-    dataset: DecodedDataset, text: str, num_clients: int, seed: int, val_fraction: float
+    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:
     """Divide the training set as ``text`` says (`PartitionSpec`), the held-out sets to match.
 
@@ -97,17 +97,17 @@ def _save(path: Path, partitions: Partitions) -> None:
 
 
 def _divide(
-    dataset: DecodedDataset, spec: PartitionSpec, num_clients: int, seed: int, val_fraction: float
+    dataset: Dataset, spec: PartitionSpec, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(dataset.train.labels))
+    order = rng.permutation(len(dataset.train))
     cut = int(val_fraction * len(order))
     val_rows, train_rows = np.sort(order[:cut]), order[cut:]
     if num_clients > len(train_rows):
         raise not_allowed(
             "num-clients", num_clients, f"at most {len(train_rows)}, the training examples there are"
         )
-    test_rows = np.arange(len(dataset.test.labels))
+    test_rows = np.arange(len(dataset.test))
     if spec.kind == "natural":
         things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
         ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
@@ -120,12 +120,12 @@ def _divide(
             )
         )
     else:
-        labels = dataset.train.labels
-        things, kinds = "classes", labels
+        things, labels = "classes", _labels(dataset, dataset.train, spec)
+        kinds = labels
         train = [train_rows[r] for r in _by_label(labels[train_rows], spec, num_clients, seed, rng)]
-        counts = np.array([np.bincount(labels[r], minlength=dataset.spec.classes) for r in train])
+        counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
         val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
-        test = [test_rows[r] for r in in_proportion(dataset.test.labels, counts)]
+        test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec), counts)]
     there = len(np.unique(kinds[train_rows]))
     unused = {
         things: (there - len(np.unique(kinds[np.concatenate(train)])), there),
@@ -136,9 +136,18 @@ def _divide(
     return Partitions(train, val, test, val_rows, unused)
 
 
-def _groups(split: DecodedSplit) -> NDArray[np.str_]:
+def _groups(split: Split) -> NDArray[np.str_]:
     assert split.groups is not None
     return split.groups
+
+
+def _labels(dataset: Dataset, split: Split, spec: PartitionSpec) -> NDArray[np.int64]:
+    """Class numbers; where there are none, all examples are of one kind."""
+    if dataset.has_classes:
+        return split.columns["y"]
+    if spec.kind != "iid":
+        raise not_allowed("partition", spec.kind, "'iid' or 'natural:COLUMN': the data have no classes")
+    return np.zeros(len(split), np.int64)
 
 
 def _by_label(

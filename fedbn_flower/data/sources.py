@@ -1,14 +1,16 @@
-"""Where images come from: scikit-learn's digits, a local folder, or a Hugging Face name."""
+"""Where data come from, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, not_allowed, unknown_name
+from .dataset import Decoded, Request
+from .images import Part, images_decoded, stacked_images
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -20,30 +22,14 @@ TEST_NAMES = ("test", "validation", "valid", "val")
 
 
 @dataclass(frozen=True)
-class ImageRequest:
-    """What to read, and how: columns (``auto`` finds them), a size (0 keeps it), a natural-id column."""
-
-    name: str
-    image_column: str = "auto"
-    label_column: str = "auto"
-    image_size: int = 0
-    group_column: str = ""
-
-
-Split = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.str_] | None]
-
-
-@dataclass(frozen=True)
 class Source:
-    """A dataset not yet decoded: what identifies its content, how to read a split, and the number of
-    classes it declares (0 where it does not)."""
+    """A dataset not yet decoded: what identifies its content, and how to decode it."""
 
     fingerprint: str
-    read: Callable[[str], Split]
-    declared_classes: Callable[[], int]
+    decode: Callable[[], Decoded]
 
 
-def open_source(request: ImageRequest) -> Source:
+def open_source(request: Request) -> Source:
     """The source of that name.
 
     Raises
@@ -71,14 +57,14 @@ def open_source(request: ImageRequest) -> Source:
     return _hugging_face(request, str(folder.resolve()), repr(stamps))
 
 
-def _arrays(request: ImageRequest, folder: Path, stamps: str) -> Source:
+def _arrays(request: Request, folder: Path, stamps: str) -> Source:
     """NumPy files ``{train,test}-{images,labels}.npy``: uint8 images (N, height, width) or (N, channels,
     height, width), and class numbers (N,)."""
     for key, value in (("image-size", request.image_size), ("partition", request.group_column)):
         if value:
             raise not_allowed(key, value, f"another one: {request.name!r} holds NumPy files")
 
-    def read(split: str) -> Split:
+    def read(split: str) -> Part:
         try:
             images, labels = (
                 np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in ("images", "labels")
@@ -91,46 +77,49 @@ def _arrays(request: ImageRequest, folder: Path, stamps: str) -> Source:
             raise UserError(f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not images")
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
             raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
-        return images, labels.astype(np.int64), None
+        return images, labels.astype(np.int64)
 
-    return Source(f"{folder.resolve()} {stamps}", read, lambda: 0)
+    return Source(f"{folder.resolve()} {stamps}", lambda: images_decoded(read("train"), read("test")))
 
 
-def _forgotten(request: ImageRequest) -> Source:
+def _forgotten(request: Request) -> Source:
     """Arrays that a caller gave: they are found decoded, or not at all."""
     for key, value in (("image-size", request.image_size), ("partition", request.group_column)):
         if value:
             raise not_allowed(key, value, "another one: data holds NumPy arrays")
 
-    def read(split: str) -> Split:
+    def decode() -> Decoded:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
 
-    return Source(request.name, read, lambda: 0)
+    return Source(request.name, decode)
 
 
-def _digits(request: ImageRequest) -> Source:
+def _digits(request: Request) -> Source:
     """scikit-learn's 1,797 8x8 digits, of which a fixed, stratified fifth is the test set."""
     if request.group_column:
         raise not_allowed(
             "partition", f"natural:{request.group_column}", "another: the digits have no columns"
         )
 
-    def read(split: str) -> Split:
+    def decode() -> Decoded:
         from PIL import Image
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
 
         digits = load_digits()
         scans = [Image.fromarray(d.astype(np.uint8)) for d in np.rint(digits.images * (255 / 16))]
-        parts = train_test_split(scans, digits.target, test_size=0.2, random_state=0, stratify=digits.target)
-        offset = 0 if split == "train" else 1
-        images = _images(parts[offset], request.image_size)
-        return images, parts[2 + offset].astype(np.int64), None
+        train, test, train_labels, test_labels = train_test_split(
+            scans, digits.target, test_size=0.2, random_state=0, stratify=digits.target
+        )
+        return images_decoded(
+            (stacked_images(train, request.image_size), train_labels.astype(np.int64)),
+            (stacked_images(test, request.image_size), test_labels.astype(np.int64)),
+        )
 
-    return Source("digits", read, lambda: 10)
+    return Source("digits", decode)
 
 
-def _hugging_face(request: ImageRequest, path: str, stamps: str | None = None) -> Source:
+def _hugging_face(request: Request, path: str, stamps: str | None = None) -> Source:
     """A dataset that `datasets` can load; a local folder is told by its files, without loading it."""
     loaded: dict[str, DatasetDict] = {}
 
@@ -139,24 +128,26 @@ def _hugging_face(request: ImageRequest, path: str, stamps: str | None = None) -
             loaded[path] = _load(request.name, path)
         return loaded[path]
 
-    def columns() -> tuple[str, str]:
-        return _columns(request, next(iter(dataset().values())))
-
-    def read(split: str) -> Split:
-        names = ("train",) if split == "train" else TEST_NAMES
-        found = next((name for name in names if name in dataset()), None)
-        if found is None:
-            raise UserError(f"dataset: {request.name!r} has no {split} split; it has {sorted(dataset())}")
-        image_column, label_column = columns()
-        return _decode(request, dataset()[found], image_column, label_column)
-
-    def declared_classes() -> int:
-        _, label_column = columns()
-        feature = next(iter(dataset().values())).features[label_column]
-        return int(getattr(feature, "num_classes", 0))
+    def decode() -> Decoded:
+        splits = []
+        for wanted, names in (("train", ("train",)), ("test", TEST_NAMES)):
+            found = next((name for name in names if name in dataset()), None)
+            if found is None:
+                has = sorted(dataset())
+                raise UserError(f"dataset: {request.name!r} has no {wanted} split; it has {has}")
+            splits.append(dataset()[found])
+        image_column, label_column = _columns(request, splits[0])
+        train, test = (_decode(request, split, image_column, label_column) for split in splits)
+        feature = splits[0].features[label_column]
+        groups = None
+        if request.group_column:
+            groups = _ids(request, splits[0]), _ids(request, splits[1])
+        return images_decoded(
+            train, test, getattr(feature, "num_classes", 0), groups, getattr(feature, "names", ())
+        )
 
     fingerprint = stamps or "".join(split._fingerprint for split in dataset().values())
-    return Source(f"{path} {fingerprint}", read, declared_classes)
+    return Source(f"{path} {fingerprint}", decode)
 
 
 def _load(name: str, path: str) -> "DatasetDict":
@@ -174,7 +165,7 @@ def _load(name: str, path: str) -> "DatasetDict":
     return federated._dataset
 
 
-def _columns(request: ImageRequest, split: "Dataset") -> tuple[str, str]:
+def _columns(request: Request, split: "Dataset") -> tuple[str, str]:
     from datasets import ClassLabel, Image
 
     features = split.features
@@ -200,40 +191,21 @@ def _columns(request: ImageRequest, split: "Dataset") -> tuple[str, str]:
     return chosen[0], chosen[1]
 
 
-def _decode(request: ImageRequest, split: "Dataset", image_column: str, label_column: str) -> Split:
+def _decode(request: Request, split: "Dataset", image_column: str, label_column: str) -> Part:
     try:
         labels = np.asarray(split[label_column][:], dtype=np.int64)
     except (TypeError, ValueError) as error:
         raise UserError(f"label-column: {label_column!r} holds no class numbers ({error})") from error
     if len(labels) and labels.min() < 0:
         raise UserError(f"label-column: {label_column!r} holds the negative class {labels.min()}")
-    groups = None
-    if request.group_column:
-        if request.group_column not in split.features:
-            raise unknown_name("partition", request.group_column, split.features)
-        groups = np.asarray(split[request.group_column][:]).astype(np.str_)
     try:
-        images = _images(split[image_column], request.image_size)
+        return stacked_images(split[image_column], request.image_size), labels
     except (OSError, AttributeError) as error:
         raise UserError(f"image-column: {image_column!r} cannot be decoded ({error})") from error
-    return images, labels, groups
 
 
-def _images(column: Any, size: int) -> NDArray[np.uint8]:
-    """Decode images to uint8 (N, channels, height, width): one channel if the first image has one."""
-    mode = "L" if column[0].mode in ("1", "L", "LA") else "RGB"
-    shape = (size, size) if size else column[0].size[::-1]
-    images = np.empty((len(column), 1 if mode == "L" else 3, *shape), np.uint8)
-    for i, image in enumerate(column):
-        if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"):
-            raise OSError(f"image {i} has the mode {image.mode}, not 8 bits a channel")
-        converted = image.convert(mode)
-        if size:
-            converted = converted.resize((size, size))
-        if converted.size[::-1] != shape:
-            raise not_allowed(
-                "image-size", 0, f"a number of pixels, since {converted.size} and {shape[::-1]} differ"
-            )
-        pixels = np.asarray(converted)
-        images[i] = pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
-    return images
+def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
+    """The natural clients' ids."""
+    if request.group_column not in split.features:
+        raise unknown_name("partition", request.group_column, split.features)
+    return np.asarray(split[request.group_column][:]).astype(np.str_)

@@ -28,7 +28,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     Raises
     ------
     UserError
-        When its function raises, it has lazy modules that such images do not give their shapes, or entries of
+        When its function raises, it has lazy modules that such inputs do not give their shapes, or entries of
         a type that NumPy does not have, or that has no mean.
     """
     with torch.random.fork_rng(devices=[]):
@@ -62,8 +62,8 @@ def _made(name: str, spec: InputSpec) -> object:
 
 
 def does_not_fit(name: str, spec: InputSpec, error: Exception) -> UserError:
-    """The error for a model that raised on images of this shape."""
-    return UserError(f"model: {name!r} does not fit images of {spec}: {' '.join(str(error).split())}")
+    """The error for a model that raised on inputs of this shape."""
+    return UserError(f"model: {name!r} does not fit inputs of {spec}: {' '.join(str(error).split())}")
 
 
 def _lazy_entries(model: nn.Module) -> list[str]:
@@ -76,7 +76,7 @@ def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
     model.eval()
     try:
         with torch.no_grad():
-            model(torch.zeros((2, *spec.shape)))
+            model(spec.zeros(2))
     except Exception as error:
         raise does_not_fit(name, spec, error) from error
     model.train()

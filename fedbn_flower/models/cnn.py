@@ -17,7 +17,7 @@ def cnn(spec: InputSpec) -> nn.Module:
         nn.Flatten(),
         nn.Linear(64 * (spec.height // 4) * (spec.width // 4), 512),
         nn.ReLU(),
-        nn.Linear(512, spec.classes),
+        nn.Linear(512, spec.outputs),
     )
 
 
@@ -39,5 +39,5 @@ def cnn_bn(spec: InputSpec) -> nn.Module:
         nn.Flatten(),
         *dense(128 * (spec.height // 4) * (spec.width // 4), 2048),
         *dense(2048, 512),
-        nn.Linear(512, spec.classes),
+        nn.Linear(512, spec.outputs),
     )

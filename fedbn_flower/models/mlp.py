@@ -12,7 +12,7 @@ def mlp_bn(spec: InputSpec) -> nn.Module:
         nn.Linear(spec.size, 128),
         nn.BatchNorm1d(128),
         nn.ReLU(),
-        nn.Linear(128, spec.classes),
+        nn.Linear(128, spec.outputs),
     )
 
 
@@ -24,5 +24,5 @@ def two_nn(spec: InputSpec) -> nn.Module:
         nn.ReLU(),
         nn.Linear(200, 200),
         nn.ReLU(),
-        nn.Linear(200, spec.classes),
+        nn.Linear(200, spec.outputs),
     )

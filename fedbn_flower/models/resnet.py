@@ -38,5 +38,5 @@ def resnet20(spec: InputSpec) -> nn.Module:
         *blocks,
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(64, spec.classes),
+        nn.Linear(64, spec.outputs),
     )

@@ -21,7 +21,7 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
     dataset = dataset_of(config)
     rows = partitions_of(config).train
     classes = dataset.spec.classes
-    counts = np.array([np.bincount(dataset.train.labels[r], minlength=classes) for r in rows])
+    counts = np.array([np.bincount(dataset.train.columns["y"][r], minlength=classes) for r in rows])
     figure = new_figure(7, 4)
     axes = figure.subplots()
     colours = _colours(classes)

@@ -16,8 +16,8 @@ CONFIG = {
 
 def make_examples(count=40, seed=0, classes=3, shape=(1, 2, 2)):
     rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (count, *shape)).astype(np.uint8)
-    return Examples(images, rng.integers(0, classes, count), np.arange(count))
+    images = (rng.integers(0, 256, (count, *shape)) / 255).astype(np.float32)
+    return Examples({"x": images, "y": rng.integers(0, classes, count)}, np.arange(count))
 
 
 def small_model(seed=0):

@@ -18,11 +18,12 @@ def darkening(count):
     images = (
         rng.integers(0, 100, (count, 1, 2, 2)) + np.linspace(155, 0, count).astype(int)[:, None, None, None]
     )
-    return Examples(images.astype(np.uint8), rng.integers(0, 3, count), np.arange(count))
+    x = (images.astype(np.uint8) / 255).astype(np.float32)
+    return Examples({"x": x, "y": rng.integers(0, 3, count)}, np.arange(count))
 
 
 def flat(examples):
-    return examples.images[examples.rows].reshape(len(examples), -1) / 255.0
+    return examples.columns["x"][examples.rows].reshape(len(examples), -1).astype(float)
 
 
 def hidden_of(layer, x):

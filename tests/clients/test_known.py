@@ -1,6 +1,7 @@
 """Which models train in lockstep: those of known parts that pass a trial. Everything else trains alone."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,19 +25,23 @@ from .test_lockstep import assert_same, cohort, conv_model, rounds
 
 def why_not(make_model, cls=FedAvgClient, objective="sgd", values=None):
     client = make_client(cls, model=make_model(), objective=objective)
-    unknown = why_unknown(client.task.model, client.task.objective, cls, "cpu")
-    return unknown or why_alone(cls, client.task, values or {})
+    return why_unknown(cls, client.task) or why_alone(cls, client.task, values or {})
+
+
+def unknown(model, device="cpu"):
+    task = make_client(FedAvgClient, model=model).task
+    return why_unknown(FedAvgClient, replace(task, train=replace(task.train, device=device)))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_models_that_are_not_known_train_alone(name):
-    assert why_unknown(UNKNOWN[name](), OBJECTIVES["sgd"], FedAvgClient, "cpu")
+    assert unknown(UNKNOWN[name]())
 
 
 @pytest.mark.parametrize("name", TRIED)
 def test_models_that_fail_the_trial_train_alone(name):
     model = TRIED[name]()
-    assert not why_unknown(model, OBJECTIVES["sgd"], FedAvgClient, "cpu")
+    assert not unknown(model)
     assert "the trial" in why_alone(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
 
 
@@ -55,7 +60,7 @@ def test_a_hook_on_every_module():
 
 
 def test_convolutions_gain_only_on_a_gpu():
-    reasons = [why_unknown(conv_model(), OBJECTIVES["sgd"], FedAvgClient, d) for d in ("cpu", "cuda")]
+    reasons = [unknown(conv_model(), device) for device in ("cpu", "cuda")]
     assert reasons == ["convolutions gain nothing on a CPU", ""]
 
 

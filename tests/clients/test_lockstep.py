@@ -26,7 +26,9 @@ def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
     clients = []
     for i, size in enumerate(sizes):
         client = make_client(cls, None, model, i, training, objective)
-        client.task.__dict__["train"] = make_examples(size, seed=i, shape=client.task.train.images.shape[1:])
+        client.task.__dict__["train"] = make_examples(
+            size, seed=i, shape=client.task.train.columns["x"].shape[1:]
+        )
         clients.append(client)
     return clients
 

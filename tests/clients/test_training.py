@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import Examples, FedAvgClient, LocalTraining
+from clients import Classification, FedAvgClient, LocalTraining
 from clients.objectives import Objective
 from clients.training import LocalRun, evaluate_model, train_model
 
@@ -24,11 +24,11 @@ def linear_model():
 
 def full_batch_gradient(weight, bias, examples):
     """Softmax regression by hand: dW = (P - Y)^T X / n."""
-    x = examples.images.reshape(len(examples), -1) / 255.0
+    x = examples.columns["x"].reshape(len(examples), -1).astype(float)
     logits = x @ weight.T + bias
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
-    p[np.arange(len(x)), examples.labels] -= 1
+    p[np.arange(len(x)), examples.columns["y"]] -= 1
     return p.T @ x / len(x), p.mean(0)
 
 
@@ -122,7 +122,7 @@ def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
     """At a rate of next to nothing they are the start's own: 40 examples in batches of 16, 16 and 8."""
     client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(2, 16))
     metrics = client.fit(client.get_parameters({}), CONFIG | {"client-lr": 1e-12})[2]
-    start = evaluate_model(linear_model(), client.task.train)
+    start, _ = evaluate_model(linear_model(), client.task.train, Classification())
     assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
     assert metrics["train-accuracy"] == start["accuracy"]
     assert metrics["local-steps"] == 6
@@ -174,22 +174,15 @@ def test_an_epoch_visits_every_example_once_and_leaves_no_batch_of_one(count, si
         assert len(batches) == 1
 
 
-def test_a_batch_is_scaled_and_standardised():
-    images = np.array([[[[0, 255]]], [[[51, 102]]]], np.uint8)
-    examples = Examples(images, np.array([1, 0]), np.array([1]), mean=(0.2,), std=(0.5,))
-    batch, labels = next(examples.load([np.array([0])]))
-    np.testing.assert_allclose(batch.numpy(), [[[[0.0, 0.4]]]], atol=1e-6)
-    assert labels.tolist() == [0]
-
-
 def test_evaluation_is_the_mean_over_all_examples():
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     with torch.no_grad():
         model[1].weight.zero_()
         model[1].bias.copy_(torch.tensor([np.log(2.0), 0.0, 0.0]))
     examples = make_examples(2500)  # more than one evaluation batch
-    counts = np.bincount(examples.labels)
-    found = evaluate_model(model, examples)
+    counts = np.bincount(examples.columns["y"])
+    found, predictions = evaluate_model(model, examples, Classification())
+    assert predictions == 2500
     assert found["accuracy"] == counts[0] / 2500
     expected = (counts[0] * np.log(2) + (2500 - counts[0]) * np.log(4)) / 2500
     assert found["loss"] == pytest.approx(expected, rel=1e-5)

@@ -248,11 +248,11 @@ def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
     splits = {"train": dataset.train, "test": dataset.test}
     (tmp_path / "files").mkdir()
     for name, split in splits.items():
-        np.save(tmp_path / "files" / f"{name}-images.npy", split.images)
-        np.save(tmp_path / "files" / f"{name}-labels.npy", split.labels)
+        np.save(tmp_path / "files" / f"{name}-images.npy", split.columns["x"])
+        np.save(tmp_path / "files" / f"{name}-labels.npy", split.columns["y"])
     expected = run(dataset=tmp_path / "files", normalize=True)
-    x, y = np.array(dataset.train.images), dataset.train.labels
-    x_test, y_test = np.array(dataset.test.images), dataset.test.labels
+    x, y = np.array(dataset.train.columns["x"]), dataset.train.columns["y"]
+    x_test, y_test = np.array(dataset.test.columns["x"]), dataset.test.columns["y"]
     for data in (
         (x, y, x_test, y_test),
         (x[:, 0], y.astype(np.uint8), x_test[:, 0], y_test.astype(np.uint8)),

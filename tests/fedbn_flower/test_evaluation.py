@@ -50,9 +50,9 @@ def judged(config, entries, split, rows):
     examples = dataset.train if split == "train" else dataset.test
     model = build_model(config.model, dataset.spec, config.softmax_output, config.seed)
     model.load_state_dict({name: torch.tensor(np.array(entry)) for name, entry in entries.items()})
-    labels = torch.tensor(examples.labels[rows])
+    labels = torch.tensor(examples.columns["y"][rows])
     with torch.no_grad():
-        output = model.eval()(torch.tensor(examples.images[rows]) / 255)
+        output = model.eval()(torch.tensor(examples.columns["x"][rows]) / 255)
     loss = functional.cross_entropy(output, labels, reduction="sum").item()
     return np.array([loss, (output.argmax(1) == labels).sum().item()])
 

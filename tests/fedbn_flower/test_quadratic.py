@@ -40,7 +40,7 @@ def quadratic(monkeypatch):
 
     def task(config, partition_id, node_config):
         model.partition = partition_id
-        one = Examples(np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, np.int64), np.arange(1))
+        one = Examples({"x": np.zeros((1, 1), np.float32), "y": np.zeros(1, np.int64)}, np.arange(1))
         training = LocalTraining(epochs=LOCAL_STEPS, batch_size=0)
         return LocalTask(
             model,

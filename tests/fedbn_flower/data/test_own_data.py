@@ -67,13 +67,15 @@ def test_what_is_decoded_of_a_sites_data_goes_where_the_site_says(configured, fo
 @pytest.mark.parametrize("spec", ["shape:3x8x8:10", "shape:1x8x9:10", "shape:1x8x8:4"])
 def test_images_that_the_run_does_not_expect_are_refused(configured, folders, tmp_path, spec):
     node_config = {"data-path": str(folders[0]), "cache-dir": str(tmp_path / "cache")}
-    with pytest.raises(UserError, match="data-path: .*; expected images of .*, not of 1x8x8 in 10 classes"):
+    with pytest.raises(UserError, match="data-path: .*; expected examples of .*, not of 1x8x8 in 10 classes"):
         local_task(configured(dataset=spec), 0, node_config)
 
 
-@pytest.mark.parametrize("spec", ["shape:", "shape:1x8:10", "shape:1x8x8", "shape:0x8x8:10", "shape:1x8x8:x"])
-def test_a_shape_is_four_numbers(configured, spec):
-    with pytest.raises(UserError, match="dataset: .* is not allowed; expected shape:CHANNELSxHEIGHTxWIDTH"):
+@pytest.mark.parametrize(
+    "spec", ["shape:", "shape:x8:10", "shape:1x8x8", "shape:0x8x8:10", "shape:1x8x8:x", "shape:8:2:odd"]
+)
+def test_a_shape_is_sizes_and_outputs(configured, spec):
+    with pytest.raises(UserError, match="dataset: .* is not allowed; expected shape:SIZES:OUTPUTS"):
         configured(dataset=spec)
 
 

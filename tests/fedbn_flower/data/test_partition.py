@@ -1,6 +1,7 @@
 """Who holds which rows: all of them, or what is left out is told."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower.data import DecodedDataset, DecodedSplit, load_dataset, partition_dataset
+from fedbn_flower.data import Dataset, Request, load_dataset, partition_dataset
+from fedbn_flower.data.dataset import Split
 from fedbn_flower.data.partition_spec import PartitionSpec
-from fedbn_flower.data.sources import ImageRequest
 from fedbn_flower.errors import UserError
 from fedbn_flower.models import InputSpec
 
@@ -19,18 +20,17 @@ CLASSES = 5
 
 @pytest.fixture
 def digits(cache_dir):
-    return load_dataset(ImageRequest("digits"), cache_dir)
+    return load_dataset(Request("digits"), cache_dir)
 
 
 def made(folder, train, test, train_ids=None, test_ids=None):
     """A dataset with these labels, and ids for a natural partition."""
 
     def split(labels, ids):
-        images = np.zeros((len(labels), 1, 1, 1), np.uint8)
-        return DecodedSplit(images, np.array(labels, np.int64), None if ids is None else np.array(ids))
+        return Split({"y": np.array(labels, np.int64)}, None if ids is None else np.array(ids))
 
-    spec = InputSpec(1, 1, 1, CLASSES)
-    return DecodedDataset(spec, split(train, train_ids), split(test, test_ids), (0.0,), (1.0,), Path(folder))
+    dataset = Dataset.without_examples(InputSpec((1,), CLASSES))
+    return replace(dataset, train=split(train, train_ids), test=split(test, test_ids), folder=Path(folder))
 
 
 def divided(labels, rows):
@@ -101,7 +101,7 @@ def test_no_row_is_given_twice_and_all_are_given_or_counted(
     assert min(len(rows) for rows in parts.train) > 0
 
     # What is left out is told.
-    labels, used = dataset.train.labels, np.concatenate(parts.train)
+    labels, used = dataset.train.columns["y"], np.concatenate(parts.train)
     everything = len(used) == len(train_rows)
     kinds = np.array(writers[0]) if text.startswith("natural") else labels
     nobodys = set(kinds[train_rows]) - set(kinds[used])
@@ -155,9 +155,9 @@ def test_partitions_depend_on_the_seed_and_nothing_else(digits):
 def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
     parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
     for label in range(10):
-        train = np.array([(digits.train.labels[r] == label).sum() for r in parts.train])
-        test = np.array([(digits.test.labels[r] == label).sum() for r in parts.test])
-        assert test.sum() == (digits.test.labels == label).sum()
+        train = np.array([(digits.train.columns["y"][r] == label).sum() for r in parts.train])
+        test = np.array([(digits.test.columns["y"][r] == label).sum() for r in parts.test])
+        assert test.sum() == (digits.test.columns["y"] == label).sum()
         np.testing.assert_allclose(test, train / train.sum() * test.sum(), atol=1.01)
 
 
@@ -167,15 +167,15 @@ def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
 def test_silos_hold_exactly_their_classes(digits):
     parts = partition_dataset(digits, "silos:0-4,5-9", 2, 0, 0.0)
     for rows, classes in zip(parts.train, (range(5), range(5, 10)), strict=True):
-        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.labels, classes)))
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.columns["y"], classes)))
     for rows, classes in zip(parts.test, (range(5), range(5, 10)), strict=True):
-        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.labels, classes)))
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.columns["y"], classes)))
 
 
 def test_silos_that_overlap_divide_the_class(digits):
     parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
-    shared = [(digits.train.labels[rows] == 1).sum() for rows in parts.train]
-    assert sum(shared) == (digits.train.labels == 1).sum()
+    shared = [(digits.train.columns["y"][rows] == 1).sum() for rows in parts.train]
+    assert sum(shared) == (digits.train.columns["y"] == 1).sum()
     assert abs(shared[0] - shared[1]) <= 1
 
 
@@ -203,7 +203,7 @@ def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
     assert sorted(len(rows) for rows in parts.train) in ([7, 8, 8], [8, 8, 7])
     # Sorted by label the shards hold 0000 0000 0111 1111 1122 222.
     shards = [{0: 4}, {0: 4}, {0: 1, 1: 3}, {1: 4}, {1: 2, 2: 2}, {2: 3}]
-    counted = divided(data.train.labels, parts.train)[:, :3].tolist()
+    counted = divided(data.train.columns["y"], parts.train)[:, :3].tolist()
     pairs = [
         [shards[i].get(c, 0) + shards[j].get(c, 0) for c in range(3)] for i in range(6) for j in range(i)
     ]
@@ -212,7 +212,7 @@ def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
 
 def test_shards_are_dealt_anew_by_the_seed(digits):
     dealt = [partition_dataset(digits, "shards:2", 10, seed, 0.0).train for seed in (0, 1)]
-    classes = [[frozenset(digits.train.labels[rows]) for rows in parts] for parts in dealt]
+    classes = [[frozenset(digits.train.columns["y"][rows]) for rows in parts] for parts in dealt]
     assert classes[0] != classes[1]
     assert max(len(c) for c in classes[0]) <= 4
 
@@ -222,7 +222,7 @@ def test_pathological_uses_every_class_and_divides_it_evenly(digits):
     dealt = set()
     for seed in range(20):
         parts = partition_dataset(digits, "pathological:3", 4, seed, 0.0)
-        counts = np.array([np.bincount(digits.train.labels[r], minlength=10) for r in parts.train])
+        counts = np.array([np.bincount(digits.train.columns["y"][r], minlength=10) for r in parts.train])
         assert ((counts > 0).sum(1) == 3).all()
         assert sorted((counts > 0).sum(0)) == [1] * 8 + [2] * 2
         for shares in counts.T:
@@ -282,7 +282,8 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
     shares = np.concatenate(
         [
             divided(
-                data.train.labels, partition_dataset(data, f"dirichlet:{alpha}", num_clients, s, 0.0).train
+                data.train.columns["y"],
+                partition_dataset(data, f"dirichlet:{alpha}", num_clients, s, 0.0).train,
             )
             / per_class
             for s in range(120)

@@ -8,7 +8,7 @@ from fedbn_flower.errors import UserError
 from fedbn_flower.models import MODELS, InputSpec
 from fedbn_flower.models.build import build_model
 
-MNIST, CIFAR, DIGITS = InputSpec(1, 28, 28, 10), InputSpec(3, 32, 32, 10), InputSpec(1, 8, 8, 10)
+MNIST, CIFAR, DIGITS = InputSpec((1, 28, 28), 10), InputSpec((3, 32, 32), 10), InputSpec((1, 8, 8), 10)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ MNIST, CIFAR, DIGITS = InputSpec(1, 28, 28, 10), InputSpec(3, 32, 32, 10), Input
         ("cnn", MNIST, 1_663_370),  # the same
         ("mlp-bn", MNIST, 784 * 128 + 128 + 2 * 128 + 128 * 10 + 10),
         ("resnet20", CIFAR, 269_722),  # He et al. 2016, table 6: 0.27M
-        ("cnn-bn", InputSpec(3, 28, 28, 10), 14_219_210),
+        ("cnn-bn", InputSpec((3, 28, 28), 10), 14_219_210),
     ],
 )
 def test_number_of_parameters(name, spec, parameters):
@@ -79,7 +79,7 @@ LAZY_MISTAKES = {
     ),
     "unfit": (
         lambda spec: nn.Sequential(nn.LazyConv3d(2, 9)),
-        "model: 'unfit' does not fit images of 1x8x8 in 10 classes: ",
+        "model: 'unfit' does not fit inputs of 1x8x8 in 10 classes: ",
     ),
 }
 

@@ -6,8 +6,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.assembly import local_task
-from fedbn_flower.data import load_dataset
-from fedbn_flower.data.sources import ImageRequest
+from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.errors import UserError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
@@ -31,32 +30,32 @@ def write_folder(path, splits=("train", "test"), features=None, size=None, write
 
 
 def load(cache_dir, name, **options):
-    return load_dataset(ImageRequest(name, **options), cache_dir)
+    return load_dataset(Request(name, **options), cache_dir)
 
 
 def test_the_digits_are_embedded(cache_dir):
     data = load(cache_dir, "digits")
-    assert data.train.images.shape == (1437, 1, 8, 8)
-    assert data.test.images.shape == (360, 1, 8, 8)
-    assert data.train.images.dtype == np.uint8
-    assert (data.train.images.max(), data.spec.classes) == (255, 10)
-    assert np.bincount(data.test.labels).min() >= 34
+    assert data.train.columns["x"].shape == (1437, 1, 8, 8)
+    assert data.test.columns["x"].shape == (360, 1, 8, 8)
+    assert data.train.columns["x"].dtype == np.uint8
+    assert (data.train.columns["x"].max(), data.spec.classes) == (255, 10)
+    assert np.bincount(data.test.columns["y"]).min() >= 34
 
 
 def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, monkeypatch):
     name = write_folder(tmp_path / "data")
     data = load(cache_dir, name)
-    np.testing.assert_array_equal(data.train.images, IMAGES.transpose(0, 3, 1, 2))
-    np.testing.assert_array_equal(data.test.labels, np.arange(30) % 4)
+    np.testing.assert_array_equal(data.train.columns["x"], IMAGES.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.test.columns["y"], np.arange(30) % 4)
     assert (data.spec.channels, data.spec.height, data.spec.width, data.spec.classes) == (3, 6, 5, 4)
-    np.testing.assert_allclose(data.mean, IMAGES.mean((0, 1, 2)) / 255)
-    np.testing.assert_allclose(data.std, IMAGES.std((0, 1, 2)) / 255)
-    assert isinstance(data.train.images.base, np.memmap)
-    assert not data.train.images.flags.writeable
+    np.testing.assert_allclose(data.kind.facts["mean"], IMAGES.mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(data.kind.facts["std"], IMAGES.std((0, 1, 2)) / 255)
+    assert isinstance(data.train.columns["x"].base, np.memmap)
+    assert not data.train.columns["x"].flags.writeable
 
     load_dataset.cache_clear()
     monkeypatch.setattr("fedbn_flower.data.sources._load", lambda *_: pytest.fail("loaded again"))
-    np.testing.assert_array_equal(load(cache_dir, name).train.images, data.train.images)
+    np.testing.assert_array_equal(load(cache_dir, name).train.columns["x"], data.train.columns["x"])
 
 
 def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
@@ -64,7 +63,7 @@ def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
     load(cache_dir, name)
     write_folder(tmp_path / "data", digit=[0] * 30)
     load_dataset.cache_clear()
-    assert set(load(cache_dir, name).train.labels) == {0}
+    assert set(load(cache_dir, name).train.columns["y"]) == {0}
 
 
 def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
@@ -76,15 +75,15 @@ def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
                 Picture.new("L", (4, 4), shade + i).save(folder / f"{i}.png")
     data = load(cache_dir, str(tmp_path / "pets"))
     assert data.spec.classes == 2
-    assert sorted(data.train.images[:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
-    assert list(data.train.labels) == [int(i > 100) for i in data.train.images[:, 0, 0, 0]]
+    assert sorted(data.train.columns["x"][:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
+    assert list(data.train.columns["y"]) == [int(i > 100) for i in data.train.columns["x"][:, 0, 0, 0]]
 
 
 def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
     name = write_folder(tmp_path / "data", size=(9, 9))
     with pytest.raises(UserError, match="image-size: 0 is not allowed"):
         load(cache_dir, name)
-    assert load(cache_dir, name, image_size=7).train.images.shape == (30, 3, 7, 7)
+    assert load(cache_dir, name, image_size=7).train.columns["x"].shape == (30, 3, 7, 7)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_a_folder_of_numpy_files(cache_dir, tmp_path):
         np.save(folder / f"{split}-images.npy", IMAGES[:count, :, :, 0])
         np.save(folder / f"{split}-labels.npy", np.arange(count) % 3)
     data = load(cache_dir, str(folder))
-    np.testing.assert_array_equal(data.train.images, IMAGES[:12, None, :, :, 0])
+    np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
     load_dataset.cache_clear()
     np.save(folder / "test-labels.npy", np.arange(4))

@@ -1,0 +1,28 @@
+"""Classification."""
+
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from .base import Problem, shape_of
+
+
+class Classification(Problem):
+    """One class of several: the cross-entropy of (b, classes) to class numbers (b,); accuracy in 0..1."""
+
+    figures: ClassVar = ("loss", "accuracy")
+    compared_by: ClassVar = "accuracy"
+
+    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        return functional.cross_entropy(output, targets, reduction=reduction)
+
+    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"accuracy": (output.argmax(1) == targets).float()}
+
+    def misfit(self, output: object, outputs: int) -> str:
+        shape = shape_of(output)
+        if len(shape) == 2 and shape[0] == 2 and shape[1] >= outputs:
+            return ""
+        found = shape or f"a {type(output).__name__}"
+        return f"one whose output for two examples has the shape (2, {outputs}), not {found}"

@@ -1,0 +1,31 @@
+"""Regression."""
+
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from .base import Problem, shape_of
+
+
+class Regression(Problem):
+    """Numbers: the squared error of (b, values) to (b, values), a mean over the values; also ``mae``, the
+    absolute one."""
+
+    figures: ClassVar = ("loss", "mae")
+
+    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        if reduction == "mean":
+            return functional.mse_loss(output, targets)
+        each = (output - targets).square().flatten(1).mean(1)
+        return each.sum() if reduction == "sum" else each
+
+    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"mae": (output - targets).abs().flatten(1).mean(1)}
+
+    def misfit(self, output: object, outputs: int) -> str:
+        shape = shape_of(output)
+        if shape == (2, outputs):
+            return ""
+        found = shape or f"a {type(output).__name__}"
+        return f"one whose output for two examples has the shape (2, {outputs}), not {found}"

@@ -1,0 +1,101 @@
+"""Datasets decoded once to ``.npy`` files, which every process maps into memory."""
+
+import hashlib
+import json
+import os
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+
+from ..errors import UserError
+from .dataset import Dataset, Decoded, Request, Split
+from .kinds import KINDS
+from .sources import Source, open_source
+
+FORMAT = 2  # of the files below; part of their key
+SPLITS = ("train", "test")
+
+
+def cache_folder(configured: str) -> Path:
+    """``cache-dir``, or by default ``$XDG_CACHE_HOME/fedbn-flower``."""
+    if configured != "auto":
+        return Path(configured).expanduser().resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedbn-flower"
+
+
+@lru_cache(maxsize=4)
+def load_dataset(request: Request, cache: Path) -> Dataset:
+    """The decoded dataset, decoding it first if no process has yet.
+
+    Raises
+    ------
+    UserError
+        When it cannot be read, or lacks what is needed.
+    """
+    return decode_once(open_source(request), request, cache)
+
+
+def decode_once(source: Source, request: Request, cache: Path) -> Dataset:
+    """The decoded dataset of a source, from the cache if it is there.
+
+    Raises
+    ------
+    UserError
+        As `load_dataset` does.
+    """
+    key = hashlib.sha256(f"{FORMAT} {source.fingerprint} {request}".encode()).hexdigest()[:24]
+    folder = cache / key
+    if not (folder / "meta.json").exists():
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with FileLock(cache / f"{key}.lock"):
+                if not (folder / "meta.json").exists():
+                    _write(source.decode(), source.fingerprint, folder)
+        except OSError as error:
+            raise UserError(f"cache-dir: cannot write {cache} ({error})") from error
+    return _open(folder)
+
+
+def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
+    """Write the arrays beside their place and move them there whole."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        target = Path(scratch) / folder.name
+        target.mkdir()
+        for i, (split, columns) in enumerate(zip(SPLITS, (decoded.train, decoded.test), strict=True)):
+            for name, column in columns.items():
+                np.save(target / f"{split}-column-{name}.npy", column)
+            if decoded.groups:
+                np.save(target / f"{split}-groups.npy", decoded.groups[i])
+        for path in target.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        meta = {
+            "source": fingerprint,
+            "kind": decoded.kind,
+            "facts": decoded.facts,
+            "class-names": decoded.class_names,
+            "notes": decoded.notes,
+        }
+        (target / "meta.json").write_text(json.dumps(meta))
+        target.rename(folder)
+
+
+def _open(folder: Path) -> Dataset:
+    meta = json.loads((folder / "meta.json").read_text())
+
+    def split(name: str) -> Split:
+        columns = {
+            # Still mapped, and faster to index.
+            path.stem.removeprefix(f"{name}-column-"): np.asarray(np.load(path, mmap_mode="r"))
+            for path in sorted(folder.glob(f"{name}-column-*.npy"))
+        }
+        groups = folder / f"{name}-groups.npy"
+        return Split(columns, np.load(groups) if groups.exists() else None)
+
+    train = split("train")
+    kind = KINDS[meta["kind"]](meta["facts"], train.columns)
+    names, notes = tuple(meta["class-names"]), tuple(meta["notes"])
+    return Dataset(kind.spec(), kind.problem(), kind, train, split("test"), folder, names, notes)

@@ -1,0 +1,132 @@
+"""A dataset as the rest of the house knows it: columns, and what is learnt from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients import Classification, Columns, Prepare, Problem, Regression
+from clients.examples import as_they_are
+
+from ..models.spec import InputSpec
+
+Facts = Mapping[str, Any]
+Rows = NDArray[np.int64]
+PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regression}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to read, and how: the keys of the run that decide what is decoded.
+
+    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made.
+    """
+
+    name: str
+    image_column: str = "auto"
+    label_column: str = "auto"
+    image_size: int = 0
+    group_column: str = ""
+    clients: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """What a source gives, to be kept in the cache.
+
+    Parameters
+    ----------
+    kind : str
+        Of `kinds.KINDS`: what makes a problem of it.
+    train, test : Mapping[str, NDArray]
+        Columns of one length each, any dtype: ``x``, the inputs, and ``y``, the targets (int64 where they are
+        classes).
+    facts : Mapping
+        What the kind needs to know beside the columns, as JSON holds it.
+    groups : tuple[NDArray, NDArray], optional
+        The natural clients' ids of both splits, as text.
+    class_names : tuple[str, ...]
+        By class number, where they have names.
+    notes : tuple[str, ...]
+        What a person is to be told whenever the data are used, a line each.
+    """
+
+    kind: str
+    train: Columns
+    test: Columns
+    facts: Facts
+    groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Kind:
+    """A kind of data: what its columns mean.
+
+    Parameters
+    ----------
+    facts : Mapping
+        `Decoded.facts`.
+    train : Mapping[str, NDArray]
+        The training set's columns.
+    """
+
+    def __init__(self, facts: Facts, train: Columns) -> None:
+        self.facts = facts
+        self.train = train
+
+    def spec(self) -> InputSpec:
+        """What a model is told."""
+        raise NotImplementedError
+
+    def problem(self) -> Problem:
+        """What is learnt."""
+        return PROBLEMS[self.spec().predicts]()
+
+    def prepare(self, rows: Rows, normalize: bool) -> Prepare:
+        """How a client with these training rows turns rows into tensors."""
+        return as_they_are
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Columns, memory-mapped; ``groups`` holds the ids of natural clients where they were asked for."""
+
+    columns: Columns
+    groups: NDArray[np.str_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns["y"])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The two splits of a dataset, and what is learnt from them."""
+
+    spec: InputSpec
+    problem: Problem
+    kind: Kind
+    train: Split
+    test: Split
+    folder: Path
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def without_examples(cls, spec: InputSpec) -> "Dataset":
+        """What a server knows of data that it does not have."""
+        empty = Split({"x": np.empty((0, *spec.shape)), "y": np.empty(0, np.int64)})
+        return cls(spec, PROBLEMS[spec.predicts](), Kind({}, empty.columns), empty, empty, Path())
+
+    @property
+    def has_examples(self) -> bool:
+        return len(self.train) > 0
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether ``y`` holds class numbers."""
+        return self.spec.predicts == "classes"

@@ -1,0 +1,6 @@
+"""The kinds of data by name; one file each, and a line here."""
+
+from .dataset import Kind
+from .images import Images
+
+KINDS: dict[str, type[Kind]] = {"images": Images}
