@@ -10,6 +10,7 @@ from .problems import Classification, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
 from .training import LocalTraining, evaluate_splits, load_entries
+from .update import Received, Records, Update
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
@@ -35,9 +36,12 @@ __all__ = [
     "Outcome",
     "Prepare",
     "Problem",
+    "Received",
+    "Records",
     "Regression",
     "SiloBNClient",
     "Store",
+    "Update",
     "evaluate_splits",
     "load_entries",
     "setting",

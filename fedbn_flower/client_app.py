@@ -1,10 +1,12 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from flwr.app import (
+    Array,
     ArrayRecord,
     ConfigRecord,
     Context,
@@ -15,14 +17,14 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
-from flwr.common import NDArrays, Scalar
+from flwr.common import Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import ContextStore, FedAvgClient, LocalTask, Memory
-from clients.lockstep import FitResult, fit_in_lockstep
-from strategies.npy import encoded
-from strategies.wire import ARRAYS, CONFIG, CONTROL, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
+from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from clients.lockstep import fit_in_lockstep
+from strategies.npy import decoded, encoded
+from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
 
 from .assembly import local_task, remembers, why_one_by_one
 from .config import RunConfig
@@ -80,33 +82,20 @@ def _name(context: Context) -> str:
     return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
 
 
-class _Received:
-    """The model that came last, decoded; the messages of a round that share a process share it."""
-
-    record: ArrayRecord | None = None
-    arrays: Mapping[str, NDArray] = {}
-
-
-def _decoded(record: ArrayRecord) -> Mapping[str, NDArray]:
-    if _Received.record is not record:
-        _Received.arrays = {name: array.numpy() for name, array in record.items()}
-        _Received.record = record
-    return _Received.arrays
-
-
-def _received(client: FedAvgClient, message: Message) -> NDArrays:
-    arrays = _decoded(message.content.array_records[ARRAYS])
+def _received(client: FedAvgClient, message: Message) -> Received:
+    records = {
+        name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
+        for name, record in message.content.array_records.items()
+    }
+    arrays = records.pop(ARRAYS)
     if arrays.keys() != set(client.shared_names):
         raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
-    return [arrays[name] for name in client.shared_names]
+    return Received((arrays[name] for name in client.shared_names), records)
 
 
-def _prepared(message: Message, context: Context) -> FedAvgClient:
-    """The client of a train message, with what came beside the model."""
-    client = _client(message, context)
-    if control := message.content.array_records.get(CONTROL):
-        client.received_control = {name: array.numpy() for name, array in control.items()}
-    return client
+def _array(array: Array, like: NDArray | None) -> NDArray:
+    """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
+    return array.numpy() if like is None else np.array(decoded(array, like))
 
 
 def _config(message: Message) -> dict[str, Scalar]:
@@ -118,18 +107,14 @@ def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
     return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
 
 
-def _trained(message: Message, client: FedAvgClient, result: FitResult) -> Message:
-    """The reply with what `fit` returned; the client's memory changes now."""
-    parameters, num_examples, metrics = result
-    named = zip(client.shared_names, parameters, strict=True)
-    reply = RecordDict(
-        {
-            ARRAYS: ArrayRecord({name: encoded(array) for name, array in named}),
-            METRICS: _metrics({NUM_EXAMPLES: num_examples, **metrics}),
-        }
-    )
-    if client.sent_control is not None:
-        reply[CONTROL] = ArrayRecord({n: encoded(array) for n, array in client.sent_control.items()})
+def _trained(message: Message, client: FedAvgClient, update: Update) -> Message:
+    """The reply with what `fit` gave; the client's memory changes now."""
+    if taken := update.records.keys() & {ARRAYS, METRICS}:
+        raise ValueError(f"a further record cannot be called {min(taken)!r}")
+    named = dict(zip(client.shared_names, update.arrays, strict=True))
+    reply = RecordDict({METRICS: _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})})
+    for name, arrays in {ARRAYS: named, **update.records}.items():
+        reply[name] = ArrayRecord({entry: encoded(array) for entry, array in arrays.items()})
     client.memory.commit()
     return Message(reply, reply_to=message)
 
@@ -137,9 +122,9 @@ def _trained(message: Message, client: FedAvgClient, result: FitResult) -> Messa
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
-    client = _prepared(message, context)
+    client = _client(message, context)
     result = client.fit(_received(client, message), _config(message))
-    return _trained(message, client, result)
+    return _trained(message, client, result if isinstance(result, Update) else Update(*result))
 
 
 @app.evaluate()
@@ -185,7 +170,7 @@ def _failed(message: Message, error: Exception) -> Message:
 
 
 def _train_in_lockstep(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
-    clients = [_prepared(m, c) for m, c in zip(messages, contexts, strict=True)]
+    clients = [_client(m, c) for m, c in zip(messages, contexts, strict=True)]
     results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
     return [
         _failed(message, result) if isinstance(result, Exception) else _trained(message, client, result)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, LocalTraining
+from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
 
 from .helpers import CONFIG, make_client, make_examples, small_model
@@ -35,22 +35,19 @@ def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
 
 def rounds(clients, config, lockstep, count=2):
     """Some rounds from one and the same model each; what every client answered and remembers."""
-    parameters = [np.array(p) for p in clients[0].get_parameters({})]
-    names = clients[0].trained_names
-    initial = clients[0].task.initial
+    first = clients[0]
+    control = {n: np.full_like(first.task.initial[n], 0.01) for n in first.trained_names}
+    received = Received(first.get_parameters({}), {"control": control})
     answers = []
     for server_round in range(1, count + 1):
         given = CONFIG | config | {"server-round": server_round}
-        for client in clients:
-            client.received_control = {n: np.full_like(initial[n], 0.01) for n in names}
         if lockstep:
-            results = fit_in_lockstep(clients, parameters, given)
+            updates = fit_in_lockstep(clients, received, given)
         else:
-            results = [client.fit(parameters, given) for client in clients]
-        for client, (sent, num_examples, metrics) in zip(clients, results, strict=True):
-            control = client.sent_control or {}
+            updates = [client.fit(received, given) for client in clients]
+        for client, update in zip(clients, updates, strict=True):
             client.memory.commit()
-            answers.append((sent, num_examples, metrics, control))
+            answers.append((*update, update.records.get("control", {})))
     memories = [
         {
             (group, name): array
