@@ -34,7 +34,8 @@ class Memory:
 
     def read(self, group: str) -> dict[str, NDArray] | None:
         """The arrays last written under this name, or None."""
-        return self._written.get(group) or self._store.read(group)
+        written = self._written.get(group)
+        return self._store.read(group) if written is None else dict(written)
 
     def write(self, group: str, arrays: Arrays) -> None:
         """Put copies of arrays in the place of what the group held."""

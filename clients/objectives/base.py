@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..memory import Arrays
 from ..problems import Classification, Problem
 from ..settings import set_values
 from ..update import Records
-
-Arrays = Mapping[str, NDArray]
 
 
 @dataclass(frozen=True)
