@@ -5,7 +5,7 @@ from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
-from .problems import Classification, Problem, Regression
+from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
 from .state import ClientState
@@ -26,9 +26,11 @@ __all__ = [
     "Examples",
     "FedAvgClient",
     "FedBNClient",
+    "LeastSquares",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
+    "NextCharacter",
     "Objective",
     "Outcome",
     "Prepare",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from ..errors import UserError, not_allowed, unknown_name
 from .dataset import Decoded, Request
 from .images import Part, images_decoded, stacked_images
+from .quadratic import QUADRATIC, quadratic_decoded
+from .synthetic import SYNTHETIC, synthetic_decoded
+from .text import TEXT, text_decoded
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
+MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
+"""What the names of data that are made begin with: they depend on the number of clients and the seed."""
 TEST_NAMES = ("test", "validation", "valid", "val")
 
 
@@ -39,8 +45,9 @@ def open_source(request: Request) -> Source:
     """
     if request.name == "digits":
         return _digits(request)
-    if request.name.startswith(ARRAYS):
-        return _forgotten(request)
+    for beginning, opened in BEGINNINGS.items():
+        if request.name.startswith(beginning):
+            return opened(request)
     folder = Path(request.name).expanduser()
     looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
     if not looks_like_path:
@@ -92,6 +99,33 @@ def _forgotten(request: Request) -> Source:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
 
     return Source(request.name, decode)
+
+
+def _made(request: Request) -> Source:
+    _refuse_images(request)
+    beginning = next(name for name in MADE if request.name.startswith(name))
+    return Source(beginning, partial(MADE[beginning], request))
+
+
+def _text(request: Request) -> Source:
+    _refuse_images(request)
+    path = Path(request.name.removeprefix(TEXT)).expanduser()
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
+    fingerprint = f"{TEXT}{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
+    return Source(fingerprint, partial(text_decoded, request, path))
+
+
+def _refuse_images(request: Request) -> None:
+    """Refuse what speaks of images and their labels."""
+    asked = (request.image_column, request.label_column, request.image_size)
+    for key, value, default in zip(
+        ("image-column", "label-column", "image-size"), asked, ("auto", "auto", 0), strict=True
+    ):
+        if value != default:
+            raise not_allowed(key, value, f"{default!r}: {request.name!r} holds no images")
 
 
 def _digits(request: Request) -> Source:
@@ -209,3 +243,11 @@ def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
     if request.group_column not in split.features:
         raise unknown_name("partition", request.group_column, split.features)
     return np.asarray(split[request.group_column][:]).astype(np.str_)
+
+
+BEGINNINGS: dict[str, Callable[[Request], Source]] = {
+    ARRAYS: _forgotten,
+    TEXT: _text,
+    **dict.fromkeys(MADE, _made),
+}
+"""What opens the names that begin so."""
