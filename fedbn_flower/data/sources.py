@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
-MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
-"""What the names of data that are made begin with: they depend on the number of clients and the seed."""
 TEST_NAMES = ("test", "validation", "valid", "val")
 
 
@@ -99,33 +96,6 @@ def _forgotten(request: Request) -> Source:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
 
     return Source(request.name, decode)
-
-
-def _made(request: Request) -> Source:
-    _refuse_images(request)
-    beginning = next(name for name in MADE if request.name.startswith(name))
-    return Source(beginning, partial(MADE[beginning], request))
-
-
-def _text(request: Request) -> Source:
-    _refuse_images(request)
-    path = Path(request.name.removeprefix(TEXT)).expanduser()
-    try:
-        stamp = path.stat()
-    except OSError as error:
-        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
-    fingerprint = f"{TEXT}{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
-    return Source(fingerprint, partial(text_decoded, request, path))
-
-
-def _refuse_images(request: Request) -> None:
-    """Refuse what speaks of images and their labels."""
-    asked = (request.image_column, request.label_column, request.image_size)
-    for key, value, default in zip(
-        ("image-column", "label-column", "image-size"), asked, ("auto", "auto", 0), strict=True
-    ):
-        if value != default:
-            raise not_allowed(key, value, f"{default!r}: {request.name!r} holds no images")
 
 
 def _digits(request: Request) -> Source:
@@ -245,9 +215,27 @@ def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
     return np.asarray(split[request.group_column][:]).astype(np.str_)
 
 
+def _made(request: Request) -> Source:
+    beginning = next(name for name in MADE if request.name.startswith(name))
+    return Source(beginning, lambda: MADE[beginning](request))
+
+
+def _text(request: Request) -> Source:
+    path = Path(request.name.removeprefix(TEXT)).expanduser()
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
+    fingerprint = f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
+    return Source(fingerprint, lambda: text_decoded(request, path))
+
+
+MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
+"""What makes data, by what their names begin with: they depend on the number of clients and the seed."""
+
 BEGINNINGS: dict[str, Callable[[Request], Source]] = {
     ARRAYS: _forgotten,
     TEXT: _text,
     **dict.fromkeys(MADE, _made),
 }
-"""What opens the names that begin so."""
+"""What opens the data whose names begin so."""
