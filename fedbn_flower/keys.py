@@ -49,8 +49,8 @@ class Data(_Group):
 
     dataset: str = setting(
         "digits",
-        description="'digits', a local folder or file, a Hugging Face name, or shape:SIZES:OUTPUTS where "
-        "only SuperNodes have data",
+        description="'digits', a local folder or file, text:FILE, a Hugging Face name, synthetic:ALPHA,BETA, "
+        "quadratic:DIM, or shape:SIZES:OUTPUTS where only SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
@@ -120,9 +120,9 @@ class Folder(_Group):
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
-    experiment: Name = setting("default", description="under which name SuperNodes keep their states")
+    experiment: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(
-        False, description="SuperNodes start from the states of the experiment's last run"
+        False, description="SuperNodes start from their memories of the experiment's last run"
     )
 
 
