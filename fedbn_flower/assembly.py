@@ -18,7 +18,7 @@ from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
-from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from .errors import UserError, not_allowed
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
@@ -46,12 +46,16 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         return Dataset.without_examples(shape)
     spec = config.partitioning
     group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
+    name = data_path or config.dataset
+    made = name.startswith(tuple(MADE))
     request = Request(
-        data_path or config.dataset,
+        name,
         config.image_column,
         config.label_column,
         config.image_size,
         group,
+        clients=config.num_clients if made else 0,
+        seed=config.seed if made else 0,
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
     if not shape:
@@ -137,17 +141,20 @@ def check_fit(config: RunConfig) -> None:
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset = dataset_of(config)
     model, _ = model_of(config, dataset.spec)
+    inputs = dataset.spec.zeros(2, config.device)
     try:
         with torch.no_grad():
-            output = model.eval()(dataset.spec.zeros(2, config.device))
+            output = model.eval()(inputs)
     except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(output, dataset.spec.outputs):
+    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
         raise not_allowed("model", config.model, wanted)
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
     if not dataset.has_examples:
         return
+    if config.val_fraction and dataset.kind.trains_on_all:
+        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")

@@ -3,19 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients import Classification, Columns, Prepare, Problem, Regression
+from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
 from clients.examples import as_they_are
 
 from ..models.spec import InputSpec
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
-PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regression}
+PROBLEMS: dict[str, type[Problem]] = {
+    "classes": Classification,
+    "numbers": Regression,
+    "characters": NextCharacter,
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,9 @@ class Kind:
     train : Mapping[str, NDArray]
         The training set's columns.
     """
+
+    trains_on_all: ClassVar[bool] = False
+    """Whether no row may be kept apart for validation."""
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts

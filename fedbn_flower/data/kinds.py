@@ -2,5 +2,13 @@
 
 from .dataset import Kind
 from .images import Images
+from .quadratic import Quadratic
+from .synthetic import Synthetic
+from .text import Text
 
-KINDS: dict[str, type[Kind]] = {"images": Images}
+KINDS: dict[str, type[Kind]] = {
+    "images": Images,
+    "text": Text,
+    "synthetic": Synthetic,
+    "quadratic": Quadratic,
+}

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from ..errors import UserError, not_allowed, unknown_name
 from .dataset import Decoded, Request
 from .images import Part, images_decoded, stacked_images
+from .quadratic import QUADRATIC, quadratic_decoded
+from .synthetic import SYNTHETIC, synthetic_decoded
+from .text import TEXT, text_decoded
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -39,8 +42,9 @@ def open_source(request: Request) -> Source:
     """
     if request.name == "digits":
         return _digits(request)
-    if request.name.startswith(ARRAYS):
-        return _forgotten(request)
+    for beginning, opened in BEGINNINGS.items():
+        if request.name.startswith(beginning):
+            return opened(request)
     folder = Path(request.name).expanduser()
     looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
     if not looks_like_path:
@@ -209,3 +213,29 @@ def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
     if request.group_column not in split.features:
         raise unknown_name("partition", request.group_column, split.features)
     return np.asarray(split[request.group_column][:]).astype(np.str_)
+
+
+def _made(request: Request) -> Source:
+    beginning = next(name for name in MADE if request.name.startswith(name))
+    return Source(beginning, lambda: MADE[beginning](request))
+
+
+def _text(request: Request) -> Source:
+    path = Path(request.name.removeprefix(TEXT)).expanduser()
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
+    fingerprint = f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
+    return Source(fingerprint, lambda: text_decoded(request, path))
+
+
+MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
+"""What makes data, by what their names begin with: they depend on the number of clients and the seed."""
+
+BEGINNINGS: dict[str, Callable[[Request], Source]] = {
+    ARRAYS: _forgotten,
+    TEXT: _text,
+    **dict.fromkeys(MADE, _made),
+}
+"""What opens the data whose names begin so."""
