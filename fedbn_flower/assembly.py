@@ -59,6 +59,9 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     own = dataset.spec
     if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
         raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
+    if own.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
+        here = f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
+        raise not_allowed("data-path", data_path, here)
     return replace(dataset, spec=shape)
 
 

@@ -1,11 +1,10 @@
 """Which rows of a dataset each client holds."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ..errors import not_allowed
+from ..errors import not_allowed, os_errors_told
+from ..files import write_atomically
 from .dataset import Dataset, Split
 from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
 from .partition_spec import PartitionSpec
@@ -89,11 +89,10 @@ def _save(path: Path, partitions: Partitions) -> None:
         rows: list[Rows] = getattr(partitions, name)
         arrays[name] = np.concatenate(rows)
         arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    with os_errors_told("cache-dir", f"write {path.parent}"):
+        write_atomically(path, content.getvalue())
 
 
 def _divide(

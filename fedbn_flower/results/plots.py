@@ -25,9 +25,10 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
     figure = new_figure(7, 4)
     axes = figure.subplots()
     colours = _colours(classes)
+    names = dataset.class_names or range(classes)
     bottom = np.zeros(len(rows), int)
     for label in range(classes):
-        axes.bar(range(len(rows)), counts[:, label], bottom=bottom, color=colours[label], label=label)
+        axes.bar(range(len(rows)), counts[:, label], bottom=bottom, color=colours[label], label=names[label])
         bottom += counts[:, label]
     axes.set(xlabel="client", ylabel="training examples", title=config.partition)
     if len(rows) <= LABELLED_CLIENTS:
