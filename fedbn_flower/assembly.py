@@ -151,6 +151,7 @@ def check_fit(config: RunConfig) -> None:
         raise not_allowed("model", config.model, "one with a parameter that is trained")
     if not dataset.has_examples:
         return
+    dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
@@ -201,8 +202,12 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
     rows = _rows_of(config, dataset, partition_id, data_path)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
     columns = {"train": dataset.train.columns, VALIDATION: dataset.train.columns, TEST: dataset.test.columns}
+    augment = dataset.kind.augmentation(config.augment)
     examples = {
-        split: Examples(columns[split], own, prepare, device=config.device) for split, own in rows.items()
+        split: Examples(
+            columns[split], own, prepare, augment if split == "train" else None, device=config.device
+        )
+        for split, own in rows.items()
     }
     model, initial = model_of(config, dataset.spec)
     training = LocalTraining(

@@ -60,6 +60,9 @@ class Data(_Group):
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
     normalize: bool = setting(False, description="standardise images per channel")
+    augment: Literal["none", "crop-flip"] = setting(
+        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    )
     image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting("auto", description="column of the labels")

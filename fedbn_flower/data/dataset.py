@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients import Classification, Columns, Prepare, Problem, Regression
-from clients.examples import as_they_are
+from clients.examples import Augment, as_they_are
 
+from ..errors import not_allowed
 from ..models.spec import InputSpec
 
 Facts = Mapping[str, Any]
@@ -90,6 +91,18 @@ class Kind:
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """How a client with these training rows turns rows into tensors."""
         return as_they_are
+
+    def augmentation(self, name: str) -> Augment | None:
+        """What changes the inputs of a training batch, by its name; None for ``none``.
+
+        Raises
+        ------
+        UserError
+            Where there is no such thing for this kind.
+        """
+        if name != "none":
+            raise not_allowed("augment", name, "'none': only images are augmented")
+        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clients import Prepare
+from clients.examples import Augment
 
 from ..models.spec import InputSpec
+from .augment import CropFlip
 from .dataset import Decoded, Kind, Rows
 from .labels import Classes
 
@@ -34,6 +36,11 @@ class Images(Kind):
         if normalize:
             return Scaled(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return Scaled()
+
+    def augmentation(self, name: str) -> Augment | None:
+        return (
+            CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else super().augmentation(name)
+        )
 
 
 @dataclass(frozen=True)
