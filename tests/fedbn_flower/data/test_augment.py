@@ -64,7 +64,7 @@ def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):
     check_fit(configured(augment="crop-flip"))
     with pytest.raises(UserError, match="augment: 'crop-flip' is not allowed; .*only images"):
         Kind({}, {}).augmentation("crop-flip")
-    with pytest.raises(UserError, match="augment: 'flip' is not allowed; expected 'none' or 'crop-flip'"):
+    with pytest.raises(UserError, match="augment: 'flip' is not allowed; expected one of 'none', 'crop-flip'"):
         configured(augment="flip")
 
 
