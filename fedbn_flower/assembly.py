@@ -19,6 +19,7 @@ from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
 from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data.shift_spec import seen_by
 from .errors import UserError, not_allowed
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
@@ -52,6 +53,7 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         config.label_column,
         config.image_size,
         group,
+        feature_shift=config.feature_shift,
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
     if not shape:
@@ -169,9 +171,10 @@ def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
     """All held-out examples of a split, as the server sees them."""
     everything = np.arange(len(dataset.train))
     prepare = dataset.kind.prepare(everything, config.normalize)
+    train, test = (seen_by(s.columns, config.feature_shift, None) for s in (dataset.train, dataset.test))
     if split == VALIDATION:
-        return Examples(dataset.train.columns, partitions_of(config).val_rows, prepare, device=config.device)
-    return Examples(dataset.test.columns, np.arange(len(dataset.test)), prepare, device=config.device)
+        return Examples(train, partitions_of(config).val_rows, prepare, device=config.device)
+    return Examples(test, np.arange(len(dataset.test)), prepare, device=config.device)
 
 
 def local_task(
@@ -201,7 +204,10 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     rows = _rows_of(config, dataset, partition_id, data_path)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
-    columns = {"train": dataset.train.columns, VALIDATION: dataset.train.columns, TEST: dataset.test.columns}
+    train, test = (
+        seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
+    )
+    columns = {"train": train, VALIDATION: train, TEST: test}
     augment = dataset.kind.augmentation(config.augment)
     examples = {
         split: Examples(

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from filelock import FileLock
 from ..errors import os_errors_told
 from .dataset import Dataset, Decoded, Request, Split
 from .kinds import KINDS
+from .shift import shifted
+from .shift_spec import PLAIN
 from .sources import Source, open_source
 
 FORMAT = 2  # of the files below; part of their key
@@ -35,7 +38,11 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
     UserError
         When it cannot be read, or lacks what is needed.
     """
-    return decode_once(open_source(request), request, cache)
+    if request.feature_shift == PLAIN:
+        return decode_once(open_source(request), request, cache)
+    plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
+    source = Source(plain.folder.name, lambda: shifted(plain, request.feature_shift))
+    return decode_once(source, request, cache)
 
 
 def decode_once(source: Source, request: Request, cache: Path) -> Dataset:

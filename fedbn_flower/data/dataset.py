@@ -13,6 +13,7 @@ from clients.examples import Augment, as_they_are
 
 from ..errors import not_allowed
 from ..models.spec import InputSpec
+from .shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -33,6 +34,7 @@ class Request:
     group_column: str = ""
     clients: int = 0
     seed: int = 0
+    feature_shift: str = PLAIN
 
 
 @dataclass(frozen=True, eq=False)
