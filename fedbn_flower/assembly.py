@@ -45,8 +45,7 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     shape = InputSpec.parse(config.dataset)
     if shape and not data_path:
         return Dataset.without_examples(shape)
-    spec = config.partitioning
-    group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
+    group = "" if data_path else config.partitioning.column
     request = Request(
         data_path or config.dataset,
         config.image_column,
