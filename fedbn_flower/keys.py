@@ -128,9 +128,9 @@ class Folder(_Group):
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
-    experiment: Name = setting("default", description="under which name SuperNodes keep their states")
+    experiment: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(
-        False, description="SuperNodes start from the states of the experiment's last run"
+        False, description="SuperNodes start from their memories of the experiment's last run"
     )
 
 

@@ -36,9 +36,9 @@ def simulate(
     with run_folder_locked(config, folder):
         checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
         if checkpoint:
-            for partition, state in checkpoints_of(config).client_states(checkpoint.server_round):
-                grid.restore_client(partition, state)
-        results = RunFolder(folder, federation, grid.client_state, checkpoint)
+            for partition, groups in checkpoints_of(config).memories(checkpoint):
+                grid.restore_memory(partition, groups)
+        results = RunFolder(folder, federation, grid.client_memory, checkpoint)
         try:
             federation.run(grid, [results, *observers], checkpoint)
         finally:
@@ -53,7 +53,7 @@ def check_simulation(config: RunConfig) -> None:
     Raises
     ------
     UserError
-        When clients would have no data, or are to start from a state that a simulation does not have.
+        When clients would have no data, or are to start from memories that a simulation does not have.
     """
     if not dataset_of(config).has_examples:
         raise not_allowed(

@@ -244,9 +244,11 @@ def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_d
     assert missed == list(range(missed[0], missed[-1] + 1))
     assert 1 < missed[0] <= missed[-1] < rounds
     assert f"round {missed[0]}, train: partition 1 dropped: Error: Node Unavailable" in output
-    states = re.findall("client state: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1])
+    memories = re.findall(
+        "client memory: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1]
+    )
     after = trained[missed[0] - 1 :]
-    came_back, *later = [int(state) for state in states][-len(after) :]
+    came_back, *later = [int(number) for number in memories][-len(after) :]
     assert later == after[:-1]
     # It may have died when its memory of the round was written, and its answer not yet sent.
     assert came_back in {missed[0] - 1, missed[0]}
