@@ -19,6 +19,7 @@ from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data.shift_spec import seen_by
 from .errors import UserError, not_allowed
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
@@ -44,9 +45,8 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     shape = InputSpec.parse(config.dataset)
     if shape and not data_path:
         return Dataset.without_examples(shape)
-    spec = config.partitioning
-    group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
     name = data_path or config.dataset
+    group = "" if data_path else config.partitioning.column
     made = name.startswith(tuple(MADE))
     request = Request(
         name,
@@ -56,6 +56,7 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         group,
         clients=config.num_clients if made else 0,
         seed=config.seed if made else 0,
+        feature_shift=config.feature_shift,
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
     if not shape:
@@ -63,6 +64,9 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     own = dataset.spec
     if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
         raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
+    if own.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
+        here = f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
+        raise not_allowed("data-path", data_path, here)
     return replace(dataset, spec=shape)
 
 
@@ -155,6 +159,7 @@ def check_fit(config: RunConfig) -> None:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+    dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
@@ -172,9 +177,10 @@ def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
     """All held-out examples of a split, as the server sees them."""
     everything = np.arange(len(dataset.train))
     prepare = dataset.kind.prepare(everything, config.normalize)
+    train, test = (seen_by(s.columns, config.feature_shift, None) for s in (dataset.train, dataset.test))
     if split == VALIDATION:
-        return Examples(dataset.train.columns, partitions_of(config).val_rows, prepare, device=config.device)
-    return Examples(dataset.test.columns, np.arange(len(dataset.test)), prepare, device=config.device)
+        return Examples(train, partitions_of(config).val_rows, prepare, device=config.device)
+    return Examples(test, np.arange(len(dataset.test)), prepare, device=config.device)
 
 
 def local_task(
@@ -204,9 +210,16 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     rows = _rows_of(config, dataset, partition_id, data_path)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
-    columns = {"train": dataset.train.columns, VALIDATION: dataset.train.columns, TEST: dataset.test.columns}
+    train, test = (
+        seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
+    )
+    columns = {"train": train, VALIDATION: train, TEST: test}
+    augment = dataset.kind.augmentation(config.augment)
     examples = {
-        split: Examples(columns[split], own, prepare, device=config.device) for split, own in rows.items()
+        split: Examples(
+            columns[split], own, prepare, augment if split == "train" else None, device=config.device
+        )
+        for split, own in rows.items()
     }
     model, initial = model_of(config, dataset.spec)
     training = LocalTraining(

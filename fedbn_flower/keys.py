@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import Field as setting
 
 from .data.partition_spec import PartitionSpec
+from .data.shift_spec import FORMS as SHIFT_FORMS
+from .data.shift_spec import PLAIN
 from .registry import FORMS
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
@@ -62,6 +64,12 @@ class Data(_Group):
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
     normalize: bool = setting(False, description="standardise images per channel")
+    feature_shift: Annotated[str, SHIFT_FORMS] = setting(
+        PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
+    )
+    augment: Literal["none", "crop-flip"] = setting(
+        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    )
     image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting("auto", description="column of the labels")

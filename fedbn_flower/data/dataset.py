@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
-from clients.examples import as_they_are
+from clients.examples import Augment, as_they_are
 
+from ..errors import not_allowed
 from ..models.spec import InputSpec
+from .shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -36,6 +38,7 @@ class Request:
     group_column: str = ""
     clients: int = 0
     seed: int = 0
+    feature_shift: str = PLAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,18 @@ class Kind:
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """How a client with these training rows turns rows into tensors."""
         return as_they_are
+
+    def augmentation(self, name: str) -> Augment | None:
+        """What changes the inputs of a training batch, by its name; None for ``none``.
+
+        Raises
+        ------
+        UserError
+            Where there is no such thing for this kind.
+        """
+        if name != "none":
+            raise not_allowed("augment", name, "'none': only images are augmented")
+        return None
 
 
 @dataclass(frozen=True, eq=False)
