@@ -19,7 +19,9 @@ from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
 from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data.kinds import KINDS
 from .errors import UserError, not_allowed
+from .keys import OWN_KEYS
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
 from .registry import CLIENT, OBJECTIVE
@@ -52,14 +54,27 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         config.label_column,
         config.image_size,
         group,
+        predict=shape.predicts if shape and config.predict == "auto" else config.predict,
+        columns=config.columns,
+        of_site=bool(data_path),
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
+    _check_keys(config, dataset)
     if not shape:
         return dataset
     own = dataset.spec
     if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
         raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
     return replace(dataset, spec=shape)
+
+
+def _check_keys(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse keys that are for another kind of data."""
+    for name, kind in KINDS.items():
+        for key in sorted(kind.keys - dataset.kind.keys):
+            value, default = getattr(config, key.replace("-", "_")), OWN_KEYS[key].default
+            if value != default:
+                raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regr
 class Request:
     """What to read, and how: the keys of the run that decide what is decoded.
 
-    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made.
+    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made. Of
+    data ``of_site`` a federation has others, which are not seen: what must be alike everywhere is not taken
+    from them.
     """
 
     name: str
@@ -32,6 +34,9 @@ class Request:
     group_column: str = ""
     clients: int = 0
     seed: int = 0
+    predict: str = "auto"
+    columns: str = "auto"
+    of_site: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +79,9 @@ class Kind:
     train : Mapping[str, NDArray]
         The training set's columns.
     """
+
+    keys: ClassVar[frozenset[str]] = frozenset()
+    """The keys of the run that are for this kind only."""
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts

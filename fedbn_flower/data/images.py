@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 class Images(Kind):
     """``x`` uint8 (N, channels, height, width), ``y`` class numbers; facts: the number of ``classes``, and
     the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1]."""
+
+    keys: ClassVar = frozenset({"image-column", "image-size", "normalize"})
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["classes"])

@@ -2,5 +2,6 @@
 
 from .dataset import Kind
 from .images import Images
+from .tables import Table
 
-KINDS: dict[str, type[Kind]] = {"images": Images}
+KINDS: dict[str, type[Kind]] = {"images": Images, "table": Table}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, not_allowed, unknown_name
 from .dataset import Decoded, Request
 from .images import Part, images_decoded, stacked_images
+from .tables import SUFFIXES, table_files, tables_decoded
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -42,16 +43,20 @@ def open_source(request: Request) -> Source:
     if request.name.startswith(ARRAYS):
         return _forgotten(request)
     folder = Path(request.name).expanduser()
-    looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
+    looks_like_path = request.name.startswith((".", "/", "~")) or folder.suffix in SUFFIXES or folder.exists()
     if not looks_like_path:
         return _hugging_face(request, request.name)
+    if tables := table_files(folder):
+        stats = [path.stat() for path in tables.values()]
+        stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        return Source(f"{folder.resolve()} {stamp}", lambda: tables_decoded(request, tables))
     try:
         files = sorted(p for p in folder.rglob("*") if p.is_file())
         stamps = [(str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
     except OSError as error:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
     if not folder.is_dir() or not files:
-        raise not_allowed("dataset", request.name, "'digits', a folder with data, or a hub name")
+        raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
     if (folder / "train-images.npy").exists():
         return _arrays(request, folder, repr(stamps))
     return _hugging_face(request, str(folder.resolve()), repr(stamps))
