@@ -23,6 +23,7 @@ from .algorithms import (
     resolve,
     settings_of,
 )
+from .data.defaults import defaults_for
 from .data.partition_spec import PartitionSpec
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
@@ -90,7 +91,6 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.
 def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     given = _given(dict(items))
     algorithms = named(given)
-    MODEL.find(str(given.get("model", OWN_KEYS["model"].default)))
     check_used(given, [algorithms])
     own = {key: value for key, value in given.items() if key in OWN_KEYS}
     try:
@@ -98,6 +98,9 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         raise not_allowed(key, own[key], allowed(OWN_KEYS[key])) from None
+    auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
+    config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
+    MODEL.find(config.model)
     resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())

@@ -34,7 +34,7 @@ class Run(_Group):
     strategy: Algorithm = setting("fedyogi", description="server rule")
     client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
-    model: Algorithm = setting("mlp-bn", description="network")
+    model: Algorithm = setting("auto", description="network; auto is the usual one for the kind of data")
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(
         0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
@@ -49,11 +49,13 @@ class Data(_Group):
 
     dataset: str = setting(
         "digits",
-        description="'digits', a local folder, a Hugging Face name, or shape:CxHxW:CLASSES where only "
-        "SuperNodes have data",
+        description="'digits', a local folder or file, a Hugging Face name, or shape:SIZES:OUTPUTS where "
+        "only SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
-        "silos:0-4,5-9", description="how the training set is divided"
+        "auto",
+        description="how the training set is divided; auto is silos:0-4,5-9 for images, by the clients "
+        "that the data have, or iid",
     )
     num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
     val_fraction: float = setting(

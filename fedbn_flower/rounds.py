@@ -38,6 +38,8 @@ class RoundResult:
     means: Mapping[str, float]
     """Over the round's clients; see `metrics.round_means`."""
     global_metrics: dict[str, float] | None
+    figure_names: tuple[str, ...]
+    """Of the held-out figures, the loss first."""
 
     @property
     def figures(self) -> dict[str, float]:
@@ -109,6 +111,7 @@ class Federation:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.dataset = dataset_of(config)
+        self.problem = self.dataset.problem
         check_fit(config)
         self.model, self.initial = model_of(config, self.dataset.spec)
         with told_in_one_line("client", config.client):
@@ -190,8 +193,11 @@ class Federation:
                 arrays,
                 train_report,
                 evaluate_report,
-                round_means(train_metrics, evaluate_metrics, evaluate_report, bool(after_training)),
+                round_means(
+                    train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
+                ),
                 self.evaluate_global(arrays, splits),
+                self.problem.figures,
             )
             for observer in observers:
                 observer.on_round(result)
@@ -246,7 +252,7 @@ class Federation:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
-        return evaluate_splits(self.model, held_out, splits, self.dataset.problem)
+        return evaluate_splits(self.model, held_out, splits, self.problem)
 
     def _checkpoint_before(self, server_round: int) -> int:
         """The last round that this one may have to be done again from."""

@@ -25,7 +25,8 @@ class Comparison:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows: list[dict[str, object]] = []
-        self.accuracies: dict[Cell, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.compared_by = "accuracy"
+        self.values: dict[Cell, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
         """Add a run by its summary, or what went wrong if it has none."""
@@ -38,9 +39,10 @@ class Comparison:
                 "mean over examples": summary["mean"],
                 "mean over clients": summary["client-mean"],
             } | {f"client {i}": client for i, client in clients.items()}
-            figures = {n: m["accuracy"] for n, m in models.items() if m and m["accuracy"] is not None}
-        for name, accuracy in figures.items():
-            self.accuracies[cell][name].append(accuracy)
+            by = self.compared_by = summary["compared-by"]
+            figures = {n: m[by] for n, m in models.items() if m and m[by] is not None}
+        for name, value in figures.items():
+            self.values[cell][name].append(value)
         self.rows.append(
             {
                 **dict(zip(("strategy", "client", "objective"), cell, strict=True)),
@@ -48,7 +50,7 @@ class Comparison:
                 "status": problem or "ok",
                 "seconds": summary["seconds"] if summary else "",
                 "failures": summary["failures"] if summary else "",
-                **{f"accuracy: {name}": accuracy for name, accuracy in figures.items()},
+                **{f"{self.compared_by}: {name}": value for name, value in figures.items()},
                 "folder": cell_name(config),
             }
         )
@@ -57,11 +59,11 @@ class Comparison:
         write_atomically(self.folder / "grid.md", self.markdown())
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        names = list(dict.fromkeys(n for figures in self.accuracies.values() for n in figures))
+        names = list(dict.fromkeys(n for figures in self.values.values() for n in figures))
         header = ["strategy", "client", "objective", *names]
         rows = [
-            [*cell, *(_mean_and_deviation(figures.get(name, [])) for name in names)]
-            for cell, figures in self.accuracies.items()
+            [*cell, *(_mean_and_deviation(figures.get(name, []), self.compared_by) for name in names)]
+            for cell, figures in self.values.items()
         ]
         return header, rows
 
@@ -75,7 +77,8 @@ class Comparison:
     def _title(self) -> str:
         seeds = len({row["seed"] for row in self.rows})
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
-        return f"accuracy in %{deviation}"
+        unit = " in %" if self.compared_by == "accuracy" else ""
+        return f"{self.compared_by}{unit}{deviation}"
 
     def table(self) -> Table:
         """The table for the terminal."""
@@ -88,16 +91,16 @@ class Comparison:
         return table
 
     def plot(self) -> None:
-        """Accuracy by round, a line a cell, the mean over its seeds: of the clients where they evaluate, else
-        of the global model."""
-        what, curves = "mean over held-out examples", self._curves("accuracy")
+        """The figure by round, a line a cell, the mean over its seeds: of the clients where they evaluate,
+        else of the global model."""
+        what, curves = "mean over held-out examples", self._curves(self.compared_by)
         if not curves:
-            what, curves = "global model", self._curves("global-accuracy")
+            what, curves = "global model", self._curves(f"global-{self.compared_by}")
         figure = new_figure(7, 4.5)
         axes = figure.subplots()
         for cell, points in curves.items():
             axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))
-        axes.set(xlabel="round", ylabel=f"accuracy ({what})")
+        axes.set(xlabel="round", ylabel=f"{self.compared_by} ({what})")
         axes.grid(alpha=0.3)
         if curves:
             figure.legend(loc="outside right upper")
@@ -117,8 +120,9 @@ class Comparison:
         return curves
 
 
-def _mean_and_deviation(values: list[float]) -> str:
+def _mean_and_deviation(values: list[float], name: str) -> str:
     if not values:
         return ""
-    deviation = f" +- {100 * stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):.1f}{deviation}"
+    factor, digits = (100, 1) if name == "accuracy" else (1, 4)
+    deviation = f" +- {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{factor * mean(values):.{digits}f}{deviation}"

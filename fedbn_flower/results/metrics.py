@@ -1,20 +1,13 @@
-"""The means of what clients report: the one definition of a round's ``loss`` and ``accuracy``."""
+"""The means of what clients report: the one definition of a round's ``loss``, ``accuracy``, ..."""
 
 from collections.abc import Collection, Mapping
 
 from flwr.app import MetricRecord
 
+from clients import Problem
 from strategies import PhaseReport
 
 from ..assembly import TEST
-
-COUNTS = {
-    "loss": "eval-examples",
-    "accuracy": "eval-examples",
-    f"{TEST}-loss": f"{TEST}-examples",
-    f"{TEST}-accuracy": f"{TEST}-examples",
-}
-"""A held-out figure that clients report -> where the same report has the number of its examples."""
 
 CLIENT_MEAN = "client-mean-"
 
@@ -24,6 +17,7 @@ def round_means(
     evaluate: Mapping[str, object] | None,
     report: PhaseReport,
     after_training: bool,
+    problem: Problem,
 ) -> dict[str, float]:
     """A round's means over its clients, by metric.
 
@@ -36,28 +30,41 @@ def round_means(
         The report with the held-out figures, for `held_out_means`.
     after_training : bool
         Whether it is the train phase's, whose ``num-examples`` are training examples.
+    problem : Problem
+        What is learnt: its figures are the held-out ones.
     """
+    counted = counts_of(problem)
     means = {
         name: float(value)
         for name, value in {**(train or {}), **(evaluate or {})}.items()
-        if isinstance(value, int | float) and name not in COUNTS and not name.endswith("-examples")
+        if isinstance(value, int | float) and name not in counted and not name.endswith("-examples")
     }
-    return means | held_out_means(report.metrics.values(), after_training)
+    return means | held_out_means(report.metrics.values(), after_training, problem)
 
 
-def held_out_means(reported: Collection[MetricRecord], after_training: bool) -> dict[str, float]:
+def counts_of(problem: Problem) -> dict[str, str]:
+    """Where a report has the number of predictions that a held-out figure is a mean over, by figure."""
+    return {name: "eval-examples" for name in problem.figures} | {
+        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.figures
+    }
+
+
+def held_out_means(
+    reported: Collection[MetricRecord], after_training: bool, problem: Problem
+) -> dict[str, float]:
     """Both means of every held-out figure a_i of clients with n_i held-out examples.
 
     Under the figure's own name its mean over held-out examples, ``sum_i n_i a_i / sum_i n_i``: each example
-    counts alike. Under ``client-mean-`` and its name the mean over clients, ``sum_i a_i / K``: each client
-    counts alike. Neither depends on what weighs a client in training.
+    (each character of a text) counts alike. Under ``client-mean-`` and its name the mean over clients,
+    ``sum_i a_i / K``: each client counts alike. Neither depends on what weighs a client in training. What
+    the problem derives from its other figures, as a perplexity from the loss, is derived from their means.
 
     n_i is the report's ``eval-examples`` (``test-examples`` for the test set's figures beside a validation
     set's); without it, the ``num-examples`` of an evaluate reply. A client that says no positive number
     of examples is not in the mean over examples.
     """
-    means = {}
-    for name, key in COUNTS.items():
+    means: dict[str, float] = {}
+    for name, key in counts_of(problem).items():
         instead = "num-examples" if key == "eval-examples" and not after_training else key
         figures = [(_number(m, name), _number(m, key) or _number(m, instead)) for m in reported]
         told = [(a, n) for a, n in figures if a is not None]
@@ -66,6 +73,9 @@ def held_out_means(reported: Collection[MetricRecord], after_training: bool) -> 
             means[name] = sum(n * a for a, n in counted) / sum(n for _, n in counted)
         if told:
             means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
+    for prefix in ("", f"{TEST}-"):
+        found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
+        means |= {prefix + name: value for name, value in problem.derived(found).items() if found}
     return means
 
 
@@ -74,6 +84,13 @@ def _number(metrics: MetricRecord, key: str) -> float | None:
     return None if value is None or isinstance(value, list) else float(value)
 
 
-def accuracy_and_loss(metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
-    """The two under their plain names, without the prefix; None where there is none."""
-    return {name: metrics.get(prefix + name) for name in ("accuracy", "loss")}
+def figures_of(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+    """The problem's figures under their plain names, without the prefix; None where there is none."""
+    return {name: metrics.get(prefix + name) for name in problem.figures}
+
+
+def shown(name: str, value: float | None) -> str:
+    """A figure for a person: an accuracy in percent."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.4f}"

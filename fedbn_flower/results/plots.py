@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..assembly import dataset_of, partitions_of
+from ..assembly import TEST, dataset_of, partitions_of
 from ..config import RunConfig
 from ..files import write_atomically
+from .metrics import CLIENT_MEAN
 
 if TYPE_CHECKING:
     from .figures import InlineFigure
@@ -17,22 +18,24 @@ LABELLED_CLIENTS = 40
 
 
 def plot_partitions(path: Path, config: RunConfig) -> None:
-    """Class counts of every client's training examples, as stacked bars."""
+    """Class counts of every client's training examples, as stacked bars; their number without classes."""
     dataset = dataset_of(config)
     rows = partitions_of(config).train
-    classes = dataset.spec.classes
-    counts = np.array([np.bincount(dataset.train.columns["y"][r], minlength=classes) for r in rows])
+    classes = dataset.spec.outputs if dataset.has_classes else 1
+    labels = dataset.train.columns["y"] if dataset.has_classes else np.zeros(len(dataset.train), np.int64)
+    counts = np.array([np.bincount(labels[r], minlength=classes) for r in rows])
     figure = new_figure(7, 4)
     axes = figure.subplots()
     colours = _colours(classes)
     bottom = np.zeros(len(rows), int)
     for label in range(classes):
-        axes.bar(range(len(rows)), counts[:, label], bottom=bottom, color=colours[label], label=label)
+        name = dataset.class_names[label] if label < len(dataset.class_names) else label
+        axes.bar(range(len(rows)), counts[:, label], bottom=bottom, color=colours[label], label=name)
         bottom += counts[:, label]
     axes.set(xlabel="client", ylabel="training examples", title=config.partition)
     if len(rows) <= LABELLED_CLIENTS:
         axes.set_xticks(range(len(rows)))
-    if classes <= 20:
+    if 1 < classes <= 20:
         figure.legend(title="class", loc="outside right upper")
     save_figure(figure, path)
 
@@ -45,13 +48,15 @@ def plot_curves(path: Path, metrics: Path) -> None:
 
 
 def curves(metrics: Path) -> "InlineFigure":
-    """Loss and accuracy by round, from ``metrics.csv``; empty if no round is done."""
+    """The held-out figures by round, and in training, from ``metrics.csv``; empty if no round is done."""
     with metrics.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    figure = new_figure(9, 3.5)
     if not rows:
-        return figure
-    for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+        return new_figure(9, 3.5)
+    names = [name.removeprefix(CLIENT_MEAN) for name in rows[0] if name.startswith(CLIENT_MEAN)]
+    names = [name for name in names if not name.startswith(f"{TEST}-")]
+    figure = new_figure(4.5 * len(names), 3.5)
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         for prefix, label in (
             ("train-", "clients, training (weighted mean)"),
             ("", "clients, held out (mean over examples)"),
@@ -62,7 +67,8 @@ def curves(metrics: Path) -> "InlineFigure":
                 axes.plot(*zip(*points, strict=True), marker=".", label=label)
         axes.set(xlabel="round", ylabel=name)
         axes.grid(alpha=0.3)
-        axes.legend()
+        if axes.lines:
+            axes.legend()
     return figure
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from ..config import RunConfig
 from ..registry import short
 from ..rounds import Observer, RoundResult
+from .metrics import shown
 
 LISTED_CLIENTS = 10
 WINDOW = 600.0  # seconds from which the time left is estimated
@@ -86,34 +87,34 @@ class RoundLines(Observer):
 
 
 def _figures(result: RoundResult) -> str:
-    """The loss and the accuracy: of the clients, else of the global model, else in training."""
-    figures = result.figures
-    choices = (("loss", "accuracy"), ("global-loss", "global-accuracy"), ("train-loss",))
-    names = next((names for names in choices if names[0] in figures), ())
-    shown = [f"{name} {figures[name]:.3f}" for name in names if name in figures]
+    """The held-out figures: of the clients, else of the global model; else the loss in training."""
+    figures, names = result.figures, result.figure_names
+    choices = (names, [f"global-{name}" for name in names], ["train-loss"])
+    found = next((names for names in choices if names[0] in figures), ())
+    told = [f"{name} {figures[name]:.3f}" for name in found if name in figures]
     if result.failures:
-        shown.append(f"failures {result.failures}")
-    return "  ".join(shown)
+        told.append(f"failures {result.failures}")
+    return "  ".join(told)
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     """The last round's figures: the global model, the clients' means, and each client if they are few."""
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds")
-    table.add_column("model")
-    for column in ("training examples", "loss", "accuracy"):
-        table.add_column(column, justify="right")
-    if summary["global"]:
-        table.add_row("global", "", *_formatted(summary["global"]))
     clients: dict[str, dict[str, Any]] = summary["clients"]
+    names = [name for name in summary["global"] or next(iter(clients.values()), {}) if name != "num-examples"]
+    table.add_column("model")
+    for column in ("training examples", *names):
+        table.add_column(column, justify="right")
+
+    def add(model: str, examples: str, figures: dict[str, Any]) -> None:
+        table.add_row(model, examples, *(shown(name, figures[name]) for name in names))
+
+    if summary["global"]:
+        add("global", "", summary["global"])
     if clients:
-        table.add_row("mean over examples", "", *_formatted(summary["mean"]))
-        table.add_row("mean over clients", "", *_formatted(summary["client-mean"]))
+        add("mean over examples", "", summary["mean"])
+        add("mean over clients", "", summary["client-mean"])
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():
-            table.add_row(f"client {partition}", str(client["num-examples"]), *_formatted(client))
+            add(f"client {partition}", str(client["num-examples"]), client)
     return table
-
-
-def _formatted(figures: dict[str, Any]) -> tuple[str, str]:
-    loss, accuracy = figures["loss"], figures["accuracy"]
-    return "" if loss is None else f"{loss:.4f}", "" if accuracy is None else f"{100 * accuracy:.1f} %"

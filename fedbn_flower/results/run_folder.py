@@ -20,7 +20,7 @@ from ..errors import UserError, not_allowed
 from ..files import CsvLog, remove_unfinished, write_atomically
 from ..rounds import Federation, Observer, RoundResult
 from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
-from .metrics import CLIENT_MEAN, accuracy_and_loss
+from .metrics import CLIENT_MEAN, figures_of
 from .plots import plot_curves, plot_partitions
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
@@ -125,17 +125,18 @@ class RunFolder(Observer):
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
+        figures = federation.problem.figures
         write_atomically(path / "config.json", json.dumps(described(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
-            ["round", "seconds", "replies", "failures", "train-loss", "train-accuracy", "loss",
-             "accuracy", "client-mean-loss", "client-mean-accuracy", "global-loss", "global-accuracy"],
+            [
+                *("round", "seconds", "replies", "failures"),
+                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, "global-") for name in figures),
+            ],
             last_round,
-        )  # fmt: skip
+        )
         self.clients = CsvLog(
-            path / "clients.csv",
-            ["round", "phase", "partition", "num-examples", "loss", "accuracy"],
-            last_round,
+            path / "clients.csv", ["round", "phase", "partition", "num-examples", *figures], last_round
         )
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.config)
@@ -200,24 +201,25 @@ class RunFolder(Observer):
         for partition, metrics in evaluated.items():
             if "train-examples" in metrics:
                 self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
-        config = self.federation.config
+        config, problem = self.federation.config, self.federation.problem
         splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
         split = f"{splits[-1]}-" if len(splits) > 1 else ""
         return {
             "rounds": result.server_round,
             "seconds": round(seconds, 3),
             "seconds-per-round": round(seconds / result.server_round, 4),
-            "global": result.global_metrics and accuracy_and_loss(result.global_metrics, split),
-            "mean": accuracy_and_loss(result.means, split) if evaluated else None,
-            "client-mean": accuracy_and_loss(result.means, CLIENT_MEAN + split) if evaluated else None,
+            "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
+            "mean": figures_of(problem, result.means, split) if evaluated else None,
+            "client-mean": figures_of(problem, result.means, CLIENT_MEAN + split) if evaluated else None,
             "clients": {
                 str(partition): {
-                    **accuracy_and_loss(metrics, split),
+                    **figures_of(problem, metrics, split),
                     "num-examples": self.train_examples[str(partition)],
                 }
                 for partition, metrics in evaluated.items()
                 if str(partition) in self.train_examples
             },
+            "compared-by": problem.compared_by,
             "failures": self.failures,
         }
 
@@ -233,7 +235,7 @@ def _number(metrics: MetricRecord, key: str) -> float:
 
 
 def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, what images look like, and what it ran on."""
+    """The configuration with every setting of its algorithms, what inputs look like, and what it ran on."""
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),

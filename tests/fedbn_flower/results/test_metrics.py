@@ -8,6 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, MetricRecord
 from rich.console import Console
 
+from clients import Classification
 from fedbn_flower.results import comparison, plots
 from fedbn_flower.results.comparison import Comparison
 from fedbn_flower.results.metrics import held_out_means, round_means
@@ -31,7 +32,7 @@ def records(*metrics):
 
 def test_the_count_of_an_evaluate_reply_is_its_num_examples():
     reported = records(FIRST | {"num-examples": 1}, SECOND | {"num-examples": 9.0})
-    assert held_out_means(reported, after_training=False) == pytest.approx(MEANS)
+    assert held_out_means(reported, False, Classification()) == pytest.approx(MEANS)
 
 
 @pytest.mark.parametrize("after_training", [False, True])
@@ -40,11 +41,13 @@ def test_a_count_of_held_out_examples_goes_before_num_examples(after_training):
     reported = records(
         FIRST | {"num-examples": 90, "eval-examples": 1}, SECOND | {"num-examples": 10, "eval-examples": 9}
     )
-    assert held_out_means(reported, after_training) == pytest.approx(MEANS)
+    assert held_out_means(reported, after_training, Classification()) == pytest.approx(MEANS)
 
 
 def test_training_examples_never_stand_in():
-    means = held_out_means(records(FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}), True)
+    means = held_out_means(
+        records(FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}), True, Classification()
+    )
     assert means == {"client-mean-loss": 3.0, "client-mean-accuracy": 0.75}
 
 
@@ -52,7 +55,7 @@ def test_the_test_set_beside_a_validation_set_has_its_own_count():
     """Accuracies on 4 and 1 validation examples, and on 2 and 8 test examples."""
     a = {"accuracy": 0.5, "eval-examples": 4, "test-accuracy": 1.0, "test-examples": 2, "num-examples": 4}
     b = {"accuracy": 1.0, "eval-examples": 1, "test-accuracy": 0.25, "test-examples": 8, "num-examples": 1}
-    assert held_out_means(records(a, b), after_training=False) == pytest.approx(
+    assert held_out_means(records(a, b), False, Classification()) == pytest.approx(
         {
             "accuracy": (4 * 0.5 + 1 * 1.0) / 5,
             "client-mean-accuracy": 0.75,
@@ -61,7 +64,7 @@ def test_the_test_set_beside_a_validation_set_has_its_own_count():
         }
     )
     del a["test-examples"], b["test-examples"]  # num-examples counts the validation set
-    assert "test-accuracy" not in held_out_means(records(a, b), after_training=False)
+    assert "test-accuracy" not in held_out_means(records(a, b), False, Classification())
 
 
 def test_the_mean_over_examples_is_that_of_the_clients_that_say_how_many():
@@ -73,21 +76,21 @@ def test_the_mean_over_examples_is_that_of_the_clients_that_say_how_many():
         {"accuracy": [0.0], "eval-examples": 5},
         {"eval-examples": 5},
     )
-    means = held_out_means(reported, after_training=True)
+    means = held_out_means(reported, True, Classification())
     assert means["accuracy"] == pytest.approx(0.55)
     assert means["client-mean-accuracy"] == pytest.approx((1 + 0.5 + 0 + 0) / 4)
 
 
 def test_absurd_figures_do_not_end_a_run():
     reported = records({"loss": 1e308, "eval-examples": 1e308}, {"loss": 1e308, "eval-examples": 1})
-    assert held_out_means(reported, after_training=True) == {"loss": np.inf, "client-mean-loss": np.inf}
+    assert held_out_means(reported, True, Classification()) == {"loss": np.inf, "client-mean-loss": np.inf}
 
 
 def test_the_strategys_mean_stands_for_what_is_not_held_out():
     """Its own mean of the accuracy, 0.95, is over training examples; it must not be called accuracy."""
     train = MetricRecord({"train-loss": 0.7, "local-steps": 12.5, "accuracy": 0.95, "eval-examples": 5.0})
     report = PhaseReport(dict(enumerate(records(FIRST, SECOND))))
-    means = round_means(train, None, report, after_training=True)
+    means = round_means(train, None, report, True, Classification())
     assert means == {
         "train-loss": 0.7, "local-steps": 12.5, "client-mean-loss": 3.0, "client-mean-accuracy": 0.75
     }  # fmt: skip
@@ -95,7 +98,7 @@ def test_the_strategys_mean_stands_for_what_is_not_held_out():
     report = PhaseReport(
         {0: MetricRecord(FIRST | {"num-examples": 1}), 1: MetricRecord(SECOND | {"num-examples": 9})}
     )
-    means = round_means(train, evaluated, report, after_training=False)
+    means = round_means(train, evaluated, report, False, Classification())
     assert means == pytest.approx({"train-loss": 0.7, "local-steps": 12.5, "f1": 0.4, **MEANS})
 
 
@@ -112,6 +115,7 @@ def summary(examples, clients, accuracies, global_accuracy=None):
         "rounds": 2,
         "seconds": 1.0,
         "failures": 0,
+        "compared-by": "accuracy",
         "global": None if global_accuracy is None else figures(global_accuracy),
         "mean": figures(examples),
         "client-mean": figures(clients),
@@ -198,7 +202,9 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     assert axes.get_ylabel() == "accuracy (global model)"
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.9]])
 
-    (tmp_path / "metrics.csv").write_text("round,loss,accuracy,train-loss\n1,2.5,0.5,0.1\n")
+    (tmp_path / "metrics.csv").write_text(
+        "round,loss,accuracy,train-loss,client-mean-loss,client-mean-accuracy\n1,2.5,0.5,0.1,9,9\n"
+    )
     plot_curves(tmp_path / "curves.png", tmp_path / "metrics.csv")
     labels = {line.get_label() for axes in drawn[2].axes for line in axes.lines}
     assert labels == {"clients, training (weighted mean)", "clients, held out (mean over examples)"}
@@ -208,8 +214,8 @@ def test_the_log_has_a_line_a_round(caplog):
     report = PhaseReport(
         dict(enumerate(records(FIRST | {"eval-examples": 1}, SECOND | {"eval-examples": 9})))
     )
-    means = round_means(None, None, report, after_training=True)
-    result = RoundResult(3, 0.1, ArrayRecord(), report, report, means, {"accuracy": 0.25})
+    means = round_means(None, None, report, True, Classification())
+    result = RoundResult(3, 0.1, ArrayRecord(), report, report, means, {"accuracy": 0.25}, NAMES)
     with caplog.at_level("INFO", "flwr.fedbn"):
         RoundLog().on_round(result)
     assert caplog.messages == [
@@ -218,6 +224,7 @@ def test_the_log_has_a_line_a_round(caplog):
     ]
 
 
+NAMES = ("loss", "accuracy")
 SERVER = {"global-loss": 2.0, "global-accuracy": 0.25}
 
 
@@ -234,7 +241,7 @@ def test_the_bar_names_whose_figures_it_shows(configured, figures, text):
     class Result:
         server_round, failures = 1, 1 if text.startswith("failures") else 0
 
-    Result.figures = figures
+    Result.figures, Result.figure_names = figures, NAMES
     bar = ProgressBar(configured(), Console(quiet=True))
     bar.on_round(Result)
     assert bar._bar.tasks[0].fields["figures"] == text
