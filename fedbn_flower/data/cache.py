@@ -13,7 +13,7 @@ from filelock import FileLock
 from ..errors import UserError
 from .dataset import Dataset, Decoded, Request, Split
 from .kinds import KINDS
-from .sources import Source, open_source
+from .sources import ARRAYS, Source, open_source
 
 FORMAT = 2  # of the files below; part of their key
 SPLITS = ("train", "test")
@@ -35,7 +35,10 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
     UserError
         When it cannot be read, or lacks what is needed.
     """
-    return decode_once(open_source(request), request, cache)
+    source = open_source(request)
+    if request.name.startswith(ARRAYS):
+        request = Request(request.name)  # what it tells is all that they depend on
+    return decode_once(source, request, cache)
 
 
 def decode_once(source: Source, request: Request, cache: Path) -> Dataset:

@@ -15,6 +15,7 @@ from ..models.spec import InputSpec
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
+Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
 PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regression}
 
 
@@ -64,7 +65,7 @@ class Decoded:
     train: Columns
     test: Columns
     facts: Facts
-    groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None
+    groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

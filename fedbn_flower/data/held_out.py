@@ -1,7 +1,5 @@
 """The test set of data that come without one."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,9 +21,3 @@ def held_out_fifth(*strata: NDArray) -> tuple[Rows, Rows]:
     order = order[np.lexsort([stratum[order] for stratum in reversed(strata)])]
     test = np.sort(order[4::5])
     return np.setdiff1d(order, test), test
-
-
-def told_of_fifth(what: str, names: Sequence[str] = ()) -> str:
-    """The line that says so."""
-    of = f" of each of {', '.join(names)}" if names else ""
-    return f"{what} has no test set: a fixed fifth of its rows{of} is held out"

@@ -2,6 +2,7 @@
 
 from .dataset import Kind
 from .images import Images
+from .numeric import Numeric
 from .tables import Table
 
-KINDS: dict[str, type[Kind]] = {"images": Images, "table": Table}
+KINDS: dict[str, type[Kind]] = {"images": Images, "table": Table, "numeric": Numeric}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
+OF_CLIENTS = "clients:"
+"""How the rest begins where the arrays say whose each example is."""
 TEST_NAMES = ("test", "validation", "valid", "val")
 
 
@@ -89,9 +91,14 @@ def _arrays(request: Request, folder: Path, stamps: str) -> Source:
 
 def _forgotten(request: Request) -> Source:
     """Arrays that a caller gave: they are found decoded, or not at all."""
-    for key, value in (("image-size", request.image_size), ("partition", request.group_column)):
-        if value:
-            raise not_allowed(key, value, "another one: data holds NumPy arrays")
+    if request.image_size:
+        raise not_allowed("image-size", request.image_size, "0: data holds arrays")
+    columns = ("", "client") if request.name.startswith(f"{ARRAYS}{OF_CLIENTS}") else ("",)
+    if request.group_column not in columns:
+        told = " or natural:client" if len(columns) > 1 else ""
+        raise not_allowed(
+            "partition", f"natural:{request.group_column}", f"another one{told}: data holds arrays"
+        )
 
     def decode() -> Decoded:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from clients import Prepare
 
-from ...models.spec import InputSpec
-from ..dataset import Kind, Rows
+from ..dataset import Rows
+from ..numeric import Numeric
 
 
-class Table(Kind):
+class Table(Numeric):
     """``x`` float32 (N, F): numbers, NaN where one is missing, and categories one-hot; ``y`` class numbers or
     float32 (N, 1).
 
@@ -24,9 +24,6 @@ class Table(Kind):
     """
 
     keys: ClassVar = frozenset({"columns", "predict"})
-
-    def spec(self) -> InputSpec:
-        return InputSpec(self.train["x"].shape[1:], self.facts["outputs"], self.facts["predicts"])
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """Standardise by these rows alone: their means and deviations stay with the client."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError, not_allowed, unknown_name
 from ..dataset import Decoded, Request
-from ..held_out import held_out_fifth, told_of_fifth
+from ..held_out import held_out_fifth
 from .features import Feature, as_text, encoded, features_of, text_of_columns
 from .files import read_table
 from .labels import label_feature, targets_of
@@ -50,7 +50,7 @@ def tables_decoded(request: Request, files: Mapping[str, Path]) -> Decoded:
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
         train_rows, test_rows = held_out_fifth(y.reshape(-1))
-        notes.append(told_of_fifth(repr(request.name)))
+        notes.append(f"dataset: {request.name!r} has no test set: a fixed fifth of its rows is held out")
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
