@@ -13,6 +13,7 @@ from ..errors import UserError
 from .cache import decode_once
 from .dataset import Decoded, Groups, Request
 from .images import images_decoded
+from .numeric import as_float32
 from .sources import ARRAYS, OF_CLIENTS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
@@ -97,7 +98,7 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
             return array.transpose(0, 3, 1, 2), [f"{told}: its last axis is taken for the channels"]
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{told}; expected {INPUTS}: integers are images only as uint8")
-    values = array.astype(np.float32)
+    values = as_float32(array)
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")
     return values, []
@@ -111,7 +112,7 @@ def _targets(name: str, array: NDArray, count: int) -> NDArray:
         return array.astype(np.int64)
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
         raise UserError(f"{told}; expected {right}")
-    values = array.reshape(count, -1).astype(np.float32)
+    values = as_float32(array.reshape(count, -1))
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")
     return values

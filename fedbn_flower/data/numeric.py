@@ -1,5 +1,8 @@
 """Numbers, used as they are."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..models.spec import InputSpec
 from .dataset import Kind
 
@@ -10,3 +13,9 @@ class Numeric(Kind):
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["outputs"], self.facts["predicts"])
+
+
+def as_float32(values: NDArray) -> NDArray[np.float32]:
+    """The nearest float32 values, infinite where they are too large."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)

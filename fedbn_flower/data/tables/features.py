@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, not_allowed, unknown_name
+from ..numeric import as_float32
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -104,7 +105,7 @@ def encoded(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float
         if feature.values:
             x[:, start:stop] = np.eye(feature.width + 1, feature.width)[numbered(column, feature, "columns")]
         else:
-            x[:, start] = column.to_numpy(np.float64, na_value=np.nan)
+            x[:, start] = as_float32(column.to_numpy(np.float64, na_value=np.nan))
             if np.isinf(x[:, start]).any():
                 raise UserError(f"columns: {feature.name!r} holds numbers that float32 does not have")
         start = stop

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, not_allowed
+from ..numeric import as_float32
 from .features import Feature, as_text, is_number, numbered
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def targets_of(column: "Series", label: Feature, predict: str, of_site: bool) ->
             told = f"{label.name!r} holds {distinct} different whole numbers, taken for {predict}"
             notes.append(f"label-column: {told} (predict={other} takes them for {other})")
     if predict == "numbers":
-        y = values.astype(np.float32)[:, None]
+        y = as_float32(values)[:, None]
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
         if not np.isfinite(y).all():
