@@ -64,8 +64,10 @@ def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, s
     Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches, shuffled,
     are as even as can be and at most of ``batch_size``; a statistic is the mean of theirs, in which every
     example counts alike. Layers that training would leave alone stay as they are, and all but the
-    normalisation is in evaluation mode.
+    normalisation is in evaluation mode. One example has no variance: it leaves the statistics as they are.
     """
+    if len(examples) < 2:
+        return
     was_training = model.training
     model.train()
     layers = {

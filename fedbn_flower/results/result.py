@@ -95,8 +95,8 @@ def load_model(
 ) -> nn.Module:
     """A run's model with its weights, on the CPU and in evaluation mode.
 
-    It takes float images (N, channels, height, width) in [0, 1], standardised where the run had
-    ``normalize``.
+    It takes what the run's clients gave it: of images float32 (N, channels, height, width) in [0, 1],
+    standardised where the run had ``normalize``; of tables float32 (N, columns), standardised.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def load_model(
     facts = stored_facts(folder, "run-dir")
     spec = InputSpec.parse(str(facts.get("shape", "")))
     if spec is None:
-        raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its images")
+        raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
     own = {} if model is None else {new_name(model): model}
     with at_hand(own):
         name = next(iter(own), str(facts["model"]))

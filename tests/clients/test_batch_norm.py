@@ -97,6 +97,13 @@ def test_what_training_would_leave_alone_stays():
     assert model[1].running_mean.tolist() == [5] * 4
 
 
+def test_one_example_has_no_variance():
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4))
+    estimate_statistics(model, make_examples(1), 1000, (0, 0))
+    assert model[1].running_mean.tolist() == [0] * 4
+    assert model[1].running_var.tolist() == [1] * 4
+
+
 class AlwaysDrops(nn.Module):
     def forward(self, x):
         return functional.dropout(x, 0.5)
