@@ -19,8 +19,10 @@ from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data.kinds import KINDS
 from .data.shift_spec import seen_by
 from .errors import UserError, not_allowed
+from .keys import OWN_KEYS
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
 from .registry import CLIENT, OBJECTIVE
@@ -57,8 +59,12 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         clients=config.num_clients if made else 0,
         seed=config.seed if made else 0,
         feature_shift=config.feature_shift,
+        predict=shape.predicts if shape and config.predict == "auto" else config.predict,
+        columns=config.columns,
+        of_site=bool(data_path),
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
+    _check_keys(config, dataset)
     if not shape:
         return dataset
     own = dataset.spec
@@ -68,6 +74,15 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         here = f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
         raise not_allowed("data-path", data_path, here)
     return replace(dataset, spec=shape)
+
+
+def _check_keys(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse keys that are for another kind of data."""
+    for name, kind in KINDS.items():
+        for key in sorted(kind.keys - dataset.kind.keys):
+            value, default = getattr(config, key.replace("-", "_")), OWN_KEYS[key].default
+            if value != default:
+                raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")
 
 
 @lru_cache(maxsize=4)
