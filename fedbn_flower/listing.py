@@ -57,5 +57,8 @@ def lines() -> Iterator[str]:
     for kind in TABLES:
         for name, about in built_in_names(kind):
             yield f"{kind:<10} {name:<12} {about}"
-    yield "dataset    digits (embedded), a local folder, or any Hugging Face name"
+    yield (
+        "dataset    digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, "
+        "or any Hugging Face name"
+    )
     yield f"partition  {partition_forms()}"
