@@ -6,7 +6,7 @@ from .fedbn import FedBNClient
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
-from .problems import Classification, Problem, Regression
+from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
 from .training import LocalTraining, evaluate_splits, load_entries
@@ -28,10 +28,12 @@ __all__ = [
     "FedAvgClient",
     "FedBNClient",
     "Groups",
+    "LeastSquares",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
     "Memory",
+    "NextCharacter",
     "Objective",
     "Outcome",
     "Prepare",

@@ -19,7 +19,8 @@ from . import simulation
 from .algorithms import REGISTRIES
 from .config import RunConfig
 from .data import cache_folder
-from .data.arrays import keep_arrays
+from .data.arrays import arrays_by_name, keep_arrays
+from .data.client_datasets import are_datasets, pooled
 from .errors import UserError, not_allowed
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
@@ -34,14 +35,24 @@ from .rounds import Federation
 KINDS = {registry.key: registry for registry in (*REGISTRIES, MODEL)}
 
 
-def simulate(*, data: Sequence[Any] | None = None, progress: bool = True, **keys: Any) -> Result:
+def simulate(
+    *,
+    data: Sequence[Any] | Mapping[Any, Any] | None = None,
+    test: Any = None,
+    progress: bool = True,
+    **keys: Any,
+) -> Result:
     """Simulate a run, as ``run_sim.py`` does, and give its results: the same ones, bit for bit.
 
     Parameters
     ----------
-    data : (x, y, x_test, y_test), optional
-        Arrays in the place of ``dataset``: uint8 images (N, height, width) or (N, channels, height, width),
-        and class numbers (N,), for training and for testing.
+    data : (x, y, x_test, y_test), or a sequence or mapping of Datasets, optional
+        In the place of ``dataset``: arrays for training and for testing, as `keep_arrays` takes them, or
+        torch Datasets, one a client, of which every item is read once, as `pooled` says; the partition is
+        then ``natural:client`` and ``num_clients`` as many as they are, unless told otherwise.
+    test : Dataset, or a sequence or mapping of Datasets, optional
+        Beside Datasets: held-out examples for all clients, or each client's own. Without it a fixed fifth of
+        each client's is held out.
     progress : bool
         Whether a bar is shown.
     **keys
@@ -66,12 +77,26 @@ def simulate(*, data: Sequence[Any] | None = None, progress: bool = True, **keys
     if data is not None:
         if "dataset" in values:
             raise UserError("dataset: given twice, the second time as data")
-        values["dataset"] = keep_arrays(data, cache_folder(str(values.get("cache-dir", "auto"))))
+        values = _kept(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
+    elif test is not None:
+        raise UserError("test: given without data")
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
         folder = _run(config, Console(quiet=not progress))
     return Result(folder, next((own[name] for name in own if name == config.model), None))
+
+
+def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
+    """The keys by which a run finds the data of a caller."""
+    if not are_datasets(data):
+        if test is not None:
+            raise UserError(
+                "test: given beside arrays, which have x_test and y_test; expected Datasets as data"
+            )
+        return {"dataset": keep_arrays(cache, arrays_by_name(data))}
+    name = keep_arrays(cache, *pooled(data, test))
+    return {"dataset": name, "partition": "natural:client", "num-clients": len(data)}
 
 
 def _run(config: RunConfig, console: Console) -> Path:

@@ -18,9 +18,11 @@ from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
-from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data.kinds import KINDS
 from .data.shift_spec import seen_by
 from .errors import UserError, not_allowed
+from .keys import OWN_KEYS
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
 from .registry import CLIENT, OBJECTIVE
@@ -45,16 +47,24 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     shape = InputSpec.parse(config.dataset)
     if shape and not data_path:
         return Dataset.without_examples(shape)
+    name = data_path or config.dataset
     group = "" if data_path else config.partitioning.column
+    made = name.startswith(tuple(MADE))
     request = Request(
-        data_path or config.dataset,
+        name,
         config.image_column,
         config.label_column,
         config.image_size,
         group,
+        clients=config.num_clients if made else 0,
+        seed=config.seed if made else 0,
         feature_shift=config.feature_shift,
+        predict=shape.predicts if shape and config.predict == "auto" else config.predict,
+        columns=config.columns,
+        of_site=bool(data_path),
     )
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
+    _check_keys(config, dataset)
     if not shape:
         return dataset
     own = dataset.spec
@@ -64,6 +74,15 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
         here = f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
         raise not_allowed("data-path", data_path, here)
     return replace(dataset, spec=shape)
+
+
+def _check_keys(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse keys that are for another kind of data."""
+    for name, kind in KINDS.items():
+        for key in sorted(kind.keys - dataset.kind.keys):
+            value, default = getattr(config, key.replace("-", "_")), OWN_KEYS[key].default
+            if value != default:
+                raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")
 
 
 @lru_cache(maxsize=4)
@@ -141,17 +160,20 @@ def check_fit(config: RunConfig) -> None:
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset = dataset_of(config)
     model, _ = model_of(config, dataset.spec)
+    inputs = dataset.spec.zeros(2, config.device)
     try:
         with torch.no_grad():
-            output = model.eval()(dataset.spec.zeros(2, config.device))
+            output = model.eval()(inputs)
     except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(output, dataset.spec.outputs):
+    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
         raise not_allowed("model", config.model, wanted)
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
     if not dataset.has_examples:
         return
+    if config.val_fraction and dataset.kind.trains_on_all:
+        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
     dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):

@@ -51,8 +51,8 @@ class Data(_Group):
 
     dataset: str = setting(
         "digits",
-        description="'digits', a local folder or file, a Hugging Face name, or shape:SIZES:OUTPUTS where "
-        "only SuperNodes have data",
+        description="'digits', a local folder or file, text:FILE, a Hugging Face name, synthetic:ALPHA,BETA, "
+        "quadratic:DIM, or shape:SIZES:OUTPUTS where only SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
@@ -72,7 +72,16 @@ class Data(_Group):
     )
     image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
     image_column: str = setting("auto", description="column of the images")
-    label_column: str = setting("auto", description="column of the labels")
+    label_column: str = setting(
+        "auto", description="column of the labels; of a table also with its classes: NAME=CLASS|CLASS"
+    )
+    predict: Literal["auto", "classes", "numbers"] = setting(
+        "auto", description="what a table's labels are; auto: numbers if not all whole, or over 100 of them"
+    )
+    columns: str = setting(
+        "auto",
+        description="columns of a table that the model sees, a category's with its values: age,sex=f|m",
+    )
     cache_dir: str = setting("auto", description="where decoded datasets are kept")
 
 

@@ -1,6 +1,8 @@
 """One simulated run on a runtime of our own."""
 
 import json
+import logging
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +101,9 @@ def ray_pool(config: RunConfig) -> "RayPool | None":
     """The workers that the configuration asks for; None for this process alone."""
     if config.backend != "ray":
         return None
-    from .runtime.pool import RayPool  # half a second that nobody else is to wait for
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from .runtime.pool import RayPool  # half a second that nobody else is to wait for
 
     return RayPool(config.workers, config.verbose, config.ray_address)

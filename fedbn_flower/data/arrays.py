@@ -1,33 +1,28 @@
-"""A caller's own NumPy arrays as a dataset: decoded once, and found again by a name that tells their hash."""
+"""A caller's own arrays as a dataset: decoded once, and found again by a name that tells their hash."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import UserError
 from .cache import decode_once
-from .dataset import Request
-from .images import Part, images_decoded
-from .sources import ARRAYS, Source
+from .dataset import Decoded, Groups, Request
+from .images import images_decoded
+from .numeric import as_float32
+from .sources import ARRAYS, OF_CLIENTS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
-IMAGES = "uint8 images (N, height, width) or (N, channels, height, width)"
+INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
+CHANNELS = (1, 2, 3, 4)
 
 
-def keep_arrays(data: Sequence[Any], cache: Path) -> str:
-    """Put arrays into the cache; the name by which `load_dataset` finds them there.
-
-    Parameters
-    ----------
-    data : (x, y, x_test, y_test)
-        uint8 images (N, height, width) or (N, channels, height, width), and class numbers (N,), for training
-        and for testing.
-    cache : Path
-        The run's `cache_folder`.
+def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
+    """The four arrays ``(x, y, x_test, y_test)``, NumPy's or tensors, by name.
 
     Raises
     ------
@@ -35,34 +30,96 @@ def keep_arrays(data: Sequence[Any], cache: Path) -> str:
         When they are something else.
     """
     if not isinstance(data, tuple | list) or len(data) != len(PARTS):
-        raise UserError(f"data: expected the four arrays ({', '.join(PARTS)})")
+        raise UserError(f"data: expected the four arrays ({', '.join(PARTS)}), or a list of Datasets")
+    arrays = {}
     for name, array in zip(PARTS, data, strict=True):
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, np.ndarray | Tensor):
             raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
-    x, y, x_test, y_test = data
-    train, test = _part("x", x, "y", y), _part("x_test", x_test, "y_test", y_test)
-    if x_test.shape[1:] != x.shape[1:]:
-        raise UserError(f"data: images of x_test are of shape {x_test.shape[1:]}, those of x {x.shape[1:]}")
-    request = Request(f"{ARRAYS}{_digest(*train, *test)}")
-    decode_once(Source(request.name, lambda: images_decoded(train, test)), request, cache)
+        arrays[name] = array.numpy(force=True) if isinstance(array, Tensor) else array
+    return arrays
+
+
+def keep_arrays(
+    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[str] = ()
+) -> str:
+    """Put arrays into the cache; the name by which `load_dataset` finds them there.
+
+    Parameters
+    ----------
+    cache : Path
+        The run's `cache_folder`.
+    arrays : Mapping[str, NDArray]
+        ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
+        width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
+        numbers (N,), or numbers as floats (N,) or (N, values).
+    groups, notes
+        As in `Decoded`; the natural clients' column is ``client``.
+
+    Raises
+    ------
+    UserError
+        When they are something else.
+    """
+    (x, told), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
+    y, y_test = (_targets(name, arrays[name], len(of)) for name, of in (("y", x), ("y_test", x_test)))
+    for name, one, other in (("x", x, x_test), ("y", y, y_test)):
+        if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
+            told_of = [f"{a.dtype} {a.shape[1:]}" for a in (one, other)]
+            raise UserError(f"data: an example of {name} is {told_of[0]}, of {name}_test {told_of[1]}")
+    notes = (*notes, *told)
+    digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
+    request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}")
+
+    def decode() -> Decoded:
+        if x.dtype == np.uint8:
+            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=notes)
+        classes = 1 + int(max(y.max(), y_test.max()))
+        facts = {
+            "predicts": "classes" if y.ndim == 1 else "numbers",
+            "outputs": classes if y.ndim == 1 else y.shape[1],
+        }
+        return Decoded("numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=notes)
+
+    decode_once(Source(request.name, decode), request, cache)
     return request.name
 
 
-def _part(images_name: str, images: NDArray, labels_name: str, labels: NDArray) -> Part:
-    told = f"data: {images_name} is {images.dtype} {images.shape}"
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-        raise UserError(f"{told}; expected {IMAGES}")
-    if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
-        raise UserError(f"{told}; expected channels first: x.transpose(0, 3, 1, 2)")
-    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
-        raise UserError(
-            f"data: {labels_name} is {labels.dtype} {labels.shape}; expected {len(images)} class numbers >= 0"
-        )
-    return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64)
+def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
+    """Images uint8 (N, channels, height, width), or float32 (N, ...); and what is to be told of it."""
+    told = f"data: {name} is {array.dtype} {array.shape}"
+    if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
+        raise UserError(f"{told}; expected {INPUTS}")
+    if array.dtype == np.uint8 and array.ndim in (3, 4):
+        if array.ndim == 3:
+            return array[:, None], []
+        if array.shape[1] in CHANNELS:
+            return array, []
+        if array.shape[3] in CHANNELS:
+            return array.transpose(0, 3, 1, 2), [f"{told}: its last axis is taken for the channels"]
+    if array.ndim > 2 and array.dtype.kind in "iu":
+        raise UserError(f"{told}; expected {INPUTS}: integers are images only as uint8")
+    values = as_float32(array)
+    if not np.isfinite(values).all():
+        raise UserError(f"data: {name} holds values that are not finite")
+    return values, []
 
 
-def _digest(*arrays: NDArray) -> str:
-    digest = hashlib.sha256()
+def _targets(name: str, array: NDArray, count: int) -> NDArray:
+    """Class numbers int64 (N,), or float32 (N, values)."""
+    told = f"data: {name} is {array.dtype} {array.shape}"
+    right = f"{count} class numbers >= 0, or as many rows of floats"
+    if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
+        return array.astype(np.int64)
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
+        raise UserError(f"{told}; expected {right}")
+    values = as_float32(array.reshape(count, -1))
+    if not np.isfinite(values).all():
+        raise UserError(f"data: {name} holds values that are not finite")
+    return values
+
+
+def _digest(arrays: Sequence[NDArray], notes: Sequence[str]) -> str:
+    digest = hashlib.sha256(repr(notes).encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

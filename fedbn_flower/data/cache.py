@@ -16,7 +16,7 @@ from .dataset import Dataset, Decoded, Request, Split
 from .kinds import KINDS
 from .shift import shifted
 from .shift_spec import PLAIN
-from .sources import Source, open_source
+from .sources import ARRAYS, Source, open_source
 
 FORMAT = 2  # of the files below; part of their key
 SPLITS = ("train", "test")
@@ -38,10 +38,13 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
     UserError
         When it cannot be read, or lacks what is needed.
     """
-    if request.feature_shift == PLAIN:
-        return decode_once(open_source(request), request, cache)
-    plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
-    source = Source(plain.folder.name, lambda: shifted(plain, request.feature_shift))
+    if request.feature_shift != PLAIN:
+        plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
+        source = Source(plain.folder.name, lambda: shifted(plain, request.feature_shift))
+        return decode_once(source, request, cache)
+    source = open_source(request)
+    if request.name.startswith(ARRAYS):
+        request = Request(request.name)  # what it tells is all that they depend on
     return decode_once(source, request, cache)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients import Classification, Columns, Prepare, Problem, Regression
+from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
 from clients.examples import Augment, as_they_are
 
 from ..errors import not_allowed
@@ -17,14 +17,21 @@ from .shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
-PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regression}
+Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
+PROBLEMS: dict[str, type[Problem]] = {
+    "classes": Classification,
+    "numbers": Regression,
+    "characters": NextCharacter,
+}
 
 
 @dataclass(frozen=True)
 class Request:
     """What to read, and how: the keys of the run that decide what is decoded.
 
-    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made.
+    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made. Of
+    data ``of_site`` a federation has others, which are not seen: what must be alike everywhere is not taken
+    from them.
     """
 
     name: str
@@ -35,6 +42,9 @@ class Request:
     clients: int = 0
     seed: int = 0
     feature_shift: str = PLAIN
+    predict: str = "auto"
+    columns: str = "auto"
+    of_site: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +72,7 @@ class Decoded:
     train: Columns
     test: Columns
     facts: Facts
-    groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None
+    groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -77,6 +87,11 @@ class Kind:
     train : Mapping[str, NDArray]
         The training set's columns.
     """
+
+    trains_on_all: ClassVar[bool] = False
+    """Whether no row may be kept apart for validation."""
+    keys: ClassVar[frozenset[str]] = frozenset()
+    """The keys of the run that are for this kind only."""
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts

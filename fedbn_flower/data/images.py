@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ class Images(Kind):
     """``x`` uint8 (N, channels, height, width), ``y`` class numbers; facts: the number of ``classes``,
     whether they are ``numbered-here`` (`labels.Classes`), and the training set's ``mean`` and ``std`` per
     channel, of intensities in [0, 1]."""
+
+    keys: ClassVar = frozenset({"image-column", "image-size", "normalize"})
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["classes"])

@@ -2,5 +2,15 @@
 
 from .dataset import Kind
 from .images import Images
+from .numeric import Numeric
+from .quadratic import Quadratic
+from .tables import Table
+from .text import Text
 
-KINDS: dict[str, type[Kind]] = {"images": Images}
+KINDS: dict[str, type[Kind]] = {
+    "images": Images,
+    "table": Table,
+    "text": Text,
+    "numeric": Numeric,
+    "quadratic": Quadratic,
+}

@@ -12,9 +12,15 @@ from .folders import class_folders_decoded, has_class_folders
 from .hub import content_of, is_saved, load_saved, load_splits, splits_decoded
 from .images import images_decoded
 from .numpy_files import numpy_files_decoded
+from .quadratic import QUADRATIC, quadratic_decoded
+from .synthetic import SYNTHETIC, synthetic_decoded
+from .tables import SUFFIXES, table_files, tables_decoded
+from .text import TEXT, text_decoded
 
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
+OF_CLIENTS = "clients:"
+"""How the rest begins where the arrays say whose each example is."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +41,18 @@ def open_source(request: Request) -> Source:
     """
     if request.name == "digits":
         return _digits(request)
-    if request.name.startswith(ARRAYS):
-        return _forgotten(request)
+    for beginning, opened in BEGINNINGS.items():
+        if request.name.startswith(beginning):
+            return opened(request)
     folder = Path(request.name).expanduser()
-    looks_like_path = request.name.startswith((".", "/", "~")) or folder.exists()
+    looks_like_path = request.name.startswith((".", "/", "~")) or folder.suffix in SUFFIXES or folder.exists()
     if not looks_like_path:
         splits = load_splits(request.name, request.name)
         return Source(f"{request.name} {content_of(splits)}", lambda: splits_decoded(request, splits))
+    if tables := table_files(folder):
+        stats = [path.stat() for path in tables.values()]
+        stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        return Source(f"{folder.resolve()} {stamp}", lambda: tables_decoded(request, tables))
     return _folder(request, folder)
 
 
@@ -53,7 +64,7 @@ def _folder(request: Request, folder: Path) -> Source:
     except OSError as error:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
     if not folder.is_dir() or not files:
-        raise not_allowed("dataset", request.name, "'digits', a folder with data, or a hub name")
+        raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamps}"
     if (folder / "train-images.npy").exists():
@@ -79,7 +90,9 @@ def _refuse(request: Request, reason: str, *fields: str) -> None:
 
 def _forgotten(request: Request) -> Source:
     """Arrays that a caller gave: they are found decoded, or not at all."""
-    _refuse(request, "data holds NumPy arrays", "image_size", "group_column")
+    _refuse(request, "data holds arrays", "image_size")
+    if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
+        _refuse(request, "data holds arrays", "group_column")
 
     def decode() -> Decoded:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
@@ -106,3 +119,29 @@ def _digits(request: Request) -> Source:
         return images_decoded((train, train_labels.astype(np.int64)), (test, test_labels.astype(np.int64)))
 
     return Source("digits", decode)
+
+
+def _made(request: Request) -> Source:
+    beginning = next(name for name in MADE if request.name.startswith(name))
+    return Source(beginning, lambda: MADE[beginning](request))
+
+
+def _text(request: Request) -> Source:
+    path = Path(request.name.removeprefix(TEXT)).expanduser()
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
+    fingerprint = f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
+    return Source(fingerprint, lambda: text_decoded(request, path))
+
+
+MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
+"""What makes data, by what their names begin with: they depend on the number of clients and the seed."""
+
+BEGINNINGS: dict[str, Callable[[Request], Source]] = {
+    ARRAYS: _forgotten,
+    TEXT: _text,
+    **dict.fromkeys(MADE, _made),
+}
+"""What opens the data whose names begin so."""

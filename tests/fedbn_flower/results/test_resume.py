@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fedbn_flower import cli
+from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
 from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.run_folder import run_folder_locked
@@ -113,7 +113,7 @@ def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path)
 def test_a_folder_in_use_is_told_of_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=1)), run, None)
-    monkeypatch.setattr(cli, "simulate", lambda *_: pytest.fail("it has started"))
+    monkeypatch.setattr(jobs, "simulate", lambda *_: pytest.fail("it has started"))
     with run_folder_locked(configured(resume=str(run)), run):
         assert cli.main(["--resume", str(run), "--rounds", "2"]) == 2
     assert "expected a folder that no running process writes to" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""Tables that cannot be read, or not so; sites that would encode by themselves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbn_flower.assembly import dataset_of, local_task
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.errors import UserError
+
+ROWS = {
+    "age": [50, 61, 47, 44, 39, 58],
+    "sex": ["f", "m", "f", "m", "f", "m"],
+    "when": pd.to_datetime(["2020-01-01"] * 6),
+    "many": [f"name {i}" for i in range(6)],
+    "mixed": ["1", "2", "?", "3", "4", "5"],
+    "digits": ["1", "2", "3", "1", "2", "3"],
+    "huge": [1e39] * 6,
+    "site": ["a", "b", None, "a", "b", "a"],
+    "words": ["x", "y", "x", "y", "x", "y"],
+    "y": [0, 1, 0, 1, 0, 1],
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (
+            ["age", "sex"],
+            {},
+            "label-column: none of label, labels, target, class, outcome, y is in .*; name one of age, sex",
+        ),
+        (["age", "y", "label"], {}, "label-column: 'y' and 'label' are in .*; name one of age, y, label"),
+        (
+            ["age", "y"],
+            {"label_column": "ages"},
+            r"label-column: unknown name 'ages' \(did you mean 'age'\?\)",
+        ),
+        (
+            ["age", "words"],
+            {"label_column": "words=x"},
+            "label-column: 'words' holds 'y', which is none of x",
+        ),
+        (
+            ["age", "words"],
+            {"label_column": "words", "predict": "numbers"},
+            "expected 'classes': 'words' does not hold numbers",
+        ),
+        (
+            ["age", "huge"],
+            {"label_column": "huge", "predict": "numbers"},
+            "label-column: 'huge' holds numbers that",
+        ),
+        (
+            ["age", "half"],
+            {"label_column": "half", "predict": "classes"},
+            "expected 'numbers': 'half' holds numbers that are not whole",
+        ),
+        (["age", "y"], {"columns": "age,height"}, "columns: unknown name 'height'"),
+        (["age", "y"], {"columns": "age,age"}, "columns: .*expected each column once; 'age' is there twice"),
+        (["age", "y"], {"columns": "age,y"}, "columns: .*expected others than 'y', the label-column"),
+        (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm', which is none of f"),
+        (["sex", "y"], {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
+        (["y"], {}, "columns: nothing is left beside y"),
+        (["when", "y"], {}, "columns: 'when' holds datetime64.*, neither numbers nor words"),
+        (["many", "y"], {}, "columns: 'many' holds 6 different words; name the columns to use"),
+        (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave a field empty"),
+        (["digits", "y"], {}, "columns: 'digits' holds numbers as words"),
+        (["huge", "y"], {}, "columns: 'huge' holds numbers that float32 does not have"),
+        (["site", "age", "y"], {"group_column": "site"}, "partition: 'site' is missing in 1 rows"),
+        (["age", "y"], {"group_column": "sit"}, "partition: unknown name 'sit'"),
+        (
+            ["age", "y"],
+            {"group_column": "y"},
+            "partition: 'natural:y' is not allowed; expected another column",
+        ),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(cache_dir, tmp_path, monkeypatch, columns, options, message):
+    monkeypatch.setattr("fedbn_flower.data.tables.features.MOST_VALUES", 5)
+    rows = ROWS | {"half": [0.5] * 6, "label": ROWS["y"]}
+    pd.DataFrame({name: rows[name] for name in columns}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(UserError, match=message) as caught:
+        load_dataset(Request(str(tmp_path / "t.parquet"), **options), cache_dir)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "dataset: cannot load '.*train.csv': No columns to parse"),
+        (b"a,y\n", "dataset: '.*train.csv' has no rows"),
+        (b"a,y\n1,2\n1,2,3\n", "dataset: cannot load '.*train.csv': Error tokenizing"),
+        (b"a,y\n\xe9,2\n", "dataset: cannot load '.*train.csv': 'utf-8' codec"),
+        (b"a,y\n1,0\n2,1\n", "dataset: .* has too few rows with a label for a test set"),
+        (b"a,y\n1,\n2,\n", "dataset: .* has too few rows with a label for a"),
+    ],
+)
+def test_files_that_are_no_tables(cache_dir, tmp_path, content, message):
+    (tmp_path / "train.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        load_dataset(Request(str(tmp_path)), cache_dir)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_test_set_without_a_column_and_a_file_that_is_not_there(cache_dir, tmp_path):
+    (tmp_path / "train.csv").write_text("a,y\n1,0\n")
+    (tmp_path / "test.csv").write_text("b,y\n1,0\n")
+    with pytest.raises(UserError, match="dataset: '.*test.csv' has no column 'a'"):
+        load_dataset(Request(str(tmp_path)), cache_dir)
+    with pytest.raises(UserError, match="dataset: 'patients.csv' is not allowed; expected 'digits', a table"):
+        load_dataset(Request("patients.csv"), cache_dir)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "key", "value"),
+    [
+        ("digits", "columns", "a"),
+        ("digits", "predict", "numbers"),
+        ("t", "normalize", True),
+        ("t", "image_size", 8),
+    ],
+)
+def test_a_key_of_another_kind_of_data_is_refused(configured, tmp_path, dataset, key, value):
+    pd.DataFrame({"a": range(10), "y": [0, 1] * 5}).to_csv(tmp_path / "t.csv", index=False)
+    name = str(tmp_path / "t.csv") if dataset == "t" else dataset
+    with pytest.raises(UserError, match=f"{key.replace('_', '-')}: .* the data are not of the kind"):
+        dataset_of(configured(dataset=name, partition="iid", **{key: value}))
+
+
+# ---- sites with tables of their own ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(configured, tmp_path):
+    """A site's task under a run that expects four numbers in three classes, or to a number."""
+    rows = {name: ROWS[name] for name in ("age", "sex")} | {"bmi": [20.5] * 6, "y": [1, 2, 1, 2, 1, 2]}
+    table = pd.DataFrame(rows | {"diagnosis": ["B", "M"] * 3})
+    table.to_csv(tmp_path / "site.csv", index=False)
+
+    def task(dataset="shape:4:3", **keys):
+        node = {"data-path": str(tmp_path / "site.csv"), "cache-dir": str(tmp_path / "cache")}
+        return local_task(configured(dataset=dataset, **keys), 0, node)
+
+    return task
+
+
+def test_a_site_encodes_as_the_run_says(site):
+    task = site(columns="bmi,sex=m|f,age")
+    assert task.train.columns["x"].shape == (5, 4)
+    assert set(task.train.columns["y"]) == {1, 2}
+    task = site(columns="sex=m|f,age,bmi", label_column="diagnosis=M|X|B")
+    assert set(task.train.columns["y"]) == {0, 2}
+    sex = task.train.columns["x"][:, :2]
+    np.testing.assert_array_equal(sex.argmax(1) == 0, task.train.columns["y"] == 0)
+    task = site("shape:2:1:numbers", columns="bmi,age")
+    assert task.train.columns["y"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {},
+            "columns: 'auto' is not allowed; expected the same for all sites, such as "
+            r"'age,sex=VALUE\|VALUE,bmi,diagnosis=VALUE\|VALUE'",
+        ),
+        ({"columns": "age,sex"}, r"columns: 'sex' is not allowed; expected its values too: sex=VALUE\|VALUE"),
+        ({"columns": "age,sex=m|x"}, "columns: 'sex' holds 'f', which is none of m|x"),
+        (
+            {"columns": "age,sex=f|m,bmi", "label_column": "diagnosis"},
+            r"label-column: 'diagnosis' is not allowed; "
+            r"expected its classes too, the same for all sites: diagnosis=CLASS\|CLASS",
+        ),
+        ({"columns": "age"}, "data-path: .* expected examples of 4 in 3 classes, not of 1 in 3 classes"),
+        (
+            {"columns": "age,sex=f|m,bmi", "predict": "numbers"},
+            "expected examples of 4 in 3 classes, not of 4 to 1",
+        ),
+    ],
+)
+def test_a_site_that_would_encode_by_itself_is_refused(site, keys, message):
+    with pytest.raises(UserError, match=message) as caught:
+        site(**keys)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,176 @@
+"""Tables as columns: hand-made files and what is to come of each value."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbn_flower.data import Request, load_dataset
+
+NAN = np.nan
+PATIENTS = """age,sex,bmi,smoker,hospital,Outcome
+50,f,20.5,True,b,ill
+61,m,,False,a,well
+,f,31,True,b,well
+44,,25,True,a,ill
+"""
+ENCODED = {
+    "age": [50, 61, NAN, 44],
+    "sex=f": [1, 0, 1, 0],
+    "sex=m": [0, 1, 0, 0],
+    "bmi": [20.5, NAN, 31, 25],
+    "smoker=False": [0, 1, 0, 0],
+    "smoker=True": [1, 0, 1, 1],
+    "hospital=a": [0, 1, 0, 1],
+    "hospital=b": [1, 0, 1, 0],
+}
+
+
+@pytest.fixture
+def load(cache_dir):
+    return lambda path, **options: load_dataset(Request(str(path), **options), cache_dir)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the patients as training set, and the second and fourth as test set."""
+    (tmp_path / "t").mkdir()
+    lines = PATIENTS.splitlines()
+    (tmp_path / "t" / "train.csv").write_text(PATIENTS)
+    (tmp_path / "t" / "test.csv").write_text("\n".join([lines[0], lines[2], lines[4]]))
+    return tmp_path / "t"
+
+
+def check(split, names, rows=slice(None)):
+    expected = np.array([ENCODED[name] for name in names], np.float32).T[rows]
+    np.testing.assert_array_equal(split.columns["x"], expected)
+    assert split.columns["x"].dtype == np.float32
+
+
+def test_numbers_and_categories_are_encoded_in_order(load, folder):
+    data = load(folder)
+    check(data.train, ENCODED)
+    check(data.test, ENCODED, [1, 3])
+    assert data.train.columns["y"].tolist() == [0, 1, 1, 0]
+    assert data.test.columns["y"].tolist() == [1, 0]
+    assert (data.class_names, str(data.spec)) == (("ill", "well"), "8 in 2 classes")
+    assert data.kind.facts["numbers"] == [0, 3]
+    assert data.notes == (
+        "columns: categories are encoded as in 'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
+        "columns: values are missing (age 1, sex 2, bmi 2): a number's is the client's own mean, "
+        "a category's no value",
+    )
+
+
+def test_the_clients_column_is_a_group_and_no_feature(load, folder):
+    data = load(folder, group_column="hospital")
+    check(data.train, list(ENCODED)[:-2])
+    assert data.train.groups.tolist() == ["b", "a", "b", "a"]
+    assert data.test.groups.tolist() == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ("bmi,age", ["bmi", "age"]),
+        ("smoker=True,sex=m|f", ["smoker=True", "sex=m", "sex=f"]),
+        ("sex", ["sex=f", "sex=m"]),
+    ],
+)
+def test_columns_are_those_that_are_named_as_they_are_named(load, folder, columns, names):
+    (folder / "train.csv").write_text(PATIENTS.replace("False", "True"))
+    (folder / "test.csv").write_text(PATIENTS.replace("False", "True"))
+    data = load(folder, columns=columns)
+    kept = dict.fromkeys(names)
+    expected = ENCODED | {"smoker=True": [1, 1, 1, 1]}
+    np.testing.assert_array_equal(
+        data.train.columns["x"], np.array([expected[n] for n in kept], np.float32).T
+    )
+
+
+def test_the_text_of_columns_gives_the_same_again(load, tmp_path):
+    """Names and values with what separates them elsewhere."""
+    table = pd.DataFrame({"a,b": ["x,y", "z"] * 5, "c=d": range(10), "e": [True, None] * 5, "y": [0, 1] * 5})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    first = load(tmp_path / "t.csv")
+    text = first.kind.facts["columns"]
+    assert text == '"a,b=x,y|z",c=d,e=True'
+    again = load(tmp_path / "t.csv", columns=text)
+    assert again.kind.facts == first.kind.facts
+    np.testing.assert_array_equal(again.train.columns["x"], first.train.columns["x"])
+
+
+@pytest.mark.parametrize("form", ["comma", "semicolon", "tab", "parquet"])
+def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
+    table = pd.DataFrame({"n": np.arange(20) / 4, "label": np.arange(20) % 2})
+    path = tmp_path / ("t.parquet" if form == "parquet" else "t.csv")
+    if form == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep={"comma": ",", "semicolon": ";", "tab": "\t"}[form])
+    data = load(path)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    assert sorted(data.test.columns["y"]) == [0, 0, 1, 1]
+    for split in (data.train, data.test):
+        np.testing.assert_array_equal(split.columns["x"][:, 0] * 4 % 2, split.columns["y"])
+    values = np.concatenate([data.train.columns["x"], data.test.columns["x"]])
+    assert sorted(values[:, 0] * 4) == list(range(20))
+    assert data.notes == (f"dataset: {str(path)!r} has no test set: a fixed fifth of its rows is held out",)
+    assert data.kind.facts["columns"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("values", "predict", "y", "names", "told"),
+    [
+        ([0, 1, 2, 1], "auto", [0, 1, 2, 1], (), ""),
+        ([7, 0, 2, 7], "auto", [2, 0, 1, 2], ("0", "2", "7"), "the classes 0, 2, 7 are numbered from 0"),
+        ([-1, 1, 1, -1], "auto", [0, 1, 1, 0], ("-1", "1"), "the classes -1, 1 are numbered from 0"),
+        ([True, False, True, True], "auto", [1, 0, 1, 1], ("False", "True"), ""),
+        (["b", "a", "b", "c"], "auto", [1, 0, 1, 2], ("a", "b", "c"), ""),
+        ([0.0, 1.0, 1.0, 0.0], "auto", [0, 1, 1, 0], (), "2 different whole numbers, taken for classes"),
+        ([0.0, 1.0, 1.0, 0.0], "classes", [0, 1, 1, 0], (), ""),
+        ([0.0, 1.0, 1.0, 0.0], "numbers", [[0], [1], [1], [0]], (), ""),
+        ([3, 1, 2, 1], "numbers", [[3], [1], [2], [1]], (), ""),
+        ([0.5, 1.0, -1.0, 0.5], "auto", [[0.5], [1], [-1], [0.5]], (), ""),
+    ],
+)
+def test_what_labels_are(load, tmp_path, values, predict, y, names, told):
+    (tmp_path / "t").mkdir()
+    for split in ("train", "test"):
+        pd.DataFrame({"target": values, "n": 1.0}).to_parquet(tmp_path / "t" / f"{split}.parquet")
+    data = load(tmp_path / "t", predict=predict)
+    assert data.train.columns["y"].tolist() == y
+    numbers = isinstance(y[0], list)
+    assert data.train.columns["y"].dtype == (np.float32 if numbers else np.int64)
+    assert data.spec.predicts == ("numbers" if numbers else "classes")
+    assert data.spec.outputs == (1 if numbers else 1 + max(y))
+    assert data.class_names == names
+    assert [told in note for note in data.notes] == [True] * bool(told)
+
+
+def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):
+    pd.DataFrame({"n": 0.0, "y": range(101)}).to_csv(tmp_path / "t.csv", index=False)
+    data = load(tmp_path / "t.csv")
+    assert data.spec.predicts == "numbers"
+    assert "101 different whole numbers, taken for numbers (predict=classes takes" in data.notes[1]
+    assert load(tmp_path / "t.csv", predict="classes").spec.outputs == 101
+
+
+def test_classes_are_in_the_order_in_which_they_are_named(load, folder):
+    data = load(folder, label_column="Outcome=well|ill|dead")
+    assert data.train.columns["y"].tolist() == [1, 0, 0, 1]
+    assert (data.class_names, data.spec.outputs) == (("well", "ill", "dead"), 3)
+
+
+def test_rows_without_a_label_are_left_out_and_counted(load, folder):
+    (folder / "train.csv").write_text(PATIENTS.replace("well", "", 1))
+    data = load(folder)
+    check(data.train, ENCODED, [0, 2, 3])
+    assert data.notes[0] == "label-column: 1 rows without a 'Outcome' are left out"
+
+
+def test_ids_are_words_as_they_stand(load, tmp_path):
+    """Whole numbers have no point, also where pandas makes floats of them."""
+    table = pd.DataFrame({"site": [1.0, 2.0] * 5, "n": range(10), "y": [0, 1] * 5})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    data = load(tmp_path / "t.csv", group_column="site")
+    assert set(data.train.groups) == {"1", "2"}

@@ -1,0 +1,32 @@
+"""The fixed fifth."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbn_flower.data.held_out import held_out_fifth
+
+
+@given(st.lists(st.integers(0, 3), min_size=5, max_size=200))
+def test_a_fifth_of_each_class_is_held_out(labels):
+    y = np.array(labels)
+    train, test = held_out_fifth(y)
+    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+    assert np.array_equal(train, np.sort(train))
+    assert np.array_equal(test, np.sort(test))
+    assert len(test) == len(y) // 5
+    for label in range(4):
+        assert abs(np.sum(y[test] == label) - np.sum(y == label) / 5) < 1
+
+
+def test_numbers_are_held_out_all_over_their_range_and_each_client_by_itself():
+    ids, y = np.repeat([1, 0], 50), np.tile(np.arange(50.0)[::-1], 2)
+    _, test = held_out_fifth(ids, y)
+    for client in (0, 1):
+        assert (np.sort(y[test[ids[test] == client]]) // 5).tolist() == list(range(10))
+
+
+def test_it_is_always_the_same_fifth():
+    """Of one class: the fifth and the tenth row of NumPy's shuffle with seed 0."""
+    order = np.random.default_rng(0).permutation(10)
+    assert set(held_out_fifth(np.zeros(10))[1]) == {order[4], order[9]}
