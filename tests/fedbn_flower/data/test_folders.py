@@ -9,7 +9,7 @@ from PIL import Image as Picture
 
 from fedbn_flower.assembly import dataset_of
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.splits import hold_out
+from fedbn_flower.data.splits import both_splits
 from fedbn_flower.errors import UserError
 from fedbn_flower.results import plots
 
@@ -54,13 +54,14 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
 
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
-    train, test, _ = hold_out(labels)
-    assert sorted([*train, *test]) == list(range(83))
-    np.testing.assert_allclose(np.bincount(labels[test]), [10, 5, 1.6], atol=1)
-    assert list(hold_out(labels)[1]) == list(test)
-    assert list(test) != list(range(2, 83, 5))
+    images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
+    train, test, told = both_splits([(images, labels, rows)])
+    assert sorted([*train[2], *test[2]]) == list(range(83))
+    np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
+    assert list(test[1]) == list(labels[test[2]])
+    assert told == ["dataset: no test split; 16 of 83 examples, a fifth of each class, are it"]
     with pytest.raises(UserError, match="4 examples without a test split; expected at least 5"):
-        hold_out(labels[:4])
+        both_splits([(images[:4], labels[:4])])
 
 
 def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):
