@@ -1,8 +1,8 @@
 """What ``--dataset`` and ``--partition`` may be, in words: quick to import, unlike what parses them."""
 
 DATASET = (
-    "digits (embedded), a local folder or file, text:FILE, any Hugging Face name, synthetic:ALPHA,BETA or "
-    "quadratic:DIM"
+    "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "
+    "Hugging Face name"
 )
 PARTITIONER = "CLASSPartitioner:KEY=VALUE,..."
 PARTITION = (
