@@ -19,7 +19,8 @@ FORBIDDEN = {
 }
 
 LAYERS = (
-    {"errors", "files", "own", "listing"},
+    {"errors", "files", "own", "forms"},
+    {"listing"},
     {"registry"},
     {"models"},
     {"data"},
