@@ -58,7 +58,7 @@ def lines() -> Iterator[str]:
         for name, about in built_in_names(kind):
             yield f"{kind:<10} {name:<12} {about}"
     yield (
-        "dataset    digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, "
-        "or any Hugging Face name"
+        "dataset    digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, "
+        "quadratic:DIM, or any Hugging Face name"
     )
     yield f"partition  {partition_forms()}"

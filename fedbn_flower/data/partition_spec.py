@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UserError, not_allowed
-from .partitioners import FORM, NamedPartitioner
+from .partitioners import NamedPartitioner
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PartitionSpec:
 
     FORMS: ClassVar[str] = (
         "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
-        f"silos:0-4,5-9 or {FORM}"
+        "silos:0-4,5-9 or CLASSPartitioner:KEY=VALUE,..."
     )
 
     kind: str
