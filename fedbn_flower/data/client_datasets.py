@@ -37,8 +37,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     Parameters
     ----------
     data : sequence or mapping of Datasets
-        By client. An item is a pair of an input (tensor, array, image or number) and a target (class number,
-        or one or more floats); all are alike.
+        By client. An item is a pair of an input (tensor, array or image) and a target (class number, or one
+        or more floats); all are alike.
     test : Dataset, or such a sequence or mapping, optional
         For all clients, or each client's own. Without it a fixed fifth of each client's items is held out.
 

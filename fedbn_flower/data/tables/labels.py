@@ -70,7 +70,7 @@ def targets_of(column: "Series", label: Feature, predict: str, of_site: bool) ->
             told = f"{label.name!r} holds {distinct} different whole numbers, taken for {predict}"
             notes.append(f"label-column: {told} (predict={other} takes them for {other})")
     if predict == "numbers":
-        y = as_float32(values)[:, None]
+        y: NDArray = as_float32(values)[:, None]
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
         if not np.isfinite(y).all():
