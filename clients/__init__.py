@@ -3,13 +3,14 @@
 from .base import FedAvgClient, LocalTask
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
+from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
-from .problems import Classification, Problem, Regression
+from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
-from .state import ClientState
 from .training import LocalTraining, evaluate_splits, load_entries
+from .update import Received, Records, Update
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
@@ -21,20 +22,28 @@ __all__ = [
     "CLIENTS",
     "OBJECTIVES",
     "Classification",
-    "ClientState",
     "Columns",
+    "ContextStore",
     "Examples",
     "FedAvgClient",
     "FedBNClient",
+    "Groups",
+    "LeastSquares",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
+    "Memory",
+    "NextCharacter",
     "Objective",
     "Outcome",
     "Prepare",
     "Problem",
+    "Received",
+    "Records",
     "Regression",
     "SiloBNClient",
+    "Store",
+    "Update",
     "evaluate_splits",
     "load_entries",
     "setting",

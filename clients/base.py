@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
+from .memory import Arrays, Memory
 from .names import aliases
 from .objectives import Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
 from .settings import set_values, values
-from .state import ClientState
 from .training import (
     EVALUATION_BATCH,
     LocalRun,
@@ -27,6 +27,7 @@ from .training import (
     load_entries,
     train_model,
 )
+from .update import Received, Records, Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +79,11 @@ class FedAvgClient(NumPyClient):
         When a tensor is local under one of its names and shared under another.
     """
 
-    STATE_GROUP = "local"
+    LOCAL_GROUP = "local"
 
-    def __init__(self, task: LocalTask, state: ClientState) -> None:
+    def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
-        self.state = state
+        self.memory = memory
         set_values(self, task.client_settings)
         local = self.local_entries(task.model)
         self.aliases = aliases(task.model)
@@ -98,12 +99,8 @@ class FedAvgClient(NumPyClient):
             name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
         ]
         """The shared, trainable parameters, each under one name: those that a local objective is about."""
-        self.memory_group = task.objective.__name__.lower()
+        self.objective_group = task.objective.__name__.lower()
         """Under which name the objective's memory is kept."""
-        self.received_control: dict[str, NDArray] | None = None
-        """What the server sent beside the model, by parameter name (SCAFFOLD's c)."""
-        self.sent_control: dict[str, NDArray] | None = None
-        """What goes back beside the model, a tied parameter's under each of its names."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
@@ -114,13 +111,13 @@ class FedAvgClient(NumPyClient):
         """The model's shared entries, in the order of `shared_names`."""
         return self._sent(self.task.model.state_dict())
 
-    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> Update:
         """Train from the received shared entries and the client's own local ones.
 
         Parameters
         ----------
         parameters : list[NDArray]
-            In the order of `shared_names`.
+            In the order of `shared_names`; a `Received` where further records came with them.
         config : dict
             ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
             settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
@@ -133,10 +130,13 @@ class FedAvgClient(NumPyClient):
         """
         entries = self.task.model.state_dict()
         self.load(entries, parameters)
-        run = self.begin_run(dict(self.task.model.named_parameters()), config)
+        records = parameters.records if isinstance(parameters, Received) else {}
+        run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
         return self.end_run(run, train_model(self.task.model, run), entries, config)
 
-    def begin_run(self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar]) -> LocalRun:
+    def begin_run(
+        self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar], records: Records
+    ) -> LocalRun:
         """The round's local training, from parameters that hold the model to start from."""
         task = self.task
         server_round = int(config["server-round"])
@@ -145,8 +145,8 @@ class FedAvgClient(NumPyClient):
         objective = task.objective(
             taking_part,
             values(task.objective, config),
-            self.state.read(self.memory_group),
-            self._control(),
+            self.memory.read(self.objective_group),
+            {name: self._by_one_name(arrays) for name, arrays in records.items()},
             task.problem,
         )
         return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
@@ -157,7 +157,7 @@ class FedAvgClient(NumPyClient):
         metrics: dict[str, float],
         entries: Mapping[str, Tensor],
         config: Mapping[str, Scalar],
-    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+    ) -> Update:
         """What `fit` returns, from the trained model's entries; the client's memory is written."""
         lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
         if not torch.stack(list(lengths.values())).isfinite().all():
@@ -166,22 +166,20 @@ class FedAvgClient(NumPyClient):
                     raise FloatingPointError(f"training diverged: {name} is not finite")
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
         metrics |= outcome.metrics
-        self.sent_control = outcome.control and {
-            alias: array for name, array in outcome.control.items() for alias in self.aliases[name]
-        }
         if outcome.memory is not None:
             if not run.objective.remembers:
                 raise TypeError(
                     f"{type(run.objective).__name__} leaves a memory but does not set `remembers`"
                 )
-            self.state.write(self.memory_group, outcome.memory)
+            self.memory.write(self.objective_group, outcome.memory)
         if self.local_names:
-            self.state.write(self.STATE_GROUP, {name: to_array(entries[name]) for name in self.local_names})
+            self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         splits = str(config["eval-splits"])
         if splits:
             self.task.model.load_state_dict(dict(entries))
             metrics |= evaluate_splits(self.task.model, self.task.evaluation, splits, self.task.problem)
-        return self._sent(entries), len(self.task.train), dict(metrics)
+        records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
+        return Update(self._sent(entries), len(self.task.train), dict(metrics), records)
 
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
@@ -203,7 +201,7 @@ class FedAvgClient(NumPyClient):
 
     def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
         """Set every entry of a model; whether the local ones are this client's own."""
-        own = self.state.read(self.STATE_GROUP) if self.local_names else None
+        own = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
         local = {name: (own or self.task.initial)[name] for name in self.local_names}
         named = zip(self.shared_names, parameters, strict=True)
         load_entries(entries, {**dict(named), **local})
@@ -216,18 +214,14 @@ class FedAvgClient(NumPyClient):
         as_it_began = (values == start) | (np.isnan(values) & np.isnan(start))
         return not np.isfinite(np.linalg.norm(np.where(as_it_began, 0, values)))
 
-    def _control(self) -> dict[str, NDArray] | None:
-        """The received control by `trained_names`, under whichever name it came."""
-        received = self.received_control
-        if received is None:
-            return None
-        control = {}
-        for name in self.trained_names:
-            came = [alias for alias in self.aliases[name] if alias in received]
-            if not came:
-                raise ValueError(f"the control came without {name}")
-            control[name] = received[came[0]]
-        return control
+    def _by_one_name(self, arrays: Arrays) -> dict[str, NDArray]:
+        """What came for a tied parameter, under whichever of its names, under that of `trained_names`."""
+        names = {alias: name for name in self.trained_names for alias in self.aliases[name]}
+        return {names.get(name, name): array for name, array in arrays.items()}
+
+    def _by_every_name(self, arrays: Arrays) -> dict[str, NDArray]:
+        """The way back: as the server knows the model."""
+        return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
     def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
         return [to_array(entries[name]) for name in self.shared_names]

@@ -13,6 +13,7 @@ Indices = NDArray[np.int64]
 Columns = Mapping[str, NDArray]
 Prepare = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """From rows of columns, on the device, to a batch: the model's inputs and the targets."""
+Augment = Callable[[Tensor], Tensor]
 LOADED = 2**18  # values, gathered at a time
 
 
@@ -33,7 +34,7 @@ class Examples:
         int64, shape (n,): the rows of the columns that these examples are.
     prepare : Prepare
         Turns rows into inputs and targets.
-    augment : callable, optional
+    augment : Augment, optional
         Changes the inputs of a training batch, drawing from torch's generator.
     device : str
         Where batches are put: ``cpu`` or ``cuda``.
@@ -42,7 +43,7 @@ class Examples:
     columns: Columns
     rows: Indices
     prepare: Prepare = as_they_are
-    augment: Callable[[Tensor], Tensor] | None = None
+    augment: Augment | None = None
     device: str = "cpu"
 
     def __len__(self) -> int:

@@ -3,7 +3,6 @@
 import argparse
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NoReturn
 
@@ -17,14 +16,6 @@ from .results.resume import resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "model")
 GRID_KEYS = ("strategy", "client", "objective", "seed")
-
-
-@dataclass(frozen=True)
-class Command:
-    """What was asked for: a list of names, or one configuration for every cell of the grid."""
-
-    show_names: bool
-    configs: list[RunConfig]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,8 +38,8 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def parse(arguments: Sequence[str]) -> Command:
-    """Parse and check the whole command line.
+def parse(arguments: Sequence[str]) -> list[RunConfig]:
+    """Parse and check the whole command line: a configuration for every cell of the grid.
 
     Raises
     ------
@@ -68,7 +59,7 @@ def parse(arguments: Sequence[str]) -> Command:
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {key: value for key, value in vars(known).items() if key != "list" and value is not None}
     if "resume" in values:
-        return Command(known.list, [resumed(values)])
+        return [resumed(values)]
     axes = _axes(values)
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len({short(name) for name in axis}) < len(axis):
@@ -76,7 +67,7 @@ def parse(arguments: Sequence[str]) -> Command:
     if "model" in values:
         values["model"] = absolute(values["model"])
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
-    return Command(known.list, RunConfig.grid(values, cells))
+    return RunConfig.grid(values, cells)
 
 
 def _axes(values: Mapping[str, str | None]) -> list[list[str]]:

@@ -18,8 +18,9 @@ from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
 
 from .config import RunConfig
-from .data import Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from .data.kinds import KINDS
+from .data.shift_spec import seen_by
 from .errors import UserError, not_allowed
 from .keys import OWN_KEYS
 from .models import InputSpec
@@ -46,14 +47,18 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     shape = InputSpec.parse(config.dataset)
     if shape and not data_path:
         return Dataset.without_examples(shape)
-    spec = config.partitioning
-    group = str(spec.argument) if spec.kind == "natural" and not data_path else ""
+    name = data_path or config.dataset
+    group = "" if data_path else config.partitioning.column
+    made = name.startswith(tuple(MADE))
     request = Request(
-        data_path or config.dataset,
+        name,
         config.image_column,
         config.label_column,
         config.image_size,
         group,
+        clients=config.num_clients if made else 0,
+        seed=config.seed if made else 0,
+        feature_shift=config.feature_shift,
         predict=shape.predicts if shape and config.predict == "auto" else config.predict,
         columns=config.columns,
         of_site=bool(data_path),
@@ -65,6 +70,9 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     own = dataset.spec
     if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
         raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
+    if own.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
+        here = f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
+        raise not_allowed("data-path", data_path, here)
     return replace(dataset, spec=shape)
 
 
@@ -152,17 +160,21 @@ def check_fit(config: RunConfig) -> None:
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset = dataset_of(config)
     model, _ = model_of(config, dataset.spec)
+    inputs = dataset.spec.zeros(2, config.device)
     try:
         with torch.no_grad():
-            output = model.eval()(dataset.spec.zeros(2, config.device))
+            output = model.eval()(inputs)
     except Exception as error:
         raise does_not_fit(config.model, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(output, dataset.spec.outputs):
+    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
         raise not_allowed("model", config.model, wanted)
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
     if not dataset.has_examples:
         return
+    if config.val_fraction and dataset.kind.trains_on_all:
+        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+    dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
@@ -180,9 +192,10 @@ def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
     """All held-out examples of a split, as the server sees them."""
     everything = np.arange(len(dataset.train))
     prepare = dataset.kind.prepare(everything, config.normalize)
+    train, test = (seen_by(s.columns, config.feature_shift, None) for s in (dataset.train, dataset.test))
     if split == VALIDATION:
-        return Examples(dataset.train.columns, partitions_of(config).val_rows, prepare, device=config.device)
-    return Examples(dataset.test.columns, np.arange(len(dataset.test)), prepare, device=config.device)
+        return Examples(train, partitions_of(config).val_rows, prepare, device=config.device)
+    return Examples(test, np.arange(len(dataset.test)), prepare, device=config.device)
 
 
 def local_task(
@@ -212,9 +225,16 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     rows = _rows_of(config, dataset, partition_id, data_path)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
-    columns = {"train": dataset.train.columns, VALIDATION: dataset.train.columns, TEST: dataset.test.columns}
+    train, test = (
+        seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
+    )
+    columns = {"train": train, VALIDATION: train, TEST: test}
+    augment = dataset.kind.augmentation(config.augment)
     examples = {
-        split: Examples(columns[split], own, prepare, device=config.device) for split, own in rows.items()
+        split: Examples(
+            columns[split], own, prepare, augment if split == "train" else None, device=config.device
+        )
+        for split, own in rows.items()
     }
     model, initial = model_of(config, dataset.spec)
     training = LocalTraining(

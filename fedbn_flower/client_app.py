@@ -1,10 +1,12 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from flwr.app import (
+    Array,
     ArrayRecord,
     ConfigRecord,
     Context,
@@ -15,20 +17,21 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
-from flwr.common import NDArrays, Scalar
+from flwr.common import Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import ClientState, FedAvgClient, LocalTask
-from clients.lockstep import FitResult, fit_in_lockstep
-from strategies.npy import encoded
-from strategies.wire import ARRAYS, CONFIG, CONTROL, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
+from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from clients.lockstep import fit_in_lockstep
+from strategies.npy import decoded, encoded
+from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
 
 from .assembly import local_task, remembers, why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import CLIENT
-from .results.state_folder import Moment, StateFolder, signature
+from .results.memory_file import signature
+from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 
 app = ClientApp()
 
@@ -49,69 +52,50 @@ def partition_id_of(context: Context) -> int | None:
     raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
 
 
-def _client(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
+def _client(message: Message, context: Context) -> FedAvgClient:
     config = RunConfig.of(context.run_config)
     task = local_task(config, partition_id_of(context), context.node_config)
-    state = _state(message, context, config, task)
-    return CLIENT.find(config.client)(task, state), state
+    return CLIENT.find(config.client)(task, _memory(message, context, config, task))
 
 
-def _state(message: Message, context: Context, config: RunConfig, task: LocalTask) -> ClientState:
-    """The client's memory: in the node's ``state-dir`` if it has one, else in the Context."""
+def _memory(message: Message, context: Context, config: RunConfig, task: LocalTask) -> Memory:
+    """The client's: in the node's ``state-dir`` if it has one, else in the Context."""
     state_dir = context.node_config.get("state-dir")
     if state_dir is None:
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
             if value and remembers(config, task.model):
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
-        return ClientState(context.state)
+        return Memory(ContextStore(context.state))
+    fits = signature(config.experiment, config.client, config.objective, task.initial)
+    folder = MemoryFolder(Path(str(state_dir)).expanduser() / config.experiment, fits)
     moment = Moment.of(message.content.config_records[CONFIG])
-    folder = StateFolder(
-        Path(str(state_dir)).expanduser(),
-        config.experiment,
-        _client_name(context),
-        signature(config.client, config.objective, task.initial),
-    )
-    state = ClientState(RecordDict(), lambda entries: folder.save(moment, entries))
     after_training = message.metadata.message_type != MessageType.TRAIN
-    state.restore(folder.load(moment, after_training, config.continue_state))
-    return state
+    return Memory(FolderStore(folder, _name(context), moment, after_training, config.continue_state))
 
 
-def _client_name(context: Context) -> str:
+def _name(context: Context) -> str:
+    """What the client's files are called."""
     partition_id = partition_id_of(context)
     if partition_id is not None:
-        return f"client-{partition_id}"
+        return client_name(partition_id)
     data_path = Path(str(context.node_config["data-path"])).expanduser().resolve()
     return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
 
 
-class _Received:
-    """The model that came last, decoded; the messages of a round that share a process share it."""
-
-    record: ArrayRecord | None = None
-    arrays: Mapping[str, NDArray] = {}
-
-
-def _decoded(record: ArrayRecord) -> Mapping[str, NDArray]:
-    if _Received.record is not record:
-        _Received.arrays = {name: array.numpy() for name, array in record.items()}
-        _Received.record = record
-    return _Received.arrays
-
-
-def _received(client: FedAvgClient, message: Message) -> NDArrays:
-    arrays = _decoded(message.content.array_records[ARRAYS])
+def _received(client: FedAvgClient, message: Message) -> Received:
+    records = {
+        name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
+        for name, record in message.content.array_records.items()
+    }
+    arrays = records.pop(ARRAYS)
     if arrays.keys() != set(client.shared_names):
         raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
-    return [arrays[name] for name in client.shared_names]
+    return Received((arrays[name] for name in client.shared_names), records)
 
 
-def _prepared(message: Message, context: Context) -> tuple[FedAvgClient, ClientState]:
-    """The client of a train message, with what came beside the model."""
-    client, state = _client(message, context)
-    if control := message.content.array_records.get(CONTROL):
-        client.received_control = {name: array.numpy() for name, array in control.items()}
-    return client, state
+def _array(array: Array, like: NDArray | None) -> NDArray:
+    """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
+    return array.numpy() if like is None else np.array(decoded(array, like))
 
 
 def _config(message: Message) -> dict[str, Scalar]:
@@ -123,34 +107,30 @@ def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
     return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
 
 
-def _trained(message: Message, client: FedAvgClient, state: ClientState, result: FitResult) -> Message:
-    """The reply with what `fit` returned; the client's memory changes now."""
-    parameters, num_examples, metrics = result
-    named = zip(client.shared_names, parameters, strict=True)
-    reply = RecordDict(
-        {
-            ARRAYS: ArrayRecord({name: encoded(array) for name, array in named}),
-            METRICS: _metrics({NUM_EXAMPLES: num_examples, **metrics}),
-        }
-    )
-    if client.sent_control is not None:
-        reply[CONTROL] = ArrayRecord({n: encoded(array) for n, array in client.sent_control.items()})
-    state.commit()
+def _trained(message: Message, client: FedAvgClient, update: Update) -> Message:
+    """The reply with what `fit` gave; the client's memory changes now."""
+    if taken := update.records.keys() & {ARRAYS, METRICS}:
+        raise ValueError(f"a further record cannot be called {min(taken)!r}")
+    named = dict(zip(client.shared_names, update.arrays, strict=True))
+    reply = RecordDict({METRICS: _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})})
+    for name, arrays in {ARRAYS: named, **update.records}.items():
+        reply[name] = ArrayRecord({entry: encoded(array) for entry, array in arrays.items()})
+    client.memory.commit()
     return Message(reply, reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
-    client, state = _prepared(message, context)
+    client = _client(message, context)
     result = client.fit(_received(client, message), _config(message))
-    return _trained(message, client, state, result)
+    return _trained(message, client, result if isinstance(result, Update) else Update(*result))
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    client, _ = _client(message, context)
+    client = _client(message, context)
     loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
     record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
     return Message(RecordDict({METRICS: record}), reply_to=message)
@@ -190,12 +170,9 @@ def _failed(message: Message, error: Exception) -> Message:
 
 
 def _train_in_lockstep(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
-    prepared = [_prepared(m, c) for m, c in zip(messages, contexts, strict=True)]
-    clients = [client for client, _ in prepared]
+    clients = [_client(m, c) for m, c in zip(messages, contexts, strict=True)]
     results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
     return [
-        _failed(message, result)
-        if isinstance(result, Exception)
-        else _trained(message, client, state, result)
-        for message, (client, state), result in zip(messages, prepared, results, strict=True)
+        _failed(message, result) if isinstance(result, Exception) else _trained(message, client, result)
+        for message, client, result in zip(messages, clients, results, strict=True)
     ]

@@ -25,6 +25,7 @@ from .algorithms import (
 )
 from .data.defaults import defaults_for
 from .data.partition_spec import PartitionSpec
+from .data.shift_spec import domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODEL, InputSpec
@@ -105,6 +106,7 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())
     InputSpec.parse(config.dataset)
+    domains(config.feature_shift)
     _check_trust(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)

@@ -1,7 +1,8 @@
 """Errors that are told in one line."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
@@ -10,6 +11,16 @@ class UserError(ValueError):
 
 class RunFailed(RuntimeError):
     """The run could not do its work, such as when every client failed in every round."""
+
+
+@contextmanager
+def os_errors_told(key: str, what: str) -> Iterator[None]:
+    """Tell what the system refuses (no permission, a full disk) in one line: of that key, what cannot be
+    done."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{key}: cannot {what} ({error})") from error
 
 
 def not_allowed(key: str, value: object, allowed: str) -> UserError:

@@ -27,9 +27,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what writers that were killed have left beside their files, in all of the folder."""
-    for path in folder.rglob(f".*{UNFINISHED}"):
+def remove_unfinished(folder: Path, beginning: str = "") -> None:
+    """Remove what writers that were killed have left beside their files, in all of the folder; or beside
+    those whose names have this beginning."""
+    for path in folder.rglob(f".{beginning}*{UNFINISHED}"):
         path.unlink(missing_ok=True)
 
 

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import Field as setting
 
 from .data.partition_spec import PartitionSpec
+from .data.shift_spec import FORMS as SHIFT_FORMS
+from .data.shift_spec import PLAIN
 from .registry import FORMS
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
@@ -49,8 +51,8 @@ class Data(_Group):
 
     dataset: str = setting(
         "digits",
-        description="'digits', a local folder or file, a Hugging Face name, or shape:SIZES:OUTPUTS where "
-        "only SuperNodes have data",
+        description="'digits', a local folder or file, text:FILE, a Hugging Face name, synthetic:ALPHA,BETA, "
+        "quadratic:DIM, or shape:SIZES:OUTPUTS where only SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
@@ -62,6 +64,12 @@ class Data(_Group):
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
     normalize: bool = setting(False, description="standardise images per channel")
+    feature_shift: Annotated[str, SHIFT_FORMS] = setting(
+        PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
+    )
+    augment: Literal["none", "crop-flip"] = setting(
+        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    )
     image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting(
@@ -129,9 +137,9 @@ class Folder(_Group):
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
-    experiment: Name = setting("default", description="under which name SuperNodes keep their states")
+    experiment: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(
-        False, description="SuperNodes start from the states of the experiment's last run"
+        False, description="SuperNodes start from their memories of the experiment's last run"
     )
 
 

@@ -1,6 +1,8 @@
 """One simulated run on a runtime of our own."""
 
 import json
+import logging
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +38,9 @@ def simulate(
     with run_folder_locked(config, folder):
         checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
         if checkpoint:
-            for partition, state in checkpoints_of(config).client_states(checkpoint.server_round):
-                grid.restore_client(partition, state)
-        results = RunFolder(folder, federation, grid.client_state, checkpoint)
+            for partition, groups in checkpoints_of(config).memories(checkpoint):
+                grid.restore_memory(partition, groups)
+        results = RunFolder(folder, federation, grid.client_memory, checkpoint)
         try:
             federation.run(grid, [results, *observers], checkpoint)
         finally:
@@ -53,7 +55,7 @@ def check_simulation(config: RunConfig) -> None:
     Raises
     ------
     UserError
-        When clients would have no data, or are to start from a state that a simulation does not have.
+        When clients would have no data, or are to start from memories that a simulation does not have.
     """
     if not dataset_of(config).has_examples:
         raise not_allowed(
@@ -99,6 +101,9 @@ def ray_pool(config: RunConfig) -> "RayPool | None":
     """The workers that the configuration asks for; None for this process alone."""
     if config.backend != "ray":
         return None
-    from .runtime.pool import RayPool  # half a second that nobody else is to wait for
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from .runtime.pool import RayPool  # half a second that nobody else is to wait for
 
     return RayPool(config.workers, config.verbose, config.ray_address)

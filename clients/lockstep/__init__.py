@@ -5,7 +5,7 @@ It is done only with models that are known to be served, and only after a trial;
 """
 
 from .known import why_unknown
-from .train import FitResult, fit_in_lockstep
+from .train import fit_in_lockstep
 from .trial import why_alone
 
-__all__ = ["FitResult", "fit_in_lockstep", "why_alone", "why_unknown"]
+__all__ = ["fit_in_lockstep", "why_alone", "why_unknown"]

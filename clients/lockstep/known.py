@@ -101,8 +101,8 @@ def _module_obstacle(module: nn.Module) -> str:
 
 def _is_known(module: nn.Module) -> bool:
     kind = type(module)
-    without_entries = not module._parameters and not module._buffers
+    entries = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     return (
-        (kind in STACKED and not module._modules)
-        or (without_entries and (kind in EXAMPLE_WISE or vars(kind).get("lockstep_safe") is True))
+        (kind in STACKED and not list(module.children()))
+        or (not entries and (kind in EXAMPLE_WISE or vars(kind).get("lockstep_safe") is True))
     ) and (kind not in CONDITIONS or CONDITIONS[kind](module))

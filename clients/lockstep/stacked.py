@@ -120,7 +120,8 @@ def stacked(model: nn.Module, count: int) -> nn.Module:
     Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
     models' examples one after the other. The model must be one of `known`.
     """
-    return _stack(model, count)
+    layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
+    return copy.deepcopy(model, layers)  # in the place of each layer what stands for many of it
 
 
 def stacked_layers(model: nn.Module) -> list[Stacked]:
@@ -135,17 +136,6 @@ STACKED: dict[type[nn.Module], Callable[[Any, int], nn.Module]] = {
     nn.BatchNorm2d: StackedBatchNorm,
 }
 """Layers with entries of their own, and what stands for many of them."""
-
-
-def _stack(module: nn.Module, count: int) -> nn.Module:
-    layer = STACKED.get(type(module))
-    if layer:
-        return layer(module, count)
-    new = copy.copy(module)
-    new._modules = {
-        name: None if child is None else _stack(child, count) for name, child in module._modules.items()
-    }
-    return new
 
 
 def _room(entry: Tensor, count: int) -> Tensor:

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from ..base import FedAvgClient
 from ..objectives import Objective
 from ..training import LocalRun
+from ..update import Received, Update
 from .stacked import stacked, stacked_layers
-
-FitResult = tuple[NDArrays, int, dict[str, Scalar]]
 
 
 def fit_in_lockstep(
     clients: Sequence[FedAvgClient], parameters: NDArrays, config: dict[str, Scalar]
-) -> list[FitResult | Exception]:
+) -> list[Update | Exception]:
     """What ``client.fit(parameters, config)`` gives for each client, to about 1e-5, or what it raised.
 
     All clients received the same parameters and config, and share one model object.
@@ -27,12 +26,13 @@ def fit_in_lockstep(
     model = stacked(clients[0].task.model, len(clients))
     entries = model.state_dict()
     rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
+    records = parameters.records if isinstance(parameters, Received) else {}
     runs = []
     for client, row in zip((clients[i] for i in order), rows, strict=True):
         client.load(row, parameters)
-        runs.append(client.begin_run(row, config))
+        runs.append(client.begin_run(row, config, records))
     metrics = train_in_lockstep(model, runs)
-    results: dict[int, FitResult | Exception] = {}
+    results: dict[int, Update | Exception] = {}
     for i, row, run, found in zip(order, rows, runs, metrics, strict=True):
         try:
             results[i] = clients[i].end_run(run, found, row, config)
@@ -157,7 +157,7 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
             for name, x in first.start.items()
         }
     taking_part = {name: parameters[name] for name in first.parameters}
-    return type(first)(taking_part, first.settings, memory, first.control, first.problem)
+    return type(first)(taking_part, first.settings, memory, first.received, first.problem)
 
 
 def _clip(gradients: Sequence[Tensor], bound: float) -> None:

@@ -7,14 +7,15 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from ..base import FedAvgClient, LocalTask
 from ..examples import Examples
-from ..state import ClientState
+from ..memory import ContextStore, Memory
+from ..objectives.scaffold import CONTROL
 from ..training import LocalTraining, seeded
+from ..update import Received
 from .stacked import stacked
 from .train import fit_in_lockstep
 
@@ -53,33 +54,32 @@ def _outcomes(
 ) -> list[tuple[str, NDArray]]:
     """All that the two clients send and keep in every round, by name."""
     model = copy.deepcopy(task.model)
+    stores = [ContextStore() for _ in SIZES]
     clients = [
         client(
             replace(task, model=model, train=examples, evaluation={}, training=TRAINING, seed=(0, i)),
-            ClientState(RecordDict()),
+            Memory(store),
         )
-        for i, examples in enumerate(_random_examples(task.train))
+        for i, (examples, store) in enumerate(zip(_random_examples(task.train), stores, strict=True))
     ]
     first = clients[0]
-    parameters = [np.array(task.initial[name]) for name in first.shared_names]
+    control = {name: np.full_like(task.initial[name], 0.01) for name in first.trained_names}
+    received = Received((np.array(task.initial[name]) for name in first.shared_names), {CONTROL: control})
     found: list[tuple[str, Any]] = []
     for server_round in range(1, ROUNDS + 1):
-        for one in clients:
-            one.received_control = {n: np.full_like(task.initial[n], 0.01) for n in first.trained_names}
         given = config | {"server-round": server_round}
         if lockstep:
-            results = fit_in_lockstep(clients, parameters, given)
+            updates = fit_in_lockstep(clients, received, given)
         else:
-            results = [one.fit(parameters, given) for one in clients]
-        for one, result in zip(clients, results, strict=True):
-            if isinstance(result, Exception):
-                raise result
-            sent, _, metrics = result
-            one.state.commit()
-            found += zip(one.shared_names, sent, strict=True)
-            found += sorted(metrics.items())
-            found += sorted((one.sent_control or {}).items())
-            found += sorted(one.state.entries().items())
+            updates = [one.fit(received, given) for one in clients]
+        for one, store, update in zip(clients, stores, updates, strict=True):
+            if isinstance(update, Exception):
+                raise update
+            one.memory.commit()
+            found += zip(one.shared_names, update.arrays, strict=True)
+            found += sorted(update.metrics.items())
+            for arrays in (*update.records.values(), *store.groups().values()):
+                found += sorted(arrays.items())
     return [(name, np.asarray(value)) for name, value in found]
 
 

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..memory import Arrays
 from ..problems import Classification, Problem
 from ..settings import set_values
-
-Arrays = Mapping[str, NDArray]
+from ..update import Records
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round of local training leaves: the client's new memory, and what goes to the server beside
-    the model, both by parameter name, None for nothing; and metrics of the objective's own."""
+    """What a round of local training leaves: the client's new memory, None for none; further records for the
+    server, where a parameter is called as in `Objective.parameters`; and metrics of the objective's own."""
 
     memory: dict[str, NDArray] | None = None
-    control: dict[str, NDArray] | None = None
+    records: Records = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -50,8 +50,8 @@ class Objective:
         Values of the declared settings, by attribute; those that are missing have their defaults.
     memory : Mapping[str, NDArray], optional
         `Outcome.memory` of the client's last committed round.
-    control : Mapping[str, NDArray], optional
-        What the server sent beside the model.
+    received : Mapping[str, Mapping[str, NDArray]], optional
+        What the server sent beside the model: arrays by name, by record.
     problem : Problem, optional
         What is learnt; classification unless another is given.
     """
@@ -70,20 +70,20 @@ class Objective:
         parameters: Mapping[str, Tensor],
         settings: Mapping[str, Any],
         memory: Arrays | None = None,
-        control: Arrays | None = None,
+        received: Records | None = None,
         problem: Problem | None = None,
     ) -> None:
         self.parameters = parameters
         self.settings = settings
         self.memory = memory
-        self.control = control
+        self.received = received or {}
         self.problem = problem or Classification()
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
 
     def begin(self) -> None:
-        """Read the memory and the control that the objective needs."""
+        """Read what the objective needs of the memory and of the records that came."""
 
     def loss(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
@@ -114,3 +114,18 @@ class Objective:
         if arrays is None:
             return {name: torch.zeros_like(x) for name, x in self.start.items()}
         return {name: torch.from_numpy(arrays[name]).to(x.device) for name, x in self.start.items()}
+
+    def received_tensors(self, record: str) -> dict[str, Tensor]:
+        """A record that the server sent, as tensors by parameter name.
+
+        Raises
+        ------
+        ValueError
+            When it did not come, or lacks a parameter.
+        """
+        arrays = self.received.get(record)
+        if arrays is None:
+            raise ValueError(f"{type(self).__name__} needs the record {record!r}, which did not come")
+        if missing := self.start.keys() - arrays.keys():
+            raise ValueError(f"the record {record!r} came without {min(missing)}")
+        return self.tensors(arrays)

@@ -4,6 +4,9 @@ from typing import ClassVar
 
 from .base import LocalWork, Objective, Outcome
 
+CONTROL = "control"
+"""The record in which c comes, and in which the change of c_i goes."""
+
 
 class Scaffold(Objective):
     """The gradient is ``grad f - c_i + c``; afterwards ``c_i+ = c_i - c + (x - x_i) / (K lr)``.
@@ -16,9 +19,7 @@ class Scaffold(Objective):
     elementwise = True
 
     def begin(self) -> None:
-        if self.control is None:
-            raise ValueError("scaffold needs the server's control variate, which did not come")
-        self.c_i, self.c = self.tensors(self.memory), self.tensors(self.control)
+        self.c_i, self.c = self.tensors(self.memory), self.received_tensors(CONTROL)
 
     def correct_gradients(self) -> None:
         for name, _, gradient in self.gradients():
@@ -31,5 +32,5 @@ class Scaffold(Objective):
         }
         return Outcome(
             memory={name: (self.c_i[name] + d).numpy(force=True) for name, d in change.items()},
-            control={name: d.numpy(force=True) for name, d in change.items()},
+            records={CONTROL: {name: d.numpy(force=True) for name, d in change.items()}},
         )

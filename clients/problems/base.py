@@ -42,10 +42,11 @@ class Problem:
         """Figures of the model itself, whatever the examples, by name."""
         return {}
 
-    def misfit(self, output: object, outputs: int) -> str:
-        """What a model's output for two examples should be, if it is not so; empty where it fits.
+    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+        """What the model should be, if it is not so; empty where it fits.
 
-        ``outputs`` is how many numbers a prediction needs: classes, or values.
+        ``output`` is what it gives for two inputs; ``outputs`` how many numbers a prediction needs: classes,
+        values, or characters.
         """
         raise NotImplementedError
 
@@ -53,3 +54,9 @@ class Problem:
 def shape_of(output: object) -> tuple[int, ...]:
     """The shape of a tensor; nothing for anything else."""
     return tuple(output.shape) if isinstance(output, Tensor) else ()
+
+
+def one_that_gives(wanted: tuple[int, ...], output: object) -> str:
+    """In words: a model whose output for two examples has another shape than this one."""
+    found = shape_of(output) or f"a {type(output).__name__}"
+    return f"one whose output for two examples has the shape {wanted}, not {found}"

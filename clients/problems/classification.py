@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Problem, shape_of
+from .base import Problem, one_that_gives, shape_of
 
 
 class Classification(Problem):
@@ -20,9 +20,7 @@ class Classification(Problem):
     def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
         return {"accuracy": (output.argmax(1) == targets).float()}
 
-    def misfit(self, output: object, outputs: int) -> str:
+    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)
-        if len(shape) == 2 and shape[0] == 2 and shape[1] >= outputs:
-            return ""
-        found = shape or f"a {type(output).__name__}"
-        return f"one whose output for two examples has the shape (2, {outputs}), not {found}"
+        fits = len(shape) == 2 and shape[0] == 2 and shape[1] >= outputs
+        return "" if fits else one_that_gives((2, outputs), output)

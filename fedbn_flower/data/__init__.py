@@ -3,5 +3,6 @@
 from .cache import cache_folder, load_dataset
 from .dataset import Dataset, Request
 from .partition import Partitions, partition_dataset
+from .sources import MADE
 
-__all__ = ["Dataset", "Partitions", "Request", "cache_folder", "load_dataset", "partition_dataset"]
+__all__ = ["MADE", "Dataset", "Partitions", "Request", "cache_folder", "load_dataset", "partition_dataset"]

@@ -4,15 +4,18 @@ import hashlib
 import json
 import os
 import tempfile
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
 
-from ..errors import UserError
+from ..errors import os_errors_told
 from .dataset import Dataset, Decoded, Request, Split
 from .kinds import KINDS
+from .shift import shifted
+from .shift_spec import PLAIN
 from .sources import ARRAYS, Source, open_source
 
 FORMAT = 2  # of the files below; part of their key
@@ -35,6 +38,10 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
     UserError
         When it cannot be read, or lacks what is needed.
     """
+    if request.feature_shift != PLAIN:
+        plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
+        source = Source(plain.folder.name, lambda: shifted(plain, request.feature_shift))
+        return decode_once(source, request, cache)
     source = open_source(request)
     if request.name.startswith(ARRAYS):
         request = Request(request.name)  # what it tells is all that they depend on
@@ -51,15 +58,18 @@ def decode_once(source: Source, request: Request, cache: Path) -> Dataset:
     """
     key = hashlib.sha256(f"{FORMAT} {source.fingerprint} {request}".encode()).hexdigest()[:24]
     folder = cache / key
-    if not (folder / "meta.json").exists():
-        try:
+    with os_errors_told("cache-dir", f"read {cache}"):
+        done = (folder / "meta.json").exists()
+    if not done:
+        with os_errors_told("cache-dir", f"write {cache}"):
             cache.mkdir(parents=True, exist_ok=True)
             with FileLock(cache / f"{key}.lock"):
                 if not (folder / "meta.json").exists():
-                    _write(source.decode(), source.fingerprint, folder)
-        except OSError as error:
-            raise UserError(f"cache-dir: cannot write {cache} ({error})") from error
-    return _open(folder)
+                    with os_errors_told("dataset", f"read {request.name!r}"):
+                        decoded = source.decode()
+                    _write(decoded, source.fingerprint, folder)
+    with os_errors_told("cache-dir", f"read {cache}"):
+        return _open(folder)
 
 
 def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:

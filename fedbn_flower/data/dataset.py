@@ -8,15 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients import Classification, Columns, Prepare, Problem, Regression
-from clients.examples import as_they_are
+from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
+from clients.examples import Augment, as_they_are
 
+from ..errors import not_allowed
 from ..models.spec import InputSpec
+from .shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-PROBLEMS: dict[str, type[Problem]] = {"classes": Classification, "numbers": Regression}
+PROBLEMS: dict[str, type[Problem]] = {
+    "classes": Classification,
+    "numbers": Regression,
+    "characters": NextCharacter,
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Request:
     group_column: str = ""
     clients: int = 0
     seed: int = 0
+    feature_shift: str = PLAIN
     predict: str = "auto"
     columns: str = "auto"
     of_site: bool = False
@@ -81,6 +88,8 @@ class Kind:
         The training set's columns.
     """
 
+    trains_on_all: ClassVar[bool] = False
+    """Whether no row may be kept apart for validation."""
     keys: ClassVar[frozenset[str]] = frozenset()
     """The keys of the run that are for this kind only."""
 
@@ -99,6 +108,18 @@ class Kind:
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """How a client with these training rows turns rows into tensors."""
         return as_they_are
+
+    def augmentation(self, name: str) -> Augment | None:
+        """What changes the inputs of a training batch, by its name; None for ``none``.
+
+        Raises
+        ------
+        UserError
+            Where there is no such thing for this kind.
+        """
+        if name != "none":
+            raise not_allowed("augment", name, "'none': only images are augmented")
+        return None
 
 
 @dataclass(frozen=True, eq=False)

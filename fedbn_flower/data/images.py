@@ -1,8 +1,8 @@
 """Images in classes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,19 +10,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clients import Prepare
+from clients.examples import Augment
 
-from ..errors import not_allowed
 from ..models.spec import InputSpec
+from .augment import CropFlip
 from .dataset import Decoded, Kind, Rows
+from .labels import Classes
 
 CHUNK = 4096  # a float copy of a whole training set would be eight times its size
 
-Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+NOTHING_DECLARED = Classes()
+
+Part = tuple[NDArray, ...]
+"""Images, uint8 (N, channels, height, width), and their class numbers, int64 (N,)."""
 
 
 class Images(Kind):
-    """``x`` uint8 (N, channels, height, width), ``y`` class numbers; facts: the number of ``classes``, and
-    the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1]."""
+    """``x`` uint8 (N, channels, height, width), ``y`` class numbers; facts: the number of ``classes``,
+    whether they are ``numbered-here`` (`labels.Classes`), and the training set's ``mean`` and ``std`` per
+    channel, of intensities in [0, 1]."""
 
     keys: ClassVar = frozenset({"image-column", "image-size", "normalize"})
 
@@ -33,6 +39,11 @@ class Images(Kind):
         if normalize:
             return Scaled(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return Scaled()
+
+    def augmentation(self, name: str) -> Augment | None:
+        return (
+            CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else super().augmentation(name)
+        )
 
 
 @dataclass(frozen=True)
@@ -53,9 +64,8 @@ class Scaled:
 def images_decoded(
     train: Part,
     test: Part,
-    classes: int = 0,
+    classes: Classes = NOTHING_DECLARED,
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
-    class_names: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Decoded:
     """Images and class numbers as a dataset; at least so many classes as are declared."""
@@ -67,9 +77,10 @@ def images_decoded(
     mean = sums / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     facts = {
-        "classes": max(classes, *(1 + int(labels.max(initial=0)) for _, labels in (train, test))),
+        "classes": max(classes.declared, *(1 + int(labels.max(initial=0)) for _, labels in (train, test))),
         "mean": (mean / 255).tolist(),
         "std": (np.where(std > 0, std, 255) / 255).tolist(),
+        "numbered-here": classes.numbered_here,
     }
     return Decoded(
         "images",
@@ -77,27 +88,6 @@ def images_decoded(
         {"x": test[0], "y": test[1]},
         facts,
         groups,
-        tuple(class_names),
+        tuple(classes.names),
         tuple(notes),
     )
-
-
-def stacked_images(column: Sequence[Any], size: int) -> NDArray[np.uint8]:
-    """Decode images to uint8 (N, channels, height, width): one channel if the first image has one."""
-    mode = "L" if column[0].mode in ("1", "L", "LA") else "RGB"
-    shape = (size, size) if size else column[0].size[::-1]
-    images = np.empty((len(column), 1 if mode == "L" else 3, *shape), np.uint8)
-    pictures: Iterable[Any] = column
-    for i, image in enumerate(pictures):
-        if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"):
-            raise OSError(f"image {i} has the mode {image.mode}, not 8 bits a channel")
-        converted = image.convert(mode)
-        if size:
-            converted = converted.resize((size, size))
-        if converted.size[::-1] != shape:
-            raise not_allowed(
-                "image-size", 0, f"a number of pixels, since {converted.size} and {shape[::-1]} differ"
-            )
-        pixels = np.asarray(converted)
-        images[i] = pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
-    return images

@@ -3,6 +3,16 @@
 from .dataset import Kind
 from .images import Images
 from .numeric import Numeric
+from .quadratic import Quadratic
+from .synthetic import Synthetic
 from .tables import Table
+from .text import Text
 
-KINDS: dict[str, type[Kind]] = {"images": Images, "table": Table, "numeric": Numeric}
+KINDS: dict[str, type[Kind]] = {
+    "images": Images,
+    "table": Table,
+    "text": Text,
+    "numeric": Numeric,
+    "synthetic": Synthetic,
+    "quadratic": Quadratic,
+}

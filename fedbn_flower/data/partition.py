@@ -1,11 +1,10 @@
 """Which rows of a dataset each client holds."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ..errors import not_allowed
+from ..errors import not_allowed, os_errors_told
+from ..files import write_atomically
 from .dataset import Dataset, Split
 from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
 from .partition_spec import PartitionSpec
+from .partitioners import NamedPartitioner
 
 FORMAT = 2  # of the files that divisions are kept in, and of how they are drawn; part of their key
 HELD_OUT = frozenset({"validation examples", "test examples"})
@@ -89,11 +90,10 @@ def _save(path: Path, partitions: Partitions) -> None:
         rows: list[Rows] = getattr(partitions, name)
         arrays[name] = np.concatenate(rows)
         arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    with os_errors_told("cache-dir", f"write {path.parent}"):
+        write_atomically(path, content.getvalue())
 
 
 def _divide(
@@ -122,7 +122,13 @@ def _divide(
     else:
         things, labels = "classes", _labels(dataset, dataset.train, spec)
         kinds = labels
-        train = [train_rows[r] for r in _by_label(labels[train_rows], spec, num_clients, seed, rng)]
+        spec.check_classes(dataset.spec.outputs)
+        if isinstance(spec.argument, NamedPartitioner):
+            values = _groups(dataset.train) if spec.column else labels
+            shares = spec.argument.divide(values[train_rows], num_clients, seed)
+        else:
+            shares = _by_label(labels[train_rows], spec, num_clients, seed, rng)
+        train = [train_rows[r] for r in shares]
         counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
         val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
         test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec), counts)]
@@ -145,7 +151,7 @@ def _labels(dataset: Dataset, split: Split, spec: PartitionSpec) -> NDArray[np.i
     """Class numbers; where there are none, all examples are of one kind."""
     if dataset.has_classes:
         return split.columns["y"]
-    if spec.kind != "iid":
+    if spec.needs_classes:
         raise not_allowed("partition", spec.kind, "'iid' or 'natural:COLUMN': the data have no classes")
     return np.zeros(len(split), np.int64)
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import not_allowed
+from ..errors import UserError, not_allowed
+from .partitioners import FORM, NamedPartitioner
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,17 @@ class PartitionSpec:
     - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
       that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
     - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
+    - ``CLASSPartitioner:KEY=VALUE,...``: a class of `flwr_datasets.partitioner` and its arguments
+      (`NamedPartitioner`).
     """
 
     FORMS: ClassVar[str] = (
-        "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN "
-        "or silos:0-4,5-9"
+        "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
+        f"silos:0-4,5-9 or {FORM}"
     )
 
     kind: str
-    argument: float | int | str | tuple[frozenset[int], ...] | None = None
+    argument: float | int | str | tuple[frozenset[int], ...] | NamedPartitioner | None = None
 
     @classmethod
     def parse(cls, text: str) -> "PartitionSpec":
@@ -45,6 +48,8 @@ class PartitionSpec:
             When it is none of them.
         """
         kind, _, argument = text.partition(":")
+        if kind[:1].isupper():
+            return cls("partitioner", NamedPartitioner.parse(text))
         bad = not_allowed("partition", text, cls.FORMS)
         try:
             match kind:
@@ -64,6 +69,32 @@ class PartitionSpec:
         except ValueError:
             raise bad from None
         raise bad
+
+    @property
+    def column(self) -> str:
+        """The column that says which rows belong together; empty if there is none."""
+        if isinstance(self.argument, NamedPartitioner):
+            return self.argument.column
+        return str(self.argument) if self.kind == "natural" else ""
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it divides by the class."""
+        if isinstance(self.argument, NamedPartitioner):
+            return self.argument.needs_classes
+        return self.kind not in {"iid", "natural"}
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse silos of classes that the dataset does not have.
+
+        Raises
+        ------
+        UserError
+            With the largest one that is named.
+        """
+        if isinstance(self.argument, tuple) and (named := max(map(max, self.argument))) >= classes:
+            expected = f"classes 0-{classes - 1}, those of the dataset, or another partition, such as iid"
+            raise UserError(f"partition: class {named} in silos is not allowed; expected {expected}")
 
     def check_clients(self, num_clients: int) -> None:
         """Refuse a number of clients that differs from the number of silos.

@@ -9,6 +9,8 @@ from torch import nn
 
 from ..registry import Registry
 from .cnn import cnn, cnn_bn
+from .linear import linear
+from .lstm import char_lstm, char_lstm_small
 from .mlp import mlp_bn, two_nn
 from .resnet import resnet20
 from .spec import InputSpec
@@ -19,6 +21,9 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "cnn": cnn,
     "cnn-bn": cnn_bn,
     "resnet20": resnet20,
+    "linear": linear,
+    "char-lstm": char_lstm,
+    "char-lstm-small": char_lstm_small,
 }
 
 MODEL = Registry("model", MODELS)

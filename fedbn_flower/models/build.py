@@ -43,7 +43,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
             for entry, value in model.state_dict().items():
                 if value.dtype not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
-    return nn.Sequential(model, nn.Softmax(dim=1)) if softmax_output else model
+    return nn.Sequential(model, nn.Softmax(dim=-1)) if softmax_output else model
 
 
 def _made(name: str, spec: InputSpec) -> object:

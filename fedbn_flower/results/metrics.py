@@ -75,7 +75,8 @@ def held_out_means(
             means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
     for prefix in ("", f"{TEST}-"):
         found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
-        means |= {prefix + name: value for name, value in problem.derived(found).items() if found}
+        derived = problem.derived(found) if found else {}
+        means |= {prefix + name: value for name, value in derived.items()}
     return means
 
 

@@ -1,5 +1,6 @@
 """What a person sees while a run goes on, and at its end."""
 
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ from .metrics import shown
 
 LISTED_CLIENTS = 10
 WINDOW = 600.0  # seconds from which the time left is estimated
+PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
 def cell_name(config: RunConfig) -> str:
@@ -26,7 +28,9 @@ def cell_name(config: RunConfig) -> str:
 
 def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
     """A bar in a terminal or a notebook, a line a round elsewhere."""
-    if console.is_terminal or console.is_jupyter:
+    if console.is_jupyter and not console.quiet:
+        return NotebookBar(config, console)
+    if console.is_terminal:
         return ProgressBar(config, console)
     return nullcontext(RoundLines(config, console))
 
@@ -71,6 +75,26 @@ class ProgressBar(Observer):
     def on_round(self, result: RoundResult) -> None:
         figures = _figures(result)
         self._bar.update(self._task, completed=result.server_round, clients="", figures=figures)
+
+
+class NotebookBar(ProgressBar):
+    """The same bar as a notebook's output that changes in place; Rich's own asks for ipywidgets."""
+
+    def __enter__(self) -> "NotebookBar":
+        from IPython.display import display
+
+        self._shown = display(self._bar, display_id=True)  # type: ignore[no-untyped-call]
+        self._drawn = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.update(self._bar)
+
+    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
+        super().on_answer(server_round, phase, done, asked)
+        if time.monotonic() - self._drawn >= PAUSE:
+            self._shown.update(self._bar)
+            self._drawn = time.monotonic()
 
 
 class RoundLines(Observer):

@@ -9,13 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import RecordDict
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from torch import nn
 
-from clients import ClientState, FedAvgClient, load_entries
+from clients import FedAvgClient, load_entries
 
 from ..errors import UserError, not_allowed
 from ..models import InputSpec
@@ -149,12 +148,10 @@ def _completed(
         raise not_allowed("client", None, f"0 to {num_clients - 1}: {many}")
     checkpoint = CheckpointFolder(folder / "checkpoint")
     last = checkpoint.load()
-    if last is None or not last.has_clients:
+    if last is None or last.signature is None:
         raise not_allowed("client", client, "None: the run saved no client's own entries (checkpoint-every)")
-    states = dict(checkpoint.client_states(last.server_round))
-    if client not in states:
-        raise not_allowed("client", client, f"one that has trained: {', '.join(map(str, states))}")
-    memory = RecordDict()
-    ClientState(memory).from_bytes(states[client])
-    own = ClientState(memory).read(FedAvgClient.STATE_GROUP) or {}
-    return {name: array.numpy() for name, array in last.arrays.items()} | own
+    memories = dict(checkpoint.memories(last))
+    if client not in memories:
+        raise not_allowed("client", client, f"one that has trained: {', '.join(map(str, sorted(memories)))}")
+    own = memories[client].get(FedAvgClient.LOCAL_GROUP, {})
+    return {name: array.numpy() for name, array in last.arrays.items()} | dict(own)

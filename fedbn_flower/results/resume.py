@@ -49,7 +49,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     checkpoint = checkpoints_of(config).load()
     if checkpoint is None:
         return None
-    if checkpoint.has_clients != clients_here:
+    if (checkpoint.signature is not None) != clients_here:
         made, here = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {made}; this is one of {here}")
     if checkpoint.server_round >= config.rounds:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,13 +13,16 @@ from filelock import FileLock, Timeout
 from flwr.app import MetricRecord
 from safetensors.numpy import save
 
+from clients import Groups
+
 from .. import __version__
 from ..assembly import held_out_splits
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..files import CsvLog, remove_unfinished, write_atomically
 from ..rounds import Federation, Observer, RoundResult
-from .checkpoint import Checkpoint, CheckpointFolder, ClientStates
+from .checkpoint import Checkpoint, CheckpointFolder
+from .memory_file import signature
 from .metrics import CLIENT_MEAN, figures_of
 from .plots import plot_curves, plot_partitions
 
@@ -102,8 +105,8 @@ class RunFolder(Observer):
         A new or empty folder, or the one to resume in; see `run_folder_locked`.
     federation : Federation
         The run.
-    states : callable, optional
-        Where clients' memories can be had for a checkpoint; without it, it holds the server's side only.
+    memories : callable, optional
+        Gives a client's memory by partition, for a checkpoint; without it, that is the server's side only.
     checkpoint : Checkpoint, optional
         The checkpoint that the run goes on from.
     """
@@ -112,12 +115,19 @@ class RunFolder(Observer):
         self,
         path: Path,
         federation: Federation,
-        states: ClientStates | None = None,
+        memories: Callable[[int], Groups] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.path = path
         self.federation = federation
-        self.states = states
+        self.memory_of = memories or (lambda partition: {})
+        self.signature: str | None = None
+        if checkpoint:
+            self.signature = checkpoint.signature
+        elif memories:
+            config = federation.config
+            names = config.experiment, config.client, config.objective
+            self.signature = signature(*names, federation.initial)
         self.checkpoints = CheckpointFolder(path / "checkpoint")
         self.changed: set[int] = set()
         counters = checkpoint.counters if checkpoint else {}
@@ -187,10 +197,11 @@ class RunFolder(Observer):
             result.arrays,
             dict(strategy.rule_state.vectors),
             counters,
-            has_clients=self.states is not None,
-            run=self.federation.run_name,
+            self.federation.run_name,
+            self.signature,
         )
-        self.checkpoints.save(checkpoint, self.changed, self.states)
+        memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed))
+        self.checkpoints.save(checkpoint, memories)
         self.changed = set()
 
     def _summary(self, result: RoundResult) -> dict[str, object]:

@@ -10,6 +10,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from clients import Groups
+
 RUN_ID = 1
 # Message.__init__ asks Flower for the identity of its process, which it has no public call to set.
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
@@ -51,12 +53,12 @@ class LocalGrid(Grid):
         """The replies as they come, in any order; those not there after ``timeout`` seconds are left out."""
 
     @abstractmethod
-    def client_state(self, partition_id: int) -> bytes:
-        """A client's memory, as `ClientState.to_bytes` gives it."""
+    def client_memory(self, partition_id: int) -> Groups:
+        """What a client remembers."""
 
     @abstractmethod
-    def restore_client(self, partition_id: int, state: bytes) -> None:
-        """Put a client's memory back."""
+    def restore_memory(self, partition_id: int, groups: Groups) -> None:
+        """Put back what `client_memory` gave."""
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a local grid serves one run, which it makes itself")

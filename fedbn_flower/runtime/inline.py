@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flwr.app import Message, UserConfig
 
-from clients import ClientState
+from clients import ContextStore, Groups
 
 from ..client_app import answer_all
 from .grid import LocalGrid, in_groups, node_context, partition_of
@@ -28,11 +28,11 @@ class InlineGrid(LocalGrid):
         self._cohort = cohort
         self._contexts = [node_context(i, num_clients, run_config) for i in range(num_clients)]
 
-    def client_state(self, partition_id: int) -> bytes:
-        return ClientState(self._contexts[partition_id].state).to_bytes()
+    def client_memory(self, partition_id: int) -> Groups:
+        return ContextStore(self._contexts[partition_id].state).groups()
 
-    def restore_client(self, partition_id: int, state: bytes) -> None:
-        ClientState(self._contexts[partition_id].state).from_bytes(state)
+    def restore_memory(self, partition_id: int, groups: Groups) -> None:
+        ContextStore(self._contexts[partition_id].state).save(groups)
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         for group in in_groups(messages, self._cohort):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from flwr.app import Error, Message, MessageType, RecordDict, UserConfig
+from flwr.app import Error, Message, MessageType, UserConfig
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
-from clients import ClientState
+from clients import ContextStore, Groups
 
 from ..errors import RunFailed
 from .grid import LocalGrid, in_groups, partition_of
@@ -73,22 +73,22 @@ class RayGrid(LocalGrid):
         self._pool = pool
         self._cohort = cohort
         self._remembers = remembers
-        self._states: dict[int, Any] = {}  # partition -> its memory in the object store
+        self._memories: dict[int, Any] = {}  # partition -> its memory in the object store
         pool.start_run(run_config, num_clients)
 
-    def client_state(self, partition_id: int) -> bytes:
-        if partition_id not in self._states:
-            return b""
-        return ClientState(ray.get(self._states[partition_id])).to_bytes()
+    def client_memory(self, partition_id: int) -> Groups:
+        if partition_id not in self._memories:
+            return {}
+        return ContextStore(ray.get(self._memories[partition_id])).groups()
 
-    def restore_client(self, partition_id: int, state: bytes) -> None:
-        record = RecordDict()
-        ClientState(record).from_bytes(state)
-        self._states[partition_id] = ray.put(record)
+    def restore_memory(self, partition_id: int, groups: Groups) -> None:
+        store = ContextStore()
+        store.save(groups)
+        self._memories[partition_id] = ray.put(store.state)
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         phase = _Phase(
-            self._pool, self._states, self._calls(messages), timeout, self._cohort == 1, self._remembers
+            self._pool, self._memories, self._calls(messages), timeout, self._cohort == 1, self._remembers
         )
         self._pool.begin(phase)
         try:
@@ -115,7 +115,7 @@ class _Phase:
     def __init__(
         self,
         pool: RayPool,
-        states: dict[int, Any],
+        memories: dict[int, Any],
         calls: list[Call],
         timeout: float | None,
         apart: bool,
@@ -124,7 +124,7 @@ class _Phase:
         self.pool = pool
         self.apart = apart  # whether the clients of a call may be tried again one by one
         self.remembers = remembers
-        self.states = states
+        self.memories = memories
         self.calls = deque(calls)
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.running: dict[int, list[tuple[Call, list[Any]]]] = {i: [] for i in range(len(pool.workers))}
@@ -152,7 +152,7 @@ class _Phase:
             if self.remembers:
                 for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
                     if new:
-                        self.states[partition_of(message)] = memory
+                        self.memories[partition_of(message)] = memory
             self._submit()  # before the driver is busy with what came
             yield from replies
 
@@ -177,9 +177,9 @@ class _Phase:
             if id(content) not in self.contents:
                 self.contents[id(content)] = ray.put(content)
             envelopes = [remove_content_from_message(message) for message in call.messages]
-            states = [self.states.get(partition_of(m)) for m in call.messages] if self.remembers else []
-            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(states))
-            futures = handle.remote(envelopes, [self.contents[id(content)]], *states)
+            own = [self.memories.get(partition_of(m)) for m in call.messages] if self.remembers else []
+            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
+            futures = handle.remote(envelopes, [self.contents[id(content)]], *own)
             queue.append((call, futures if self.remembers else [futures]))
 
     def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:

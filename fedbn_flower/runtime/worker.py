@@ -38,7 +38,7 @@ class Worker:
         self._num_clients = num_clients
 
     def handle(
-        self, envelopes: Sequence[Message], stored: Sequence[Any], *states: RecordDict | None
+        self, envelopes: Sequence[Message], stored: Sequence[Any], *memories: RecordDict | None
     ) -> tuple[Any, ...]:
         """Answer messages of one content; each client's memory, or None for an empty one.
 
@@ -48,7 +48,7 @@ class Worker:
             The messages without their content.
         stored : Sequence[ObjectRef]
             The content in the object store, fetched once a worker and round.
-        *states : RecordDict, optional
+        *memories : RecordDict, optional
             The memories of the clients, in the messages' order; nothing for clients that have none.
 
         Returns
@@ -59,21 +59,22 @@ class Worker:
         if self._content[0] != stored[0]:
             self._content = stored[0], ray.get(stored[0])
         contexts = []
-        for message, state in zip(envelopes, states or (None,) * len(envelopes), strict=True):
+        for message, memory in zip(envelopes, memories or (None,) * len(envelopes), strict=True):
             message.content = self._content[1]
-            memory = RecordDict(dict(state)) if state else None
-            contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, memory))
+            state = RecordDict(dict(memory)) if memory else None
+            contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
         replies = answer_all(envelopes, contexts)
         for reply in replies:
             lend(reply)
-        if not states:
+        if not memories:
             return replies, []
         changed = [
-            any(state is None or record is not state.get(name) for name, record in context.state.items())
-            for context, state in zip(contexts, states, strict=True)
+            any(memory is None or record is not memory.get(name) for name, record in context.state.items())
+            for context, memory in zip(contexts, memories, strict=True)
         ]
-        memories = [c.state if new else None for c, new in zip(contexts, changed, strict=True)]
-        return (replies, changed), *memories
+        return (replies, changed), *(
+            context.state if new else None for context, new in zip(contexts, changed, strict=True)
+        )
 
 
 def stored(own: Mapping[str, object]) -> Any:

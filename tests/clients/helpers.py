@@ -2,10 +2,9 @@
 
 import numpy as np
 import torch
-from flwr.app import RecordDict
 from torch import nn
 
-from clients import OBJECTIVES, ClientState, Examples, LocalTask, LocalTraining
+from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining, Memory
 
 CONFIG = {
     "server-round": 1,
@@ -26,7 +25,7 @@ def small_model(seed=0):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
-def make_client(cls, state=None, model=None, seed=0, training=None, objective="sgd"):
+def make_client(cls, record=None, model=None, seed=0, training=None, objective="sgd"):
     model = model or small_model()
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     task = LocalTask(
@@ -38,4 +37,4 @@ def make_client(cls, state=None, model=None, seed=0, training=None, objective="s
         (0, seed),
         OBJECTIVES[objective],
     )
-    return cls(task, state or ClientState(RecordDict()))
+    return cls(task, Memory(ContextStore(record)))

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import nn
 from torch.nn import functional
 
-from clients import ClientState, Examples, FedBNClient, SiloBNClient
+from clients import Examples, FedBNClient, SiloBNClient
 from clients.batch_norm import estimate_statistics
 
 from .helpers import CONFIG, make_client, make_examples, small_model
@@ -114,7 +113,7 @@ def test_two_evaluations_are_equal_to_the_bit_whatever_is_drawn_at_random(seed):
     def evaluated(process_seed):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), AlwaysDrops(), nn.BatchNorm1d(4), nn.Linear(4, 3))
-        client = make_client(FedBNClient, ClientState(RecordDict()), model, seed)
+        client = make_client(FedBNClient, None, model, seed)
         torch.manual_seed(process_seed)
         found = client.evaluate(client.get_parameters({}), CONFIG | {"eval-splits": "test,val"})
         return found, model[2].running_mean.tolist()

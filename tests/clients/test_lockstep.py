@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, ClientState, LocalTraining
+from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
 
 from .helpers import CONFIG, make_client, make_examples, small_model
@@ -26,7 +25,7 @@ def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
     model = make_model()
     clients = []
     for i, size in enumerate(sizes):
-        client = make_client(cls, ClientState(RecordDict()), model, i, training, objective)
+        client = make_client(cls, None, model, i, training, objective)
         client.task.__dict__["train"] = make_examples(
             size, seed=i, shape=client.task.train.columns["x"].shape[1:]
         )
@@ -36,23 +35,27 @@ def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
 
 def rounds(clients, config, lockstep, count=2):
     """Some rounds from one and the same model each; what every client answered and remembers."""
-    parameters = [np.array(p) for p in clients[0].get_parameters({})]
-    names = clients[0].trained_names
-    initial = clients[0].task.initial
+    first = clients[0]
+    control = {n: np.full_like(first.task.initial[n], 0.01) for n in first.trained_names}
+    received = Received(first.get_parameters({}), {"control": control})
     answers = []
     for server_round in range(1, count + 1):
         given = CONFIG | config | {"server-round": server_round}
-        for client in clients:
-            client.received_control = {n: np.full_like(initial[n], 0.01) for n in names}
         if lockstep:
-            results = fit_in_lockstep(clients, parameters, given)
+            updates = fit_in_lockstep(clients, received, given)
         else:
-            results = [client.fit(parameters, given) for client in clients]
-        for client, (sent, num_examples, metrics) in zip(clients, results, strict=True):
-            control = client.sent_control or {}
-            client.state.commit()
-            answers.append((sent, num_examples, metrics, control))
-    memories = [client.state.to_bytes() for client in clients]
+            updates = [client.fit(received, given) for client in clients]
+        for client, update in zip(clients, updates, strict=True):
+            client.memory.commit()
+            answers.append((*update, update.records.get("control", {})))
+    memories = [
+        {
+            (group, name): array
+            for group in ("local", client.objective_group)
+            for name, array in (client.memory.read(group) or {}).items()
+        }
+        for client in clients
+    ]
     return answers, memories
 
 
@@ -66,7 +69,10 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
         assert a[3].keys() == b[3].keys()
         for name in a[3]:
             np.testing.assert_allclose(a[3][name], b[3][name], atol=10 * atol)  # divided by K lr
-    assert [len(m) for m in lockstep[1]] == [len(m) for m in one_by_one[1]]
+    for a, b in zip(lockstep[1], one_by_one[1], strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -117,6 +123,6 @@ def test_a_client_that_diverges_is_alone_in_it():
     clients = cohort(CLIENTS["fedbn"], LocalTraining(1, 8))
     own = {n: np.array(clients[2].task.initial[n]) for n in clients[2].local_names}
     own["2.weight"][:] = np.nan
-    clients[2].state.write("local", own)
+    clients[2].memory.write("local", own)
     results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
     assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]

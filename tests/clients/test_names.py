@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import nn
 
-from clients import ClientState, FedAvgClient, FedBNClient, LocalTraining, trainable_names
+from clients import FedAvgClient, FedBNClient, LocalTraining, Received, trainable_names
 
 from .helpers import CONFIG, make_client
 
@@ -28,19 +27,23 @@ def test_a_parameter_is_trainable_under_every_name():
 
 
 def scaffold_client(cls, training=None):
-    return make_client(cls, ClientState(RecordDict()), tied_model(), 0, training, "scaffold")
+    return make_client(cls, None, tied_model(), 0, training, "scaffold")
+
+
+def received(client, control):
+    return Received(client.get_parameters({}), {"control": control})
 
 
 @pytest.mark.parametrize("cls", [FedAvgClient, FedBNClient])
 def test_scaffolds_control_goes_out_under_every_shared_trainable_name(cls):
     client = scaffold_client(cls)
     names = [n for n in trainable_names(client.task.model) if n in client.shared_names]
-    client.received_control = {n: np.zeros_like(client.task.initial[n]) for n in names}
-    parameters, *_ = client.fit(client.get_parameters({}), CONFIG)
-    assert sorted(client.sent_control) == sorted(names)
-    np.testing.assert_array_equal(client.sent_control["1.weight"], client.sent_control["3.weight"])
-    assert set(client.state.read("scaffold")) == set(names) - {"3.weight", "3.bias"}
-    sent = dict(zip(client.shared_names, parameters, strict=True))
+    update = client.fit(received(client, {n: np.zeros_like(client.task.initial[n]) for n in names}), CONFIG)
+    control = update.records["control"]
+    assert sorted(control) == sorted(names)
+    np.testing.assert_array_equal(control["1.weight"], control["3.weight"])
+    assert set(client.memory.read("scaffold")) == set(names) - {"3.weight", "3.bias"}
+    sent = dict(zip(client.shared_names, update.arrays, strict=True))
     np.testing.assert_array_equal(sent["1.weight"], sent["3.weight"])
     np.testing.assert_array_equal(sent["5.bias"], client.task.initial["5.bias"])
 
@@ -53,8 +56,8 @@ def test_a_control_is_understood_under_either_name_and_counts_once():
         for c in (0.0, 2.0):
             client = scaffold_client(FedAvgClient, LocalTraining(1, 0))
             every = {n: np.zeros_like(client.task.initial[n]) for n in ("4.weight", "4.bias", "5.weight")}
-            client.received_control = every | {n: np.full_like(client.task.initial[n], c) for n in names}
-            sent, *_ = client.fit(client.get_parameters({}), CONFIG)
+            control = every | {n: np.full_like(client.task.initial[n], c) for n in names}
+            sent, *_ = client.fit(received(client, control), CONFIG)
             moved[c] = dict(zip(client.shared_names, sent, strict=True))
         for name in ("1.weight", "3.bias"):
             np.testing.assert_allclose(moved[2.0][name] - moved[0.0][name], -0.2, atol=1e-6)
@@ -62,9 +65,8 @@ def test_a_control_is_understood_under_either_name_and_counts_once():
 
 def test_a_control_that_lacks_a_parameter_is_refused_by_name():
     client = scaffold_client(FedAvgClient)
-    client.received_control = {"1.weight": np.zeros((4, 4), np.float32)}
-    with pytest.raises(ValueError, match=r"the control came without 1\.bias"):
-        client.fit(client.get_parameters({}), CONFIG)
+    with pytest.raises(ValueError, match=r"the record 'control' came without 1\.bias"):
+        client.fit(received(client, {"1.weight": np.zeros((4, 4), np.float32)}), CONFIG)
 
 
 def test_a_tensor_cannot_be_local_under_one_name_and_shared_under_another():

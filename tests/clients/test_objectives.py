@@ -1,12 +1,14 @@
 """Objectives: their gradients against finite differences, two rounds by hand, and what they remember."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import OBJECTIVES, ClientState, FedAvgClient, FedBNClient, LocalTraining, LocalWork
+from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, LocalWork, Received
 
 from .helpers import CONFIG, make_client, make_examples, small_model
 
@@ -107,13 +109,13 @@ def test_scaffold_by_hand():
     """
     memory = None
     for x, c, w, c_i, change in ((0.0, 0.0, 1.75, -3.5, -3.5), (2.0, -1.0, 1.78125, -2.0625, 1.4375)):
-        control = {"w": np.array([c], np.float32)}
-        objective = OBJECTIVES["scaffold"](dict(Line(x).named_parameters()), {}, memory, control)
+        received = {"control": {"w": np.array([c], np.float32)}}
+        objective = OBJECTIVES["scaffold"](dict(Line(x).named_parameters()), {}, memory, received)
         assert descend(objective, lambda w: w - 4, 2, 0.25) == pytest.approx(w, abs=1e-6)
         outcome = objective.finish(LocalWork(2, 0.25))
         memory = outcome.memory
         np.testing.assert_allclose(memory["w"], c_i, atol=1e-6)
-        np.testing.assert_allclose(outcome.control["w"], change, atol=1e-6)
+        np.testing.assert_allclose(outcome.records["control"]["w"], change, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +171,9 @@ def test_what_the_loss_does_not_reach_stays(name):
     training = LocalTraining(2, 8, weight_decay=0.1)
     client = make_client(FedAvgClient, model=Reaches(), training=training, objective=name)
     control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
-    client.received_control = control
     if client.task.objective.remembers:
-        client.state.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
-    sent, *_ = client.fit(client.get_parameters({}), SETTINGS)
+        client.memory.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
+    sent, *_ = client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
     named = zip(client.shared_names, sent, strict=True)
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in named}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
@@ -183,7 +184,7 @@ def test_no_correction_is_added_to_a_gradient_that_is_not_there(name):
     parameters = dict(nn.Linear(4, 3).named_parameters())
     ones = {n: np.ones(tuple(p.shape), np.float32) for n, p in parameters.items()}
     memory = ones if OBJECTIVES[name].remembers else None
-    objective = OBJECTIVES[name](parameters, {}, memory, {n: 3 * a for n, a in ones.items()})
+    objective = OBJECTIVES[name](parameters, {}, memory, {"control": {n: 3 * a for n, a in ones.items()}})
     with torch.no_grad():
         for p in parameters.values():
             p.add_(1)
@@ -195,31 +196,31 @@ def test_no_correction_is_added_to_a_gradient_that_is_not_there(name):
 
 
 def test_scaffold_without_the_servers_variate_is_refused():
-    with pytest.raises(ValueError, match="control variate"):
+    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which did not come"):
         OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})
 
 
 @pytest.mark.parametrize("name", ["feddyn", "scaffold"])
 def test_only_shared_trainable_parameters_are_remembered(name):
     record = RecordDict()
-    client = make_client(FedBNClient, ClientState(record), objective=name)
+    client = make_client(FedBNClient, record, objective=name)
     shared = {n for n in client.shared_names if n in dict(client.task.model.named_parameters())}
-    client.received_control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
-    client.fit(client.get_parameters({}), SETTINGS)
-    client.state.commit()
+    control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
+    client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
+    client.memory.commit()
     assert set(record[f"fedbn.{name}"]) == shared == {"1.weight", "1.bias", "4.weight", "4.bias"}
 
 
 def test_a_client_that_diverges_keeps_its_memory():
     record = RecordDict()
-    client = make_client(FedBNClient, ClientState(record), objective="feddyn")
+    client = make_client(FedBNClient, record, objective="feddyn")
     start = client.get_parameters({})
     client.fit(start, SETTINGS)
-    client.state.commit()
-    before = client.state.to_bytes()
+    client.memory.commit()
+    before = copy.deepcopy(record)
     with pytest.raises(FloatingPointError, match="training diverged"):
         client.fit(start, SETTINGS | {"client-lr": 1e30})
-    assert ClientState(record).to_bytes() == before
+    assert record == before
 
 
 @pytest.mark.parametrize("constant", [-np.inf, np.nan, np.finfo(np.float32).min])

@@ -6,7 +6,7 @@ from flwr.app import RecordDict
 from torch import nn
 from torchvision.models import resnet18
 
-from clients import CLIENTS, ClientState, FedAvgClient, FedBNClient, SiloBNClient
+from clients import CLIENTS, FedAvgClient, FedBNClient, SiloBNClient
 
 from .helpers import CONFIG, make_client, small_model
 
@@ -58,13 +58,13 @@ def test_shared_and_local_make_up_the_model(name):
 @pytest.mark.parametrize("cls", [SiloBNClient, FedBNClient])
 def test_local_entries_are_kept_and_taken_up_again(cls):
     record = RecordDict()
-    first = make_client(cls, ClientState(record))
+    first = make_client(cls, record)
     start = first.get_parameters({})
     first.fit(start, CONFIG)
-    first.state.commit()
+    first.memory.commit()
     trained = {n: e.numpy().copy() for n, e in first.task.model.state_dict().items()}
 
-    again = make_client(cls, ClientState(record), model=small_model(seed=5))
+    again = make_client(cls, record, model=small_model(seed=5))
     again.evaluate(start, CONFIG | {"eval-splits": "test"})
     loaded = again.task.model.state_dict()
     for name in first.local_names:
@@ -75,10 +75,10 @@ def test_local_entries_are_kept_and_taken_up_again(cls):
 
 def test_nothing_is_remembered_before_the_commit():
     record = RecordDict()
-    client = make_client(FedBNClient, ClientState(record))
+    client = make_client(FedBNClient, record)
     client.fit(client.get_parameters({}), CONFIG)
     assert not record
-    client.state.commit()
+    client.memory.commit()
     assert list(record) == ["fedbn.local"]
 
 
@@ -103,7 +103,7 @@ def test_a_client_that_never_trained_estimates_its_statistics_on_its_own_images(
     np.testing.assert_allclose(norm.running_var.numpy(), hidden.var(0, ddof=1), rtol=1e-5)
     np.testing.assert_array_equal(norm.weight.detach().numpy(), client.task.initial["2.weight"])
     assert norm.momentum == 0.1
-    assert client.state.read("local") is None
+    assert client.memory.read("local") is None
 
 
 def test_an_entry_of_the_wrong_shape_is_refused_by_name():

@@ -79,4 +79,4 @@ def test_a_client_has_its_settings_from_its_task():
     client = make_client(Personal)
     assert client.keep_layers == 1
     client.task.client_settings["keep_layers"] = 2
-    assert Personal(client.task, client.state).keep_layers == 2
+    assert Personal(client.task, client.memory).keep_layers == 2

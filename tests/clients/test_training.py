@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import Classification, FedAvgClient, LocalTraining
+from clients import Classification, FedAvgClient, LocalTraining, Received
 from clients.objectives import Objective
 from clients.training import LocalRun, evaluate_model, train_model
 
@@ -103,8 +103,8 @@ def test_what_is_clipped_is_the_whole_gradient_corrections_included():
     training = LocalTraining(1, 0, clip_norm=0.05)
     client = make_client(FedAvgClient, model=linear_model(), training=training, objective="scaffold")
     start = client.get_parameters({})
-    client.received_control = {n: np.full_like(client.task.initial[n], 5) for n in client.trained_names}
-    sent, *_ = client.fit(start, CONFIG | {"client-lr": 1.0})
+    control = {n: np.full_like(client.task.initial[n], 5) for n in client.trained_names}
+    sent, *_ = client.fit(Received(start, {"control": control}), CONFIG | {"client-lr": 1.0})
     moved = np.concatenate([(after - before).ravel() for after, before in zip(sent, start, strict=True)])
     assert np.linalg.norm(moved) == pytest.approx(0.05, rel=1e-3)
 

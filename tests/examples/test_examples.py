@@ -53,7 +53,7 @@ def start(config):
 def test_both_commands_mean_the_same_run(path, monkeypatch):
     arguments, run_config = commands(path)
     monkeypatch.chdir(APP)
-    (simulated,) = parse(arguments).configs
+    (simulated,) = parse(arguments)
     flower = RunConfig.of(run_config)
     assert simulated.algorithm_settings == flower.algorithm_settings
     for key, value in run_config.items():
@@ -75,7 +75,7 @@ def test_fedper_shares_all_but_the_last_layer(ran):
 
 
 def test_fedper_is_not_for_a_model_of_one_layer(cache_dir, capsys):
-    names = ("--client", "examples/fedper.py:FedPer", "--model", "examples/linear.py:linear")
+    names = ("--client", "examples/fedper.py:FedPer", "--model", "linear")
     assert main([*names, "--cache-dir", str(cache_dir)]) == 2
     assert "expected another one: no entry is left to share" in capsys.readouterr().err
 
@@ -94,9 +94,13 @@ def test_pull_to_zero_leaves_a_smaller_model(ran):
     assert np.linalg.norm(pulled["1.weight"]) == lengths["0.1"] < 0.99 * lengths["0"]
 
 
-def test_linear_is_one_layer(ran):
-    model, _ = ran("linear.py")
-    assert {name: array.shape for name, array in model.items()} == {"1.weight": (10, 64), "1.bias": (10,)}
+def test_layer_norm_has_no_statistics(ran):
+    model, _ = ran("layer_norm.py")
+    assert {name: array.shape for name, array in model.items() if name.startswith("2.")} == {
+        "2.weight": (128,),
+        "2.bias": (128,),
+    }
+    assert model["1.weight"].shape == (128, 64)
 
 
 def test_own_everything_from_python(cache_dir, tmp_path):

@@ -1,6 +1,5 @@
-"""From Python: every key, or one's own objects; the results as tables, models and a picture."""
+"""From Python: every key, or one's own objects."""
 
-import csv
 import json
 import logging
 import subprocess
@@ -12,66 +11,16 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from clients import FedAvgClient, FedBNClient, Objective, setting
-from fedbn_flower import Result, RunFailed, UserError, load_model, simulate
-from fedbn_flower.assembly import dataset_of, whole_split
+from clients import FedBNClient
+from fedbn_flower import RunFailed, UserError, simulate
+from fedbn_flower.assembly import dataset_of
 from fedbn_flower.cli import main
 from fedbn_flower.config import RunConfig
 from fedbn_flower.data.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.own import own_objects
-from strategies import FedAvg, FedYogi, PseudoGradientStrategy
-from strategies import setting as own_setting
+from strategies import FedAvg, FedYogi
 
-
-class Scaled(PseudoGradientStrategy):
-    scale: float = own_setting(1.0, gt=0, le=2)
-
-    def server_step(self, delta, state, round):
-        return self.scale * delta
-
-
-class Pull(Objective):
-    pull: float = setting(0.0, ge=0)
-
-    def correct_gradients(self):
-        for _, w, gradient in self.gradients():
-            gradient.add_(w, alpha=self.pull)
-
-
-class KeepsBiases(FedAvgClient):
-    @staticmethod
-    def local_entries(model):
-        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
-
-
-def thin(spec):
-    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))
-
-
-class Fixed(nn.Module):
-    """Needs no shape."""
-
-    def __init__(self, hidden=8):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, hidden), nn.BatchNorm1d(hidden), nn.Linear(hidden, 10)
-        )
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-@pytest.fixture
-def run(cache_dir, tmp_path, monkeypatch):
-    """`simulate` in this process, in an empty folder; small unless told otherwise."""
-    monkeypatch.chdir(tmp_path)
-
-    def simulated(**keys):
-        return simulate(
-            **{"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False} | keys
-        )
-
-    return simulated
+from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin
 
 
 def bits(folder):
@@ -166,68 +115,6 @@ def test_what_is_defined_anew_is_used_anew(run):
 
 def test_a_model_that_needs_no_shape_is_called_without(run):
     assert run(model=Fixed, rounds=1).model(client=1).layers[1].out_features == 8
-
-
-def test_what_comes_back(run, tmp_path):
-    result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
-    assert result.folder.parent.name == "runs"
-    with (result.folder / "metrics.csv").open() as file:
-        told = [float(row["global-loss"]) for row in csv.DictReader(file)]
-    assert result.history["global-loss"].tolist() == told
-    assert result.history["round"].tolist() == [1, 2, 3]
-    evaluated = result.clients.query("phase == 'evaluate' and partition == 1")
-    assert evaluated["accuracy"].iloc[-1] == result.summary["clients"]["1"]["accuracy"]
-    assert result.plot()._repr_png_().startswith(b"\x89PNG")
-    lines = {line.get_label(): line for line in result.plot().axes[0].lines}
-    assert lines["global model, held out"].get_ydata().tolist() == told
-    assert Result(result.folder).summary == result.summary
-    assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
-
-
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
-def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
-    """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
-    result = run(client=client)
-    test = whole_split(config := RunConfig.of({"cache-dir": str(cache_dir)}), dataset_of(config), "test")
-    images, labels = next(iter(test.load([np.arange(len(test))])))
-    for number in (0, 1):
-        model = load_model(result.folder, client=number)
-        assert not model.training
-        with torch.no_grad():
-            right = (model(images).argmax(1) == labels).double().mean().item()
-        assert right == pytest.approx(result.summary["clients"][str(number)]["accuracy"], abs=1e-9)
-    own = [load_model(result.folder, n)[2].running_mean for n in (0, 1)]
-    assert torch.equal(*own) == (client == "fedavg")
-
-
-def test_the_aggregated_model_has_the_weights_of_the_file(run):
-    result = run(client="fedavg", softmax_output=True)
-    entries = load_file(result.folder / "model.safetensors")
-    found = result.model().state_dict()
-    assert found.keys() == entries.keys()
-    assert all(np.array_equal(found[name].numpy(), entry) for name, entry in entries.items())
-
-
-def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
-    result = run(partition="iid", num_clients=4, fraction_train=0.25, rounds=1)
-    (trained,) = result.clients.query("phase == 'train'")["partition"]
-    other = (trained + 1) % 4
-    result.model(client=trained)
-    unsaved = run(checkpoint_every=0, rounds=1)
-    named = run(model=thin, client="fedavg", rounds=1)
-    for load, words in (
-        (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
-        (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
-        (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
-        (lambda: unsaved.model(client=0), "the run saved no client's own entries"),
-        (lambda: load_model(named.folder), "model: 'thin@"),
-        (lambda: load_model(named.folder, model=Fixed), "does not fit the weights in"),
-        (lambda: load_model(tmp_path / "nowhere"), "run-dir: .*nowhere' is not the folder of a run"),
-    ):
-        with pytest.raises(UserError, match=words) as caught:
-            load()
-        assert "\n" not in str(caught.value)
-    assert load_model(named.folder, model=thin)[1].in_features == 64
 
 
 def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):

@@ -10,10 +10,13 @@ import tomllib
 
 import pytest
 
-from fedbn_flower import cli
+from fedbn_flower import cli, jobs
 from fedbn_flower.arguments import parse
+from fedbn_flower.data.partition_spec import PartitionSpec
 from fedbn_flower.errors import UserError
-from fedbn_flower.registry import APP
+from fedbn_flower.flags import first_line
+from fedbn_flower.models import MODEL
+from fedbn_flower.registry import APP, CLIENT, OBJECTIVE, STRATEGY
 from fedbn_flower.results.progress import RoundLines
 from fedbn_flower.results.run_folder import default_run_folder
 
@@ -52,13 +55,16 @@ def test_help_knows_the_settings_of_a_file(capsys):
 
 
 def test_every_name_is_listed_with_a_line_on_it(capsys):
+    """What is read from the source is what an import gives."""
     assert cli.main(["--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert (
-        "client     fedbn        Keeps every BatchNorm entry at home and shares everything else"
-        in "\n".join(lines)
-    )
-    assert all(len(line.split()) > 2 for line in lines)
+    *lines, dataset, partition = capsys.readouterr().out.splitlines()
+    assert [tuple(line.split(maxsplit=2)) for line in lines] == [
+        (registry.key, name, first_line(algorithm).replace("``", ""))
+        for registry in (STRATEGY, CLIENT, OBJECTIVE, MODEL)
+        for name, algorithm in registry.names.items()
+    ]
+    assert dataset.startswith("dataset    digits (embedded)")
+    assert partition == f"partition  {PartitionSpec.FORMS}"
 
 
 def test_a_mistake_is_one_line_and_status_2(capsys):
@@ -127,7 +133,7 @@ def test_an_interruption_before_anything_was_done_names_no_folder(inline, capsys
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "simulate", interrupt)
+    monkeypatch.setattr(jobs, "simulate", interrupt)
     assert cli.main(inline) == 130
     assert capsys.readouterr().err == "interrupted before the first round\n"
 
@@ -156,8 +162,19 @@ def test_names_are_listed_without_what_only_runs_need(tmp_path):
     """In a process of its own: these libraries take longer to import than the names to list."""
     code = (
         f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli; cli.main(['--list']); "
-        "needless = {'ray', 'matplotlib', 'datasets', 'flwr_datasets', 'sklearn', 'torchvision'}; "
-        "print(needless & sys.modules.keys())"
+        "print({'torch', 'flwr', 'ray', 'matplotlib', 'datasets', 'sklearn', 'numpy'} & sys.modules.keys())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.stdout.splitlines()[-1] == "set()", result.stderr
+
+
+def test_help_needs_nothing_that_only_runs_need(tmp_path):
+    code = (
+        f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli\n"
+        "try: cli.main(['--help'])\n"
+        "finally: print({'ray', 'matplotlib', 'datasets', 'sklearn', 'torchvision'} & sys.modules.keys())"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120

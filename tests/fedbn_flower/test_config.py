@@ -18,14 +18,14 @@ def test_the_contracts_command_line_is_understood():
         "--model mlp-bn --num-clients 2 --rounds 10 --local-epochs 2 --batch-size 128 --client-lr 0.001 "
         "--server-lr 0.01 --eval-model local --eval-data global --seed 0 --run-dir runs/demo"
     )
-    (config,) = parse(command.split()).configs
+    (config,) = parse(command.split())
     settings = dict(config.algorithm_settings)
     assert (config.client_lr, settings["server-lr"], config.eval_model) == (0.001, 0.01, "local")
     assert settings["tau"] == 1e-3
 
 
 def test_a_comma_makes_a_grid():
-    configs = parse(["--strategy", "fedadam,fedyogi", "--client", "silobn,fedbn", "--seed", "0,1,2"]).configs
+    configs = parse(["--strategy", "fedadam,fedyogi", "--client", "silobn,fedbn", "--seed", "0,1,2"])
     assert len({(c.strategy, c.client, c.seed) for c in configs}) == len(configs) == 12
 
 
@@ -149,7 +149,7 @@ def test_half_a_pair_is_refused(arguments, message):
 def test_a_setting_that_some_cell_uses_goes_there():
     configs = parse(
         ["--strategy", "fedavg,fedyogi", "--objective", "sgd,fedprox", "--tau", "0.5", "--mu", "0.1"]
-    ).configs
+    )
     found = [(c.strategy, c.objective, *map(dict(c.algorithm_settings).get, ("tau", "mu"))) for c in configs]
     assert found == [
         ("fedavg", "sgd", None, None),
@@ -189,7 +189,7 @@ def test_former_words_for_a_key():
         RunConfig.of({"fast": "off", "lockstep": "auto"}).fast == "off"
     )  # as Flower fills in what is listed
     assert RunConfig.of({"lockstep": "off", "fast": "auto"}).fast == "off"
-    assert [parse(f"{flag} off".split()).configs[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
+    assert [parse(f"{flag} off".split())[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
 
 
 def test_values_arrive_as_flower_sends_them():

@@ -1,6 +1,8 @@
 """Algorithms from a file outside the checkout: settings of their own, pairs, and runs that are resumed."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,171 +18,12 @@ from fedbn_flower.rounds import Federation
 
 from .test_run import Listening
 
-OWN = '''
-"""A rule, an objective, a client and a model that are nowhere in the project."""
-
-import torch
-from torch import nn
-
-from clients import FedAvgClient, Objective, setting
-from strategies import PseudoGradientStrategy, Scaffold
-from strategies import setting as own_setting
-
-
-class Scaled(PseudoGradientStrategy):
-    """x += scale D, in every other update."""
-
-    scale: float = own_setting(1.0, gt=0, le=2, description="factor on the mean update")
-    every: int = own_setting(1, ge=1, description="updates from one step to the next")
-
-    def server_step(self, delta, state, round):
-        return self.scale * delta if round.update % self.every == 0 else 0 * delta
-
-
-class Pull(Objective):
-    """f + 1/2 pull ||w||^2."""
-
-    pull: float = setting(0.0, ge=0, description="weight")
-    requires = {"client-optimizer": {"sgd"}}
-
-    def correct_gradients(self):
-        for _, w, gradient in self.gradients():
-            gradient.add_(w, alpha=self.pull)
-
-
-class Partly(FedAvgClient):
-    """Says in its metrics what it was told."""
-
-    report: float = setting(0.0, description="a number")
-
-    def fit(self, parameters, config):
-        parameters, count, metrics = super().fit(parameters, config)
-        return parameters, count, metrics | {"told": self.report}
-
-
-class Bounded(PseudoGradientStrategy):
-    bound: float | None = own_setting(None, gt=0)
-
-    def server_step(self, delta, state, round):
-        return delta
-
-
-class Half(PseudoGradientStrategy):
-    requires = {"objective": {"Pull"}}
-
-    def server_step(self, delta, state, round):
-        return delta
-
-
-class OtherHalf(Half):
-    requires = {"objective": {"own.py:Pull"}}
-
-
-class MyScaffold(Scaffold):
-    """Goes where its base goes."""
-
-
-class Untyped(Half):
-    factor = own_setting(1.0)
-
-
-class Listed(Half):
-    parts: list = own_setting([1])
-
-
-class Reserved(Half):
-    run: float = own_setting(1.0)
-
-
-class Confused(Half):
-    requires = {"colour": {"red"}}
-
-
-class Alike(PseudoGradientStrategy):
-    pull: float = own_setting(0.5)
-
-    def server_step(self, delta, state, round):
-        return delta
-
-
-class Needy(PseudoGradientStrategy):
-    needed: float = own_setting(gt=0)
-
-    def server_step(self, delta, state, round):
-        return delta
-
-
-class Stepless(PseudoGradientStrategy):
-    pass
-
-
-class Helpful(Alike):
-    help: int = own_setting(1)
-
-
-class Fragile(Alike):
-    def __init__(self, **kwargs):
-        raise KeyError("broken")
-
-
-class Misspelt(FedAvgClient):
-    @staticmethod
-    def local_entries(model):
-        return {"1.weigth"}
-
-
-class Careless(FedAvgClient):
-    @staticmethod
-    def local_entries(model):
-        return {model.head}
-
-
-def raises(spec):
-    raise RuntimeError("two\\nlines")
-
-
-def narrow(spec):
-    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 3))
-
-
-class Pair(nn.Linear):
-    def forward(self, x):
-        return super().forward(x.flatten(1)), x
-
-
-def pair(spec):
-    return Pair(spec.size, spec.classes)
-
-
-def frozen(spec):
-    return thin(spec).requires_grad_(False)
-
-
-def brain(spec):
-    return thin(spec).to(torch.bfloat16)
-
-
-def imaginary(spec):
-    model = thin(spec)
-    model.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
-    return model
-
-
-def thin(spec):
-    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))
-
-
-def number(spec):
-    return 3
-'''
-
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """The file, in the current directory, which is not the checkout's."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text(OWN)
-    return str(tmp_path / "own.py")
+    return str(shutil.copy(Path(__file__).with_name("own_algorithms.py"), tmp_path / "own.py"))
 
 
 def run(cache_dir, *arguments):
@@ -249,7 +92,7 @@ def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
     ],
 )
 def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arguments):
-    (config,) = parse(arguments.split()).configs
+    (config,) = parse(arguments.split())
     assert config.strategy.startswith(own)  # for workers in other folders
 
 
@@ -290,15 +133,15 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
 )
 def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
-        Federation(parse(arguments.split()).configs[0])
+        Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)
     assert (told or "model: ") in str(caught.value)
 
 
 def test_a_required_setting_and_equal_values_for_both(own):
-    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"]).configs
+    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"])
     assert config.settings_for(STRATEGY.find("own.py:Needy"))["needed"] == 2.0
-    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"]).configs
+    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"])
     assert dict(config.algorithm_settings)["pull"] == 0.1
 
 
@@ -308,7 +151,7 @@ def test_a_setting_may_be_nothing_which_is_auto(own):
         ("--bound 2", 2.0, 2.0),
         ("--bound auto", None, "auto"),
     ):
-        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split()).configs
+        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split())
         assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
         assert config.to_user_config()["bound"] == told
         assert RunConfig.of(config.to_user_config()) == config

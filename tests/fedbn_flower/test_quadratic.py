@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
-from safetensors.numpy import load
 from torch import nn
 
 from clients import OBJECTIVES, Examples, LocalTask, LocalTraining, Objective
@@ -164,8 +163,8 @@ def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadr
     }
     start = ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))})
     strategy.start(grid=grid, initial_arrays=start, num_rounds=6, train_config=ConfigRecord(train_config))
-    states = [load(state)["feddyn/w"] for i in range(CLIENTS) if (state := grid.client_state(i))]
-    apart = np.sum(states, axis=0) / CLIENTS - strategy.rule_state.vectors["h"]
+    memories = [memory["feddyn"]["w"] for i in range(CLIENTS) if (memory := grid.client_memory(i))]
+    apart = np.sum(memories, axis=0) / CLIENTS - strategy.rule_state.vectors["h"]
     expected = -0.5 * grid.lost / CLIENTS if grid_class is LosesOneReply else np.zeros(SIZE)
     np.testing.assert_allclose(apart, expected, atol=1e-6)
-    assert len(states) > 1
+    assert len(memories) > 1

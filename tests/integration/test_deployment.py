@@ -8,7 +8,6 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from http.client import HTTPSConnection
@@ -22,7 +21,7 @@ from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
 
-from .guide import OFFLINE, SITES, Guide, blocks
+from .guide import SITES, Guide, blocks
 from .test_runtimes import end
 
 pytestmark = pytest.mark.slow
@@ -244,9 +243,11 @@ def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_d
     assert missed == list(range(missed[0], missed[-1] + 1))
     assert 1 < missed[0] <= missed[-1] < rounds
     assert f"round {missed[0]}, train: partition 1 dropped: Error: Node Unavailable" in output
-    states = re.findall("client state: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1])
+    memories = re.findall(
+        "client memory: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1]
+    )
     after = trained[missed[0] - 1 :]
-    came_back, *later = [int(state) for state in states][-len(after) :]
+    came_back, *later = [int(number) for number in memories][-len(after) :]
     assert later == after[:-1]
     # It may have died when its memory of the round was written, and its answer not yet sent.
     assert came_back in {missed[0] - 1, missed[0]}
@@ -279,32 +280,3 @@ def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     output, _ = run.communicate(timeout=300)
     assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
     assert "Traceback" not in output
-
-
-def test_a_federation_in_one_command(tmp_path):
-    """The guide's first command."""
-    guide = Guide(tmp_path)
-    output = guide.run("user try", "user")
-    assert "SuperLink and 2 SuperNodes are up" in output
-    assert "round 2: " in output
-
-
-def test_a_federation_for_one_command_ends_with_the_status_of_its_run(tmp_path, cache_dir):
-    """Without a run-dir the results lie in the SuperLink's FLWR_HOME; a run that failed is an exit status."""
-    command = [sys.executable, "deploy/local_federation.py", "--folder", tmp_path / "federation"]
-
-    def flwr_run(*options):
-        return subprocess.run(
-            [*command, "--", "flwr", "run", ".", *options], cwd=ROOT, capture_output=True, text=True,
-            timeout=300, env=os.environ | OFFLINE,
-        )  # fmt: skip
-
-    result = flwr_run("--stream", "--run-config", f"rounds=1 cache-dir='{cache_dir}'")
-    assert result.returncode == 0, result.stdout + result.stderr
-    (folder,) = (tmp_path / "federation/superlink/flwr/fedbn-flower/runs").iterdir()
-    assert f"results are in {folder}" in result.stdout
-    assert rounds_done(folder) == 1
-    for stream in (["--stream"], []):
-        result = flwr_run(*stream, "--run-config", "strategy='fedyog'")
-        assert result.returncode == 1
-        assert re.fullmatch(r"run \d+: finished:failed", result.stderr.splitlines()[-1])

@@ -1,7 +1,6 @@
 """Every built-in model on its kinds of data under every client: the same bits on Ray, and when resumed."""
 
 import csv
-import re
 
 import numpy as np
 import pytest

@@ -33,11 +33,11 @@ UNLUCKY = 3
 class Unlucky(Worker):
     """Something happens to it whenever it is to train a certain client."""
 
-    def handle(self, envelopes, stored, *states):
+    def handle(self, envelopes, stored, *memories):
         for message in envelopes:
             if message.metadata.message_type == "train" and message.metadata.dst_node_id == UNLUCKY + 2:
                 self.strike()
-        return super().handle(envelopes, stored, *states)
+        return super().handle(envelopes, stored, *memories)
 
 
 class Deadly(Unlucky):

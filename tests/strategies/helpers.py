@@ -14,8 +14,22 @@ from numpy.typing import NDArray
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
 
+MODEL: Arrays = {
+    "layer.weight": np.ones((2, 3), np.float32),
+    "downsample.1.weight": np.ones(3, np.float32),
+    "downsample.1.running_mean": np.zeros(3, np.float32),
+    "downsample.1.running_var": np.ones(3, np.float32),
+    "downsample.1.num_batches_tracked": np.array(10, np.int64),
+}
+
 # Message asks Flower for the identity of its process, which it has no public call to set.
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SUPERLINK_NODE_ID, 1
+
+
+def moved(amount: float, batches: int = 20) -> dict[str, NDArray]:
+    """`MODEL` after training that adds the amount to every entry and counts so many batches."""
+    new = {name: array + np.asarray(amount, array.dtype) for name, array in MODEL.items() if array.ndim}
+    return new | {"downsample.1.num_batches_tracked": np.array(batches, np.int64)}
 
 
 def record(arrays: Arrays) -> ArrayRecord:

@@ -1,35 +1,19 @@
-"""What every rule inherits: what is stepped, who is sampled, which answers count."""
+"""What every rule inherits: what is stepped, what is averaged, and Flower's own loop."""
 
 import inspect
-import logging
 
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import STRATEGIES, FedAdam, FedAvg, FedYogi
-from strategies.nodes import sample
-from strategies.replies import NO_ANSWER
+from strategies import STRATEGIES, FedAvg, FedYogi
 from strategies.vectors import Layout
 
-from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
-
-MODEL = {
-    "layer.weight": np.ones((2, 3), np.float32),
-    "downsample.1.weight": np.ones(3, np.float32),
-    "downsample.1.running_mean": np.zeros(3, np.float32),
-    "downsample.1.running_var": np.ones(3, np.float32),
-    "downsample.1.num_batches_tracked": np.array(10, np.int64),
-}
-
-
-def moved(amount, batches=20):
-    new = {name: array + np.asarray(amount, array.dtype) for name, array in MODEL.items() if array.ndim}
-    return new | {"downsample.1.num_batches_tracked": np.array(batches, np.int64)}
+from .helpers import MODEL, CannedGrid, moved, ndarrays, one_round, record, train_reply
 
 
 @pytest.mark.parametrize("rule", STRATEGIES.values())
@@ -127,162 +111,6 @@ def test_a_layout_flattens_and_restores_a_model():
         np.testing.assert_array_equal(restored[name], array)
 
 
-# ---- sampling ---------------------------------------------------------------------------------------
-
-
-def sampled(strategy, grid, server_round=1, phase="train"):
-    configure = getattr(strategy, f"configure_{phase}")
-    messages = configure(server_round, record({"w": np.zeros(1, np.float32)}), ConfigRecord(), grid)
-    return [m.metadata.dst_node_id for m in messages]
-
-
-def test_sampling_depends_on_seed_and_round_alone():
-    grid = CannedGrid(20, lambda m, i: None)
-    draws = [sampled(FedAvg(fraction_train=0.25, seed=s), grid, r) for s in (0, 1) for r in (1, 2)]
-    again = [sampled(FedAvg(fraction_train=0.25, seed=s), grid, r) for s in (0, 1) for r in (1, 2)]
-    assert draws == again
-    assert len({tuple(d) for d in draws}) == 4
-    assert all(len(d) == 5 and d == sorted(d) for d in draws)
-
-
-@given(n=st.integers(1, 300), percent=st.integers(0, 100))
-def test_the_sample_has_the_size_asked_for(n, percent):
-    chosen = sample(list(range(n)), percent / 100, 1, (0,))
-    assert len(chosen) == max(1, n * percent // 100)
-    assert len(set(chosen)) == len(chosen)
-
-
-def test_nodes_that_tell_no_partition_are_ordered_by_node_id():
-    assert sampled(FedAvg(), CannedGrid(5, lambda m, i: None, tells_partition=False)) == [0, 1, 2, 3, 4]
-
-
-def test_nodes_are_ordered_by_the_partition_they_tell():
-    class Shuffled(CannedGrid):
-        def work(self, messages, timeout):
-            for message in messages:
-                partition = 4 - message.metadata.dst_node_id
-                answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
-                yield Message(answer, reply_to=message)
-
-    assert sampled(FedAvg(ask_partitions=True), Shuffled(5, lambda m, i: None)) == [4, 3, 2, 1, 0]
-
-
-def test_waiting_for_nodes_is_bounded():
-    told = r"waited 0 s for 3 nodes \(round 1, train: min_available_nodes\); 2 connected"
-    with pytest.raises(TimeoutError, match=told):
-        sampled(FedAvg(min_available_nodes=3, node_timeout=0.0), CannedGrid(2, lambda m, i: None))
-
-
-def test_a_fraction_of_zero_skips_the_phase():
-    strategy = FedAvg(fraction_evaluate=0.0)
-    assert sampled(strategy, CannedGrid(3, lambda m, i: None), phase="evaluate") == []
-    assert strategy.aggregate_evaluate(1, []) is None
-    assert not strategy.phase_report.failures
-
-
-# ---- answers that cannot be used --------------------------------------------------------------------
-
-
-def content(arrays=None, metrics=None):
-    return RecordDict(
-        {
-            "arrays": record(arrays if arrays is not None else moved(0.5)),
-            "metrics": MetricRecord(metrics if metrics is not None else {"num-examples": 1}),
-        }
-    )
-
-
-def truncated():
-    arrays = record(moved(0.5))
-    whole = arrays["layer.weight"]
-    arrays["layer.weight"] = Array(whole.dtype, whole.shape, whole.stype, whole.data[:-5])
-    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})
-
-
-BAD = {
-    "nan": content(moved(np.nan)),
-    "infinite": content(moved(0.5) | {"layer.weight": np.full((2, 3), np.inf, np.float32)}),
-    "absurd": content(moved(0.5) | {"layer.weight": np.full((2, 3), 1e38, np.float32)}),
-    "missing name": content({"layer.weight": MODEL["layer.weight"]}),
-    "extra name": content(moved(0.5) | {"more": np.ones(1, np.float32)}),
-    "shape": content(moved(0.5) | {"layer.weight": np.ones((3, 2), np.float32)}),
-    "integer dtype": content(moved(0.5) | {"layer.weight": np.ones((2, 3), np.int64)}),
-    "truncated": truncated(),
-    "zero examples": content(metrics={"num-examples": 0}),
-    "negative examples": content(metrics={"num-examples": -3}),
-    "nan examples": content(metrics={"num-examples": float("nan")}),
-    "huge examples": content(metrics={"num-examples": 1e300}),
-    "list of examples": content(metrics={"num-examples": [1, 2]}),
-    "no examples": content(metrics={"loss": 1.0}),
-    "no metrics": RecordDict({"arrays": record(moved(0.5))}),
-    "no arrays": RecordDict({"metrics": MetricRecord({"num-examples": 1})}),
-    "empty": RecordDict(),
-}
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_answer_is_dropped_and_the_round_goes_on(bad, caplog):
-    def client(message, partition):
-        return Message(BAD[bad], reply_to=message) if partition == 1 else train_reply(message, moved(0.5))
-
-    strategy, grid = FedAvg(), CannedGrid(3, client)
-    with caplog.at_level(logging.WARNING, "flwr.strategies"):
-        for server_round in (1, 2):
-            messages = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
-            arrays, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
-            np.testing.assert_allclose(ndarrays(arrays)["layer.weight"], 1.5)
-            assert list(strategy.phase_report.failures) == [1]
-            assert list(strategy.phase_report.metrics) == [0, 2]
-    said = [r.message for r in caplog.records if "node 1 dropped" in r.message]
-    assert [line.split(":")[0] for line in said] == ["round 1, train", "round 2, train"]  # in every round
-
-
-def test_if_no_answer_is_left_the_model_and_the_rule_stay():
-    strategy = FedAdam()
-    before = one_round(strategy, MODEL, [moved(0.5)] * 2, [1, 1])
-    state = {name: vector.copy() for name, vector in strategy.rule_state.vectors.items()}
-    grid = CannedGrid(2, lambda m, i: Message(Error(0, "broken"), reply_to=m))
-    messages = strategy.configure_train(2, record(before), ConfigRecord(), grid)
-    assert strategy.aggregate_train(2, grid.send_and_receive(messages)) == (None, None)
-    assert strategy.phase_report.failures == {0: "broken", 1: "broken"}
-    assert strategy.rule_state.updates == 1
-    for name, vector in state.items():
-        np.testing.assert_array_equal(strategy.rule_state.vectors[name], vector)
-
-
-def test_an_answer_that_never_came_is_counted():
-    strategy, grid = FedAvg(), CannedGrid(3, lambda m, i: train_reply(m, moved(0.5)))
-    grid.order = lambda replies: replies[1:]
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    strategy.aggregate_train(1, grid.send_and_receive(messages))
-    assert strategy.phase_report.failures == {0: "no answer came, or the app left it out"}
-
-
-def test_an_error_from_flower_itself_is_told_by_the_message_it_answers():
-    """Flower answers for a dead node with its own node id, 1."""
-
-    def client(message, partition):
-        if partition != 1:
-            return train_reply(message, moved(0.5))
-        reply = Message(Error(5, "Node Unavailable"), reply_to=message)
-        reply.metadata.__dict__["_src_node_id"] = 1
-        return reply
-
-    strategy, grid = FedAvg(), CannedGrid(3, client)
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    strategy.aggregate_train(1, grid.send_and_receive(messages))
-    assert strategy.phase_report.failures == {1: "Node Unavailable"}
-
-
-def test_a_second_answer_to_the_same_message_does_not_count():
-    strategy = FedAvg()
-    grid = CannedGrid(2, lambda m, i: train_reply(m, moved(float(i))))
-    grid.order = lambda replies: [replies[0], replies[1], replies[1], replies[1]]
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
-    np.testing.assert_allclose(ndarrays(arrays)["layer.weight"], 1.5)
-
-
 def test_metrics_are_averaged_over_the_clients_that_report_them():
     metrics = [{"loss": 1.0}, {"loss": 4.0, "extra": 7.0}]
     grid = CannedGrid(2, lambda m, i: train_reply(m, moved(0.0), [3, 1][i], **metrics[i]))
@@ -290,9 +118,6 @@ def test_metrics_are_averaged_over_the_clients_that_report_them():
     messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
     _, mean = strategy.aggregate_train(1, grid.send_and_receive(messages))
     assert dict(mean) == {"loss": 1.75, "extra": 7.0, "local-steps": 5.0}
-
-
-# ---- a drop-in for Flower's -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedAvgM", "FedAdagrad", "FedYogi", "FedAdam"])
@@ -343,24 +168,3 @@ def test_a_step_of_another_shape_ends_the_run(step):
 
     with pytest.raises(AggregationError, match=r"Odd.server_step gave shape .*, expected \(9,\)"):
         one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])
-
-
-@pytest.mark.parametrize("lazily", [False, True])
-def test_a_reply_is_known_by_its_message_even_if_that_is_sent_as_replies_are_asked_for(lazily):
-    """Replies may be a generator that sends: an error of Flower's own, and a lost answer, are told."""
-
-    def client(message, partition):
-        if partition == 2:
-            return None
-        if partition != 1:
-            return train_reply(message, moved(0.5))
-        reply = Message(Error(5, "Node Unavailable"), reply_to=message)
-        reply.metadata.__dict__["_src_node_id"] = 1_000
-        return reply
-
-    strategy, grid = FedAvg(), CannedGrid(4, client)
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    sending = (reply for _ in [0] for reply in grid.send_and_receive(messages))
-    strategy.aggregate_train(1, sending if lazily else grid.send_and_receive(messages))
-    assert list(strategy.phase_report.metrics) == [0, 3]
-    assert strategy.phase_report.failures == {1: "Node Unavailable", 2: NO_ANSWER}

@@ -11,8 +11,7 @@ from flwr.supercore.privacy_accounting import SamplingMethod
 
 from strategies import STRATEGIES, FedAvg, FedDyn, FedYogi, Scaffold
 
-from .helpers import CannedGrid, ndarrays, record, train_reply
-from .test_base import MODEL, moved
+from .helpers import MODEL, CannedGrid, moved, ndarrays, record, train_reply
 
 CLIENTS = 2
 WRAPPERS = {

@@ -70,12 +70,12 @@ def targets_of(column: "Series", label: Feature, predict: str, of_site: bool) ->
             told = f"{label.name!r} holds {distinct} different whole numbers, taken for {predict}"
             notes.append(f"label-column: {told} (predict={other} takes them for {other})")
     if predict == "numbers":
-        y: NDArray = as_float32(values)[:, None]
+        figures = as_float32(values)[:, None]
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
-        if not np.isfinite(y).all():
+        if not np.isfinite(figures).all():
             raise UserError(f"label-column: {label.name!r} holds numbers that float32 does not have")
-        return Targets(y, predict, 1, notes=tuple(notes))
+        return Targets(figures, predict, 1, notes=tuple(notes))
     if number and not whole:
         raise not_allowed("predict", predict, f"'numbers': {label.name!r} holds numbers that are not whole")
     if of_site and not label.values:

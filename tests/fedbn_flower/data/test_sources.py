@@ -54,7 +54,7 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, mo
     assert not data.train.columns["x"].flags.writeable
 
     load_dataset.cache_clear()
-    monkeypatch.setattr("fedbn_flower.data.sources._load", lambda *_: pytest.fail("loaded again"))
+    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
     np.testing.assert_array_equal(load(cache_dir, name).train.columns["x"], data.train.columns["x"])
 
 
@@ -91,17 +91,30 @@ def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
     [
         (lambda p: str(p / "nowhere"), {}, "dataset: .*nowhere"),
         (str, {}, "dataset: .*expected"),
-        (lambda p: write_folder(p / "d", splits=("train",)), {}, "no test split; it has"),
+        (lambda p: write_folder(p / "d", splits=("test",)), {}, "no train split; it has"),
         (lambda p: write_folder(p / "d", features={"picture": Image()}), {}, "no label column found"),
         (lambda p: write_folder(p / "d", features={"digit": Value("int64")}), {}, "no image column found"),
         (lambda p: write_folder(p / "d"), {"label_column": "digt"}, "did you mean 'digit'"),
         (lambda p: write_folder(p / "d"), {"group_column": "author"}, "partition: unknown name 'author'"),
         (
             lambda p: write_folder(
-                p / "d", features={"picture": Image(), "label": Value("string")}, label=["x"] * 30
+                p / "d", features={"picture": Image(), "label": Value("float32")}, label=[0.5] * 30
             ),
             {},
             "holds no class numbers",
+        ),
+        (
+            lambda p: write_folder(
+                p / "d", features={"picture": Image(), "label": Value("string")}, label=["x"] * 29 + [None]
+            ),
+            {},
+            "'label' is empty in 2 rows",
+        ),
+        (lambda p: write_folder(p / "d"), {"label_column": "picture"}, "'picture' holds images, not classes"),
+        (
+            lambda p: write_folder(p / "d"),
+            {"image_column": "digit"},
+            r"'digit' holds no images; the columns with images are \['picture'\]",
         ),
         (
             lambda p: write_folder(

@@ -1,11 +1,14 @@
 """Going on with a run that was stopped: the same bits, and one process at a time."""
 
 import csv
+import shutil
 
+import numpy as np
 import pytest
 
-from fedbn_flower import cli
+from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
+from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.run_folder import run_folder_locked
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
@@ -40,8 +43,8 @@ def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_pa
     simulate(Federation(configured(**SAMPLED, rounds=2)), parts, None)
     clients = parts / "checkpoint" / "clients"
     for path in list(clients.iterdir()):
-        partition = path.name.split("-")[0]
-        (clients / f"{partition}-3.safetensors").write_bytes(next(clients.glob("*-2.*")).read_bytes())
+        later = path.name.replace("-000002.", "-000003.").replace("-000001.", "-000003.")
+        (clients / later).write_bytes(path.read_bytes())
     with (parts / "metrics.csv").open("a") as file:
         file.write("3,0.1,3,0,0.5\n4")  # a finished round without a checkpoint, and a torn line
     simulate(Federation(configured(**SAMPLED, rounds=4, resume=str(parts))), parts, None)
@@ -49,10 +52,30 @@ def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_pa
     assert [r["round"] for r in csv.DictReader((parts / "metrics.csv").open())] == ["1", "2", "3", "4"]
 
 
-def test_one_client_file_is_kept_per_client(configured, tmp_path):
-    simulate(Federation(configured(**SAMPLED, rounds=6)), tmp_path / "run", None)
-    partitions = [p.name.split("-")[0] for p in (tmp_path / "run" / "checkpoint" / "clients").iterdir()]
-    assert sorted(partitions) == [str(i) for i in range(6)]  # all have trained by then
+def test_two_memories_are_kept_per_client(configured, tmp_path):
+    """That of the checkpoint, and the one before, should it be damaged: all have trained twice by then."""
+    simulate(Federation(configured(**SAMPLED, rounds=8)), tmp_path / "run", None)
+    files = [p.name.split("-") for p in (tmp_path / "run" / "checkpoint" / "clients").iterdir()]
+    assert sorted(int(partition) for _, partition, *_ in files) == sorted([*range(6)] * 2)
+
+
+def test_a_client_file_that_is_damaged_is_told_and_the_one_before_used(configured, tmp_path, caplog):
+    """So is one that another client's was copied over. The batches tell of how many rounds a memory is."""
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=3, num_clients=3, partition="iid", client="silobn")), run, None)
+    checkpoints = CheckpointFolder(run / "checkpoint")
+
+    def batches():
+        memories = checkpoints.memories(checkpoints.load())
+        return np.array([groups["local"]["2.num_batches_tracked"] for _, groups in sorted(memories)])
+
+    before = batches()
+    zero, one, two = (max((run / "checkpoint" / "clients").glob(f"client-{i}-*")) for i in range(3))
+    zero.write_bytes(zero.read_bytes()[:-8])
+    shutil.copy(two, one)
+    np.testing.assert_array_equal(batches() * 3, before * [2, 2, 3])
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [str(path) in line for path, line in zip((zero, one), sorted(warnings), strict=True)] == [True] * 2
 
 
 def test_what_cannot_be_resumed_is_told(configured, tmp_path):
@@ -90,7 +113,7 @@ def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path)
 def test_a_folder_in_use_is_told_of_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=1)), run, None)
-    monkeypatch.setattr(cli, "simulate", lambda *_: pytest.fail("it has started"))
+    monkeypatch.setattr(jobs, "simulate", lambda *_: pytest.fail("it has started"))
     with run_folder_locked(configured(resume=str(run)), run):
         assert cli.main(["--resume", str(run), "--rounds", "2"]) == 2
     assert "expected a folder that no running process writes to" in capsys.readouterr().err

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from clients import ContextStore
 from fedbn_flower.client_app import answer_all
 from fedbn_flower.errors import RunFailed, UserError
-from fedbn_flower.results.state_folder import Moment, StateFolder
+from fedbn_flower.results.memory_folder import FolderStore, MemoryFolder, Moment
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
@@ -21,8 +22,12 @@ from fedbn_flower.server_app import main as server_main
 RUN, NEXT = "20260101T000000000000-00000000", "20260102T000000000000-00000000"
 
 
-def folder(path, client="client-0", signature="m"):
-    return StateFolder(path, "exp", client, signature)
+def save(path, at, groups, client="client-0"):
+    FolderStore(MemoryFolder(path, "m"), client, at, False, False).save(groups)
+
+
+def load(path, at, after_training=False, earlier_runs=False, client="client-0"):
+    return FolderStore(MemoryFolder(path, "m"), client, at, after_training, earlier_runs)
 
 
 def moment(server_round, checkpoint_round=None, run=RUN):
@@ -30,33 +35,50 @@ def moment(server_round, checkpoint_round=None, run=RUN):
 
 
 def memory(server_round):
-    return {"local/bn.weight": np.full((2, 3), server_round, np.float32), "g/t": np.array(7, np.int64)}
+    return {
+        "local": {"bn.weight": np.full((2, 3), server_round, np.float32)},
+        "g": {"t": np.array(7, np.int64)},
+    }
 
 
 def remembered(path, at, **options):
     """The round whose memory is loaded; None for nothing."""
-    options = {"after_training": False, "continue_state": False} | options
-    entries = folder(path).load(at, **options)
-    return int(entries["local/bn.weight"][0, 0]) if entries else None
+    local = load(path, at, **options).read("local")
+    return int(local["bn.weight"][0, 0]) if local else None
 
 
 def rounds_kept(path):
-    return sorted(int(p.stem.rsplit("-", 1)[1]) for p in (path / "exp" / "client-0").glob("*.safetensors"))
+    return sorted(int(p.stem.rsplit("-", 1)[1]) for p in path.glob("client-0-*.safetensors"))
 
 
 def test_a_memory_comes_back_as_it_was(tmp_path):
-    folder(tmp_path).save(moment(1), memory(1))
-    got = folder(tmp_path).load(moment(2), after_training=False, continue_state=False)
-    assert got.keys() == memory(1).keys()
-    for name, array in memory(1).items():
-        np.testing.assert_array_equal(got[name], array)
-        assert got[name].dtype == array.dtype
-    assert folder(tmp_path, client="client-1").load(moment(2), False, True) == {}
+    save(tmp_path, moment(1), memory(1))
+    got = load(tmp_path, moment(2))
+    for group, arrays in memory(1).items():
+        found = got.read(group)
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array, strict=True)
+    assert got.read("h") is None
+    assert load(tmp_path, moment(2), earlier_runs=True, client="client-1").read("local") is None
+
+
+def test_a_group_that_is_not_written_stays(tmp_path):
+    """In both stores."""
+    save(tmp_path, moment(1), memory(1))
+    in_folder, in_context = load(tmp_path, moment(2)), ContextStore()
+    in_context.save(memory(1))
+    for store in (in_folder, in_context):
+        store.save({"g": {"t": np.array(8)}})
+        assert store.read("g")["t"] == 8
+        np.testing.assert_array_equal(store.read("local")["bn.weight"], memory(1)["local"]["bn.weight"])
+    assert load(tmp_path, moment(3)).read("g")["t"] == 8
+    assert remembered(tmp_path, moment(3)) == 1
 
 
 def test_a_round_starts_from_the_one_before_and_is_evaluated_after_itself(tmp_path):
     for r in (1, 2, 3):
-        folder(tmp_path).save(moment(r, 0), memory(r))
+        save(tmp_path, moment(r, 0), memory(r))
     assert remembered(tmp_path, moment(3)) == 2
     assert remembered(tmp_path, moment(3), after_training=True) == 3
     assert remembered(tmp_path, moment(1)) is None
@@ -65,36 +87,36 @@ def test_a_round_starts_from_the_one_before_and_is_evaluated_after_itself(tmp_pa
 def test_what_a_resumed_run_may_ask_for_is_kept(tmp_path):
     """Checkpoints after rounds 3 and 6: until the second, a run may be resumed from the first."""
     for r in range(1, 7):
-        folder(tmp_path).save(moment(r, 3 if r > 3 else 0), memory(r))
+        save(tmp_path, moment(r, 3 if r > 3 else 0), memory(r))
     assert rounds_kept(tmp_path) == [3, 4, 5, 6]
-    folder(tmp_path).save(moment(7, 6), memory(7))
+    save(tmp_path, moment(7, 6), memory(7))
     assert rounds_kept(tmp_path) == [6, 7]
-    folder(tmp_path).save(moment(8, 7), memory(8))
+    save(tmp_path, moment(8, 7), memory(8))
     assert rounds_kept(tmp_path) == [7, 8]
-    folder(tmp_path).save(moment(9, 8), memory(9))
+    save(tmp_path, moment(9, 8), memory(9))
     assert rounds_kept(tmp_path) == [8, 9]  # a generation back
 
 
 def test_rounds_from_before_a_resumption_are_taken_away_when_done_again(tmp_path):
     for r in (3, 4, 5):
-        folder(tmp_path).save(moment(r, 3), memory(r))
-    folder(tmp_path).save(moment(4, 3), memory(40))
+        save(tmp_path, moment(r, 3), memory(r))
+    save(tmp_path, moment(4, 3), memory(40))
     assert rounds_kept(tmp_path) == [3, 4]
     assert remembered(tmp_path, moment(6, 3)) == 40
 
 
 def test_a_new_run_starts_afresh_unless_told_otherwise(tmp_path):
     for r in (1, 2):
-        folder(tmp_path).save(moment(r), memory(r))
+        save(tmp_path, moment(r), memory(r))
     assert remembered(tmp_path, moment(1, run=NEXT)) is None
-    assert remembered(tmp_path, moment(1, run=NEXT), continue_state=True) == 2
-    folder(tmp_path).save(moment(1, run=NEXT), memory(10))
-    assert remembered(tmp_path, moment(2, run=NEXT), continue_state=True) == 10
+    assert remembered(tmp_path, moment(1, run=NEXT), earlier_runs=True) == 2
+    save(tmp_path, moment(1, run=NEXT), memory(10))
+    assert remembered(tmp_path, moment(2, run=NEXT), earlier_runs=True) == 10
     assert rounds_kept(tmp_path) == [1, 2]  # the new one's first, and the last of the earlier run
 
 
 def newest(path):
-    return max((path / "exp" / "client-0").glob("*.safetensors"))
+    return max(path.glob("client-0-*.safetensors"))
 
 
 def torn(path):
@@ -107,16 +129,16 @@ def with_lost_blocks(path):
 
 
 def foreign(path):
-    folder(path, client="client-1").save(moment(2), memory(50))
-    shutil.copy(path / "exp" / "client-1" / newest(path).name, newest(path))
+    save(path, moment(2), memory(50), client="client-1")
+    shutil.copy(path / newest(path).name.replace("client-0", "client-1"), newest(path))
 
 
 def of_another_round(path):
-    shutil.copy(min((path / "exp" / "client-0").glob("*.safetensors")), newest(path))
+    shutil.copy(min(path.glob("client-0-*.safetensors")), newest(path))
 
 
 def of_an_older_model(path):
-    folder(path, signature="older").save(moment(2), memory(50))
+    MemoryFolder(path, "older").write("client-0", RUN, 2, memory(50))
 
 
 def no_safetensors(path):
@@ -130,13 +152,13 @@ def no_safetensors(path):
         (with_lost_blocks, "it is damaged"),
         (foreign, "it is of client 'client-1', not 'client-0'"),
         (of_another_round, "it is of round '1', not '2'"),
-        (of_an_older_model, "it is of another model, client or objective"),
+        (of_an_older_model, "it is of another model, client, objective or experiment"),
         (no_safetensors, "cannot be read"),
     ],
 )
 def test_a_file_that_cannot_be_trusted_is_refused_and_the_one_before_used(damage, reason, tmp_path, caplog):
     for r in (1, 2):
-        folder(tmp_path).save(moment(r), memory(r))
+        save(tmp_path, moment(r), memory(r))
     assert remembered(tmp_path, moment(3)) == 2
     damage(tmp_path)
     with caplog.at_level(logging.WARNING, "flwr.fedbn"):
@@ -150,7 +172,7 @@ def test_a_file_that_cannot_be_trusted_is_refused_and_the_one_before_used(damage
 @given(data=st.data())
 def test_no_damage_to_a_byte_goes_unnoticed(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("state")
-    folder(path).save(moment(1), memory(1))
+    save(path, moment(1), memory(1))
     content = bytearray(newest(path).read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
     content[position] ^= data.draw(st.integers(1, 255))
@@ -201,7 +223,7 @@ class SuperNodes(LocalGrid):
                 context.node_config["state-dir"] = str(self.state_dir)
             yield from answer_all([message], [context])
 
-    client_state = restore_client = None
+    client_memory = restore_memory = None
 
 
 def run_app(config, grid):
@@ -262,7 +284,7 @@ def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, t
     second = configured(rounds=2, seed=5, continue_state=continued)
     grid = InlineGrid(2, second.model_copy(update={"continue_state": False}).to_user_config())
     for partition in (0, 1) if continued else ():
-        grid.restore_client(partition, inline.client_state(partition))
+        grid.restore_memory(partition, inline.client_memory(partition))
     expected = Federation(second).run(grid, [])
     got = Federation(second).run(SuperNodes(second, tmp_path), [])
     for name, array in expected.items():

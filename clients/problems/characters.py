@@ -1,0 +1,46 @@
+"""Next-character prediction."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .base import Problem, one_that_gives, shape_of
+
+NOTHING = -1
+LARGEST = 709.0  # whose exponential is still a number
+
+
+class NextCharacter(Problem):
+    """The character after each of a text: the cross-entropy of (b, length, characters) to character numbers
+    (b, length), in which -1 stands where there is none; accuracy in 0..1, and the perplexity, exp(loss).
+
+    All are means over characters: a window that is half full counts half.
+    """
+
+    figures: ClassVar = ("loss", "accuracy", "perplexity")
+    compared_by: ClassVar = "accuracy"
+
+    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        loss = functional.cross_entropy(
+            output.flatten(0, 1), targets.flatten(), ignore_index=NOTHING, reduction=reduction
+        )
+        return loss.view_as(targets).sum(1) / self.predictions(targets) if reduction == "none" else loss
+
+    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"accuracy": (output.argmax(2) == targets).sum(1, dtype=torch.float32)}
+
+    def predictions(self, targets: Tensor) -> Tensor:
+        return (targets != NOTHING).sum(1, dtype=torch.float32)
+
+    def derived(self, means: Mapping[str, float]) -> dict[str, float]:
+        loss = means["loss"]
+        return {"perplexity": math.exp(loss) if loss < LARGEST else math.inf}
+
+    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+        shape = shape_of(output)
+        fits = len(shape) == 3 and shape[:2] == inputs.shape and shape[2] >= outputs
+        return "" if fits else one_that_gives((*inputs.shape, outputs), output)

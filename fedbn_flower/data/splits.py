@@ -1,0 +1,49 @@
+"""Which examples are for training and which for testing."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .pictures import alike
+
+Arrays = tuple[NDArray, ...]
+TEST_NAMES = ("test", "validation", "valid", "val")
+"""What a held-out split may be called, the most wanted first."""
+
+
+def test_split(names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Which of these splits is the test set, and a line on it where it has another name."""
+    found = next((name for name in TEST_NAMES if name in names), None)
+    told = found not in (None, TEST_NAMES[0])
+    return found, [f"dataset: the split {found!r} is the test set"] if told else []
+
+
+def hold_out(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
+    """Rows for training and for testing, in order, and a line on it: a fifth of each class, to the nearest
+    row, drawn in the same way whatever the seed.
+
+    Raises
+    ------
+    UserError
+        With fewer than five rows.
+    """
+    if len(labels) < 5:
+        raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
+    order = np.lexsort((np.random.default_rng(0).permutation(len(labels)), labels))
+    held_out = np.sort(order[2::5])
+    rest = np.setdiff1d(order, held_out)
+    told = f"dataset: no test split; {len(held_out)} of {len(labels)} examples, a fifth of each class, are it"
+    return rest, held_out, told
+
+
+def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
+    """Training and test set of images, labels and whatever else stands beside them; of one part, a fifth is
+    held out, which a line tells."""
+    images = alike(part[0] for part in parts)
+    whole = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
+    if len(whole) == 2:
+        return whole[0], whole[1], []
+    train, test, told = hold_out(whole[0][1])
+    return tuple(a[train] for a in whole[0]), tuple(a[test] for a in whole[0]), [told]

@@ -1,0 +1,208 @@
+"""Folders of clients' memories: a SuperNode's ``state-dir``, and a checkpoint's ``clients``.
+
+``CLIENT-RUN-ROUND.safetensors`` is what the client remembered after a round. Files of the rounds since the
+server's last checkpoint are kept, so that a run resumed from it finds every client as it was then; and one
+file at least from before the newest, should that be damaged.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord
+from numpy.typing import NDArray
+
+from clients import Groups
+
+from ..files import remove_unfinished, sync_folder, write_atomically
+from .memory_file import SIGNATURE, MemoryRefused, pack, unpack
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+RUN = r"\d{8}T\d{12}-[0-9a-f]{8}"
+KEPT = 2  # the newest, and one more should that be damaged
+
+
+def client_name(partition: int) -> str:
+    """What the client of a partition is called."""
+    return f"client-{partition}"
+
+
+def partition_of(client: str) -> int:
+    """The way back."""
+    return int(client.removeprefix("client-"))
+
+
+class Generation(NamedTuple):
+    """A file; later runs and rounds sort higher."""
+
+    run: str
+    server_round: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Which round of which run a client is at.
+
+    ``run`` names the run and sorts by its start; a resumed run keeps its name. ``checkpoint_round`` is the
+    last round that the server may resume from.
+    """
+
+    run: str
+    server_round: int
+    checkpoint_round: int
+
+    @classmethod
+    def of(cls, config: ConfigRecord) -> "Moment":
+        """What the server says in a message's config.
+
+        Raises
+        ------
+        ValueError
+            When it does not say it, or in another form: the name becomes part of a path.
+        """
+        run = config.get("run")
+        rounds = config.get("server-round"), config.get("checkpoint-round")
+        if not isinstance(run, str) or not re.fullmatch(RUN, run):
+            raise ValueError(f"state-dir: the server calls its run {run!r}")
+        if not all(type(number) is int and number >= 0 for number in rounds):
+            raise ValueError(f"state-dir: the server is at round {rounds[0]!r}, checkpoint {rounds[1]!r}")
+        return cls(run, *rounds)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class MemoryFolder:
+    """Reads, writes and tidies a folder of memories.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; made by the first `write`.
+    signature : str
+        Tells what memories fit, see `memory_file.signature`.
+    """
+
+    path: Path
+    signature: str
+
+    def load(
+        self, client: str, run: str, last_round: int, earlier_runs: bool
+    ) -> tuple[Generation, Groups] | None:
+        """A client's newest memory up to a round of a run that can be trusted; what cannot is told.
+
+        ``earlier_runs`` is whether the last memory of a run before stands in for one that is not there.
+        """
+        generations = self._generations().get(client, [])
+        own = [g for g in generations if g.run == run and g.server_round <= last_round]
+        earlier = [g for g in generations if g.run < run] if earlier_runs else []
+        return self._newest(client, [*own, *earlier])
+
+    def load_all(self, run: str, last_round: int) -> Iterator[tuple[str, Groups]]:
+        """The same of every client that has one of this run."""
+        for client, generations in self._generations().items():
+            own = [g for g in generations if g.run == run and g.server_round <= last_round]
+            if found := self._newest(client, own):
+                yield client, found[1]
+
+    def write(self, client: str, run: str, server_round: int, groups: Groups) -> None:
+        """Write what a client remembers after a round; it lasts once `sync` returned."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        path = self.path / f"{client}-{run}-{server_round:06d}.safetensors"
+        facts = self._facts(client, Generation(run, server_round, path))
+        write_atomically(path, pack(groups, facts))
+
+    def sync(self) -> None:
+        """Have what was written survive a power failure."""
+        if self.path.exists():
+            sync_folder(self.path)
+
+    def tidy(self, clients: Iterable[str], moment: Moment) -> None:
+        """Take away what nobody can ask for, once these clients' memories of the moment are written."""
+        generations = self._generations()
+        for client in clients:
+            for generation in _useless(generations.get(client, []), moment):
+                generation.path.unlink(missing_ok=True)
+
+    def _newest(self, client: str, generations: Iterable[Generation]) -> tuple[Generation, Groups] | None:
+        for generation in generations:
+            try:
+                return generation, unpack(generation.path, self._facts(client, generation))
+            except MemoryRefused as refusal:
+                LOGGER.warning("client memory %s is not used: %s", generation.path, refusal)
+        return None
+
+    def _generations(self) -> dict[str, list[Generation]]:
+        """Each client's files, the newest first."""
+        found: dict[str, list[Generation]] = {}
+        for path in self.path.glob("*.safetensors"):
+            if match := re.fullmatch(rf"(.+)-({RUN})-(\d{{6,}})", path.stem):
+                found.setdefault(match[1], []).append(Generation(match[2], int(match[3]), path))
+        return {client: sorted(files, reverse=True) for client, files in found.items()}
+
+    def _facts(self, client: str, generation: Generation) -> dict[str, str]:
+        return {
+            "client": client,
+            "run": generation.run,
+            "round": str(generation.server_round),
+            SIGNATURE: self.signature,
+        }
+
+
+def _useless(generations: list[Generation], moment: Moment) -> Iterator[Generation]:
+    """Of a client's files, the newest first: those that no message to come can ask for."""
+    own = [g for g in generations if g.run == moment.run]
+    yield from (g for g in own if g.server_round > moment.server_round)  # before the run was resumed
+    done = [g for g in own if g.server_round <= moment.server_round]
+    saved = [g for g in done if g.server_round <= moment.checkpoint_round]
+    yield from (g for g in saved[1:] if g not in done[:KEPT])
+    yield from [g for g in generations if g.run < moment.run][1:]
+
+
+class FolderStore:
+    """A client's memory in a folder, as it is when a message comes; a `clients.Store`.
+
+    Parameters
+    ----------
+    folder : MemoryFolder
+        Where it is kept.
+    client : str
+        Whose it is.
+    moment : Moment
+        The message's.
+    after_training : bool
+        Whether the round's own training counts (when evaluating), or is to be done (again).
+    earlier_runs : bool
+        Whether a client that has not trained yet in this run starts from the memory of the run before.
+    """
+
+    def __init__(
+        self, folder: MemoryFolder, client: str, moment: Moment, after_training: bool, earlier_runs: bool
+    ) -> None:
+        self.folder = folder
+        self.client = client
+        self.moment = moment
+        last_round = moment.server_round - (not after_training)
+        found = folder.load(client, moment.run, last_round, earlier_runs)
+        self.groups: Groups = found[1] if found else {}
+        if found:
+            LOGGER.info("client memory: round %d of run %s", found[0].server_round, found[0].run)
+        else:
+            LOGGER.info("client memory: none yet of %s in %s for run %s", client, folder.path, moment.run)
+
+    def read(self, group: str) -> dict[str, NDArray] | None:
+        """The arrays of a group, or None if there are none."""
+        arrays = self.groups.get(group)
+        return None if arrays is None else dict(arrays)
+
+    def save(self, written: Groups) -> None:
+        """Write the whole memory, with these groups in place of those of the same names."""
+        groups = {**self.groups, **written}
+        self.folder.write(self.client, self.moment.run, self.moment.server_round, groups)
+        self.folder.sync()
+        self.folder.tidy([self.client], self.moment)
+        remove_unfinished(self.folder.path, f"{self.client}-")
+        self.groups = groups

@@ -1,0 +1,94 @@
+"""What a client remembers: written, kept, and not kept."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, RecordDict
+
+from clients import ContextStore, Memory, Received, Update
+
+ONE, TWO = {"w": np.ones(2, np.float32)}, {"w": np.full(2, 2, np.float32)}
+
+
+def test_what_is_written_is_read_and_kept_only_by_the_commit():
+    state = RecordDict()
+    memory = Memory(ContextStore(state))
+    assert memory.read("g") is None
+    memory.write("g", ONE)
+    np.testing.assert_array_equal(memory.read("g")["w"], ONE["w"])
+    assert not state
+    assert Memory(ContextStore(state)).read("g") is None
+    memory.commit()
+    np.testing.assert_array_equal(Memory(ContextStore(state)).read("g")["w"], ONE["w"], strict=True)
+
+
+def test_what_is_written_is_as_it_was_then():
+    """A model that is shared trains on before the commit."""
+    store = ContextStore()
+    memory, array = Memory(store), np.ones(2)
+    memory.write("g", {"w": array})
+    array += 1
+    memory.commit()
+    np.testing.assert_array_equal(store.read("g")["w"], [1, 1])
+
+
+def test_what_is_read_is_the_readers_own():
+    store = ContextStore()
+    store.save({"g": ONE})
+    store.read("g")["w"][:] = 5
+    np.testing.assert_array_equal(store.read("g")["w"], [1, 1])
+
+
+def test_only_the_groups_that_were_written_change_in_the_context():
+    """A worker tells by that which memories to send back."""
+    store = ContextStore()
+    store.save({"g": ONE, "h": ONE})
+    before = dict(store.state)
+    memory = Memory(store)
+    memory.write("h", TWO)
+    memory.commit()
+    assert store.state["fedbn.g"] is before["fedbn.g"]
+    assert store.state["fedbn.h"] is not before["fedbn.h"]
+    memory.commit()
+    kept = {group: arrays["w"].tolist() for group, arrays in store.groups().items()}
+    assert kept == {"g": [1, 1], "h": [2, 2]}
+
+
+def test_records_of_others_in_the_context_are_left_alone():
+    state = RecordDict({"mod": ArrayRecord({})})
+    store = ContextStore(state)
+    store.save({"g": ONE})
+    assert list(store.groups()) == ["g"]
+    assert list(state) == ["mod", "fedbn.g"]
+
+
+def test_a_store_that_fails_leaves_what_was_written_uncommitted():
+    class Full(ContextStore):
+        def save(self, written):
+            raise OSError("no space left")
+
+    memory = Memory(Full())
+    memory.write("g", ONE)
+    with pytest.raises(OSError, match="no space"):
+        memory.commit()
+    assert Full().groups() == {}
+    np.testing.assert_array_equal(memory.read("g")["w"], ONE["w"])
+
+
+def test_an_update_is_the_triple_that_flower_asks_for():
+    update = Update([np.ones(2)], 3, {"loss": 0.5}, {"control": ONE})
+    arrays, num_examples, metrics = update
+    assert isinstance(update, tuple)
+    assert (num_examples, metrics, len(arrays)) == (3, {"loss": 0.5}, 1)
+    for same in (copy.deepcopy(update), pickle.loads(pickle.dumps(update))):
+        np.testing.assert_array_equal(same.records["control"]["w"], ONE["w"])
+    assert Update(*update).records == {}
+
+
+def test_what_is_received_is_the_list_that_flower_gives():
+    received = Received([np.ones(2)], {"control": ONE})
+    assert isinstance(received, list)
+    assert received.records == {"control": ONE}
+    assert Received([]).records == {}

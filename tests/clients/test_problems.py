@@ -1,0 +1,121 @@
+"""What is learnt: losses, scores and derived figures, worked out by hand."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clients import Classification, Examples, LeastSquares, NextCharacter, Regression
+from clients.training import evaluate_model
+
+THIRD = math.log(3)
+
+
+def characters():
+    """Two windows of three places over three characters, all equally likely but two: (2, 3, 3), (2, 3)."""
+    output = torch.zeros(2, 3, 3)
+    output[0, 1] = torch.tensor([0, math.log(2), 0])  # 1/4, 1/2, 1/4
+    output[1, 0] = torch.tensor([0, 0, math.log(6)])  # 1/8, 1/8, 6/8
+    return output, torch.tensor([[0, 1, 2], [0, -1, -1]])
+
+
+def test_characters_count_alike_however_full_their_windows_are():
+    """-log of 1/3, 1/2, 1/3 and 1/8; the greatest score, the first of equals, is right at two of four."""
+    problem, (output, targets) = NextCharacter(), characters()
+    first, second = 2 * THIRD + math.log(2), math.log(8)
+    assert problem.loss(output, targets).item() == pytest.approx((first + second) / 4)
+    assert problem.loss(output, targets, "sum").item() == pytest.approx(first + second)
+    assert problem.loss(output, targets, "none").tolist() == pytest.approx([first / 3, second])
+    assert problem.scores(output, targets)["accuracy"].tolist() == [2, 0]
+    assert problem.predictions(targets).tolist() == [3, 1]
+
+
+def test_the_perplexity_is_the_exponential_of_the_mean_loss():
+    assert NextCharacter().derived({"loss": math.log(7), "accuracy": 0.5}) == {"perplexity": pytest.approx(7)}
+    assert NextCharacter().derived({"loss": 1e9}) == {"perplexity": math.inf}
+
+
+class Given(nn.Module):
+    """An output for every example, whatever it is."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, inputs):
+        return self.output[inputs[:, 0].long()]
+
+
+@pytest.mark.parametrize("batch", [1, 1000])
+def test_held_out_figures_are_means_over_characters(monkeypatch, batch):
+    """Whatever the batches are: three characters and one, or all four."""
+    monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
+    output, targets = characters()
+    examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
+    figures, count = evaluate_model(Given(output), examples, NextCharacter())
+    loss = (2 * THIRD + math.log(16)) / 4
+    assert count == 4
+    assert figures == pytest.approx({"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss)})
+
+
+def linear(*values):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(len(values) - 1, 1))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([values[:-1]]))
+        model[1].bias.fill_(values[-1])
+    return model
+
+
+def test_least_squares_by_hand():
+    """Errors of 1 and -2: half their squares are 0.5 and 2."""
+    problem = LeastSquares(np.array([1.0, 2.0, 3.0]))
+    output, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([[0.0], [5.0]])
+    assert problem.loss(output, targets).item() == 1.25
+    assert problem.loss(output, targets, "sum").item() == 2.5
+    assert problem.loss(output, targets, "none").tolist() == [0.5, 2]
+    assert problem.of_model(linear(1.0, 2.0, 3.0)) == {"distance": 0}
+    assert problem.of_model(linear(1.0, 4.0, 0.0)) == {"distance": pytest.approx(math.sqrt(4 + 9))}
+
+
+TWO = torch.zeros(2, 4)
+FITS = [
+    (Classification(), nn.Linear(4, 3), TWO, 3),
+    (Classification(), nn.Linear(4, 5), TWO, 3),
+    (Regression(), nn.Linear(4, 1), TWO, 1),
+    (NextCharacter(), nn.Embedding(9, 9), TWO.long(), 9),
+    (LeastSquares(np.zeros(5)), nn.Linear(4, 1), TWO, 1),
+]
+DOES_NOT_FIT = [
+    (Classification(), nn.Linear(4, 2), TWO, 3, r"shape \(2, 3\), not \(2, 2\)"),
+    (Classification(), nn.LSTM(4, 3), TWO, 3, r"shape \(2, 3\), not a tuple"),
+    (Regression(), nn.Linear(4, 2), TWO, 1, r"shape \(2, 1\), not \(2, 2\)"),
+    (NextCharacter(), nn.Embedding(9, 8), TWO.long(), 9, r"shape \(2, 4, 9\), not \(2, 4, 8\)"),
+    (
+        NextCharacter(),
+        nn.Sequential(nn.Embedding(9, 9), nn.Flatten()),
+        TWO.long(),
+        9,
+        r"\(2, 4, 9\), not \(2, 36\)",
+    ),
+    (LeastSquares(np.zeros(5)), nn.Linear(4, 1, bias=False), TWO, 1, "'linear', or another of 4 weights"),
+    (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.Softmax(1)), TWO, 1, "'linear', or"),
+    (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.ReLU()), TWO, 1, "'linear', or"),
+]
+
+
+@pytest.mark.parametrize(("problem", "model", "inputs", "outputs"), FITS)
+def test_what_fits(problem, model, inputs, outputs):
+    assert problem.misfit(model, inputs, model(inputs), outputs) == ""
+
+
+@pytest.mark.parametrize(("problem", "model", "inputs", "outputs", "told"), DOES_NOT_FIT)
+def test_what_does_not_fit_is_told(problem, model, inputs, outputs, told):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for p in model.parameters():
+            nn.init.normal_(p)
+    found = problem.misfit(model, inputs, model(inputs), outputs)
+    assert re.search(told, found), found

@@ -1,0 +1,18 @@
+"""Shared by the tests of the app."""
+
+import pytest
+
+from fedbn_flower import simulate
+
+
+@pytest.fixture
+def run(cache_dir, tmp_path, monkeypatch):
+    """`simulate` in this process, in an empty folder; small unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+    def simulated(**keys):
+        return simulate(
+            **{"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False} | keys
+        )
+
+    return simulated

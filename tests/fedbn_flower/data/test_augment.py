@@ -1,0 +1,68 @@
+"""Random crops and mirrors."""
+
+import numpy as np
+import pytest
+import torch
+
+from clients import Examples
+from clients.examples import as_they_are
+from clients.training import seeded
+from fedbn_flower.assembly import check_fit, local_task
+from fedbn_flower.data.augment import CropFlip
+from fedbn_flower.data.dataset import Kind
+from fedbn_flower.errors import UserError
+
+
+def possible(image, padding):
+    """Every crop of a framed image, and its mirror, by their bytes."""
+    _, height, width = image.shape
+    framed = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
+    crops = [
+        framed[:, top : top + height, left : left + width]
+        for top in range(2 * padding + 1)
+        for left in range(2 * padding + 1)
+    ]
+    return [np.ascontiguousarray(c).tobytes() for crop in crops for c in (crop, crop[:, :, ::-1])]
+
+
+def test_each_image_is_one_of_its_crops_and_each_crop_is_as_likely():
+    """3 x 3 places and two sides: 18 of them, by chi-squared on 17 degrees of freedom (40.8 at 0.1%)."""
+    images = np.random.default_rng(0).random((2, 2, 5, 4), dtype=np.float32)
+    batch = torch.from_numpy(np.repeat(images, 1800, axis=0))
+    with seeded(1):
+        augmented = CropFlip(1)(batch).numpy()
+    assert augmented.shape == batch.shape
+    for image, outputs in zip(images, np.split(augmented, 2), strict=True):
+        crops = possible(image, 1)
+        assert len(set(crops)) == 18
+        counts = np.bincount([crops.index(output.tobytes()) for output in outputs], minlength=18)
+        assert ((counts - 100) ** 2 / 100).sum() < 40.8
+    assert not np.array_equal(*np.split(augmented, 2))
+
+
+def test_the_same_seed_gives_the_same_crops_and_only_training_is_augmented():
+    columns = {"x": np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32), "y": np.zeros(30)}
+    examples = Examples(columns, np.arange(30), as_they_are, CropFlip(1))
+    batches = np.split(np.arange(30), 3)
+
+    def loaded(seed, training=True):
+        with seeded(seed):
+            return torch.cat([x for x, _ in examples.load(batches, training=training)]).numpy()
+
+    np.testing.assert_array_equal(loaded(3), loaded(3))
+    assert not np.array_equal(loaded(3), loaded(4))
+    np.testing.assert_array_equal(loaded(3, training=False), columns["x"])
+
+
+def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):
+    task = local_task(configured(augment="crop-flip", val_fraction=0.1), 0, {})
+    assert task.train.augment == CropFlip(1)  # an eighth of 8 pixels
+    assert [examples.augment for examples in task.evaluation.values()] == [None, None]
+    assert local_task(configured(), 0, {}).train.augment is None
+    check_fit(configured(augment="crop-flip"))
+    with pytest.raises(UserError, match="augment: 'crop-flip' is not allowed; .*only images"):
+        Kind({}, {}).augmentation("crop-flip")
+    with pytest.raises(
+        UserError, match="augment: 'flip' is not allowed; expected one of 'none', 'crop-flip'"
+    ):
+        configured(augment="flip")

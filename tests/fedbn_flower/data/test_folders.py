@@ -1,0 +1,238 @@
+"""Images as they lie: folders of classes, pictures of any mode, saved datasets, NumPy files."""
+
+import errno
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from PIL import Image as Picture
+
+from fedbn_flower.assembly import dataset_of
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.splits import hold_out
+from fedbn_flower.errors import UserError
+from fedbn_flower.results import plots
+
+
+def load(cache_dir, name, **options):
+    load_dataset.cache_clear()
+    return load_dataset(Request(str(name), **options), cache_dir)
+
+
+def grey(value, size=(4, 3)):
+    return Picture.new("L", size, value)
+
+
+def write(folder, pictures):
+    """Pictures by their path in the folder."""
+    for name, picture in pictures.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(folder / name)
+    return folder
+
+
+def ten(folder):
+    """Five grey cats and five grey dogs."""
+    return write(
+        folder, {f"{c}/{i}.png": grey(10 * n + i) for n, c in enumerate(["cat", "dog"]) for i in range(5)}
+    )
+
+
+def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
+    data = load(cache_dir, ten(tmp_path))
+    assert data.class_names == ("cat", "dog")
+    seen = {}
+    for split in (data.train, data.test):
+        for image, label in zip(split.columns["x"], split.columns["y"], strict=True):
+            assert image.shape == (1, 3, 4)
+            assert label == image[0, 0, 0] // 10
+            seen[int(image[0, 0, 0])] = len(split)
+    assert sorted(seen) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    assert sorted(data.test.columns["y"]) == [0, 1]
+    assert data.notes == ("dataset: no test split; 2 of 10 examples, a fifth of each class, are it",)
+
+
+def test_the_held_out_fifth_is_of_each_class():
+    labels = np.repeat([0, 1, 2], [50, 25, 8])
+    train, test, _ = hold_out(labels)
+    assert sorted([*train, *test]) == list(range(83))
+    np.testing.assert_allclose(np.bincount(labels[test]), [10, 5, 1.6], atol=1)
+    assert list(hold_out(labels)[1]) == list(test)
+    assert list(test) != list(range(2, 83, 5))
+    with pytest.raises(UserError, match="4 examples without a test split; expected at least 5"):
+        hold_out(labels[:4])
+
+
+def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):
+    pictures = {"train/b/1.png": grey(1), "train/c/1.png": grey(2), "val/a/1.png": grey(0)}
+    data = load(cache_dir, write(tmp_path, pictures))
+    assert data.class_names == ("a", "b", "c")
+    assert (list(data.train.columns["y"]), list(data.test.columns["y"])) == ([1, 2], [0])
+    assert list(data.train.columns["x"][:, 0, 0, 0]) == [1, 2]
+    assert data.notes == ("dataset: the split 'val' is the test set",)
+
+
+def test_what_is_no_picture_and_classes_without_one_are_told(cache_dir, tmp_path):
+    ten(tmp_path)
+    (tmp_path / "bird").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "cat" / "notes.txt").write_text("a cat")
+    grey(0).save(tmp_path / "stray.png")
+    data = load(cache_dir, tmp_path)
+    assert data.class_names == ("bird", "cat", "dog")
+    assert data.spec.classes == 3
+    assert set(data.train.columns["y"]) == {1, 2}
+    assert data.notes[:2] == (
+        "dataset: 2 files that are no pictures in a class's folder are left out",
+        "dataset: no images in the class folders 'bird'",
+    )
+
+
+def test_pictures_of_every_mode_are_8_bits_and_in_colour_if_any_is(cache_dir, tmp_path):
+    """The first is grey, the third in colour. 16 bits: 514 / 257 = 2, 65535 / 257 = 255."""
+    palette = Picture.new("P", (2, 1), 1)
+    palette.putpalette([0, 0, 0, 9, 8, 7])
+    turned = Picture.new("L", (1, 2))
+    turned.putdata([1, 2])
+    exif = Picture.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    deep = Picture.fromarray(np.array([[514, 65535]], np.uint16))
+    write(
+        tmp_path,
+        {
+            "train/a/1.png": grey(7, (2, 1)),
+            "train/a/2.tif": deep,
+            "train/a/3.png": Picture.new("RGBA", (2, 1), (1, 2, 3, 128)),
+            "train/a/4.png": palette,
+            "train/a/5.png": Picture.new("LA", (2, 1), (5, 9)),
+            "train/a/6.png": Picture.new("1", (2, 1), 1),
+            "train/a/7.png": deep,
+            "test/a/1.png": grey(3, (2, 1)),
+        },
+    )
+    turned.save(tmp_path / "train" / "a" / "8.png", exif=exif)
+    data = load(cache_dir, tmp_path)
+    expected = [[7] * 3, [2] * 3, [1, 2, 3], [9, 8, 7], [5] * 3, [255] * 3, [2] * 3, [2] * 3]
+    np.testing.assert_array_equal(data.train.columns["x"][:, :, 0, 0], expected)
+    assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [255, 255, 1]
+    np.testing.assert_array_equal(data.test.columns["x"][:, :, 0, 0], [[3] * 3])
+    assert data.notes == (
+        "images: 7 grey images are given three channels, as 2 others are in colour",
+        "images: 2 images of 16 bits are kept in 8: divided by 257",
+        "images: the alpha channel of 2 images is left out",
+    )
+
+
+def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
+    ten(tmp_path)
+    whole = (tmp_path / "dog" / "3.png").read_bytes()
+    for content, reason in ((b"no picture", "it is none"), (whole[:45], ".+")):
+        (tmp_path / "dog" / "3.png").write_bytes(content)
+        with pytest.raises(UserError, match=rf"the image .*dog/3.png cannot be read \({reason}\)") as caught:
+            load(cache_dir, tmp_path)
+        assert "\n" not in str(caught.value)
+    grey(1, (5, 5)).save(tmp_path / "dog" / "3.png")
+    with pytest.raises(UserError, match="image-size: 0 is not allowed; .*dog/3.png has 5x5, others 3x4"):
+        load(cache_dir, tmp_path)
+    assert load(cache_dir, tmp_path, image_size=6).spec.shape == (1, 6, 6)
+    Picture.new("F", (4, 3)).save(tmp_path / "dog" / "3.tif")
+    with pytest.raises(UserError, match="dog/3.tif cannot be read .it has the mode F"):
+        load(cache_dir, tmp_path, image_size=6)
+
+
+def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
+    config = configured(dataset=str(ten(tmp_path)), partition="iid")
+    plots.plot_partitions(tmp_path / "partitions.png", config)
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["cat", "dog"]
+
+
+# ---- through `datasets` -----------------------------------------------------------------------------
+
+
+def rows(labels, feature=None):
+    features = {"img": Image(), "label": feature or Value("int64")}
+    pictures = [grey(i) for i in range(len(labels))]
+    return Dataset.from_dict({"img": pictures, "label": labels}, features=Features(features))
+
+
+def test_saved_datasets_are_read_as_they_were_saved(cache_dir, tmp_path):
+    one = rows([0, 1] * 5, ClassLabel(names=["no", "yes"]))
+    one.save_to_disk(tmp_path / "one")
+    DatasetDict({"train": one, "test": one.select([3])}).save_to_disk(tmp_path / "both")
+    data = load(cache_dir, tmp_path / "one")
+    assert (len(data.train), len(data.test), data.class_names) == (8, 2, ("no", "yes"))
+    data = load(cache_dir, tmp_path / "both")
+    assert list(data.train.columns["x"][:, 0, 0, 0]) == list(range(10))
+    assert list(data.test.columns["x"][:, 0, 0, 0]) == [3]
+    assert data.notes == ()
+
+
+def test_names_are_numbered_in_order_and_gaps_are_kept_and_told(cache_dir, tmp_path):
+    for name, labels, numbers, names, notes in (
+        ("named", ["dog", "cat", "eel"], [1, 0, 2], ("cat", "dog", "eel"), ()),
+        (
+            "gaps",
+            [0, 7, 2],
+            [0, 7, 2],
+            (),
+            ("labels: 3 of the class numbers 0-7 occur; the model has an output for each of the 8",),
+        ),
+    ):
+        split = rows(labels, Value("string" if names else "int64"))
+        DatasetDict({"train": split, "test": split}).save_to_disk(tmp_path / name)
+        data = load(cache_dir, tmp_path / name)
+        assert list(data.train.columns["y"]) == numbers
+        assert (data.class_names, data.notes) == (names, notes)
+        assert data.spec.classes == max(numbers) + 1
+
+
+def test_a_site_whose_classes_are_numbered_by_what_it_has_needs_all_of_them(configured, tmp_path):
+    """Its class 1 might be another site's class 2."""
+    folder, cache = str(ten(tmp_path / "site")), str(tmp_path / "cache")
+    assert dataset_of(configured(dataset="shape:1x3x4:2"), folder, cache).spec.classes == 2
+    with pytest.raises(UserError, match="data-path: .* all 3 class names: the 2 here are numbered anew"):
+        dataset_of(configured(dataset="shape:1x3x4:3"), folder, cache)
+
+
+# ---- NumPy files ------------------------------------------------------------------------------------
+
+
+def test_channels_that_come_last_are_put_first_and_told(cache_dir, tmp_path):
+    images = np.arange(10 * 4 * 5 * 3, dtype=np.uint8).reshape(10, 4, 5, 3)
+    for split in ("train", "test"):
+        np.save(tmp_path / f"{split}-images.npy", images)
+        np.save(tmp_path / f"{split}-labels.npy", np.arange(10) % 2)
+    data = load(cache_dir, tmp_path)
+    np.testing.assert_array_equal(data.train.columns["x"], np.moveaxis(images, 3, 1))
+    assert data.notes[0] == "dataset: train-images.npy has its channels last; they are put first"
+    for kind in ("images", "labels"):
+        (tmp_path / f"test-{kind}.npy").unlink()
+    assert len(load(cache_dir, tmp_path).test) == 2
+
+
+# ---- the cache --------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_behind(
+    cache_dir, tmp_path, monkeypatch, configured
+):
+    ten(tmp_path / "data")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "save", full)
+        with pytest.raises(UserError, match="cache-dir: cannot write .*No space left on device"):
+            load(tmp_path / "cache", tmp_path / "data")
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+    assert len(load(tmp_path / "cache", tmp_path / "data").train) == 8
+
+
+def test_a_cache_that_is_no_folder_is_told(tmp_path):
+    ten(tmp_path / "data")
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(UserError, match="cache-dir: cannot (read|write) .*cache"):
+        load(tmp_path / "cache", tmp_path / "data")

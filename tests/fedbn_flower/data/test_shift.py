@@ -1,0 +1,139 @@
+"""The domains of a feature shift."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_sample_images
+
+from fedbn_flower.assembly import dataset_of, local_task, whole_split
+from fedbn_flower.data import Request, load_dataset, shift
+from fedbn_flower.data.dataset import Dataset, Kind
+from fedbn_flower.data.shift_spec import SHIFTS
+from fedbn_flower.errors import UserError
+
+ALL = "none+inverted+rotated+noisy+coloured+blended"
+
+
+def load(cache_dir, text):
+    load_dataset.cache_clear()
+    return load_dataset(Request("digits", feature_shift=text), cache_dir)
+
+
+@pytest.fixture
+def columns(cache_dir):
+    return load(cache_dir, ALL).train.columns
+
+
+def bilinear(image, row, column):
+    """Its value between the pixels, black outside."""
+    top, left = int(np.floor(row)), int(np.floor(column))
+    total = 0.0
+    for i in (top, top + 1):
+        for j in (left, left + 1):
+            if 0 <= i < len(image) and 0 <= j < len(image):
+                total += (1 - abs(row - i)) * (1 - abs(column - j)) * image[i, j]
+    return total
+
+
+def test_inverted_and_rotated_are_those_of_geometry(columns):
+    plain = columns["x"]
+    np.testing.assert_array_equal(columns["x-inverted"].astype(int) + plain, 255)
+    image, turned = plain[5, 0].astype(float), columns["x-rotated"][5, 0]
+    half = np.sqrt(0.5)
+    for i in range(8):
+        for j in range(8):  # where what is now at (i, j) came from, about the centre (3.5, 3.5)
+            row, column = i - 3.5, j - 3.5
+            expected = bilinear(image, half * (row + column) + 3.5, half * (column - row) + 3.5)
+            assert abs(turned[i, j] - expected) <= 1
+
+
+def test_noise_has_the_width_that_it_says():
+    images = np.full((50, 1, 40, 40), 128, np.uint8)
+    found = shift.noisy(images, np.random.default_rng(0)).astype(float)
+    inside = 0.9876  # of the variance of a normal cut off at 2.5 standard deviations either side
+    assert abs(found.mean() - 128) < 1
+    assert abs(found.std() / 51 - np.sqrt(inside)) < 0.02
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_a_colour_is_one_factor_a_channel(columns):
+    plain, found = columns["x"].astype(float), columns["x-coloured"].astype(float)
+    np.testing.assert_array_equal(found.max(1), plain[:, 0])
+    at = plain[:, 0].reshape(len(plain), -1).argmax(1)
+    factors = found.reshape(len(found), 3, -1)[np.arange(len(found)), :, at] / 255
+    bright = plain.max((1, 2, 3)) == 255
+    assert bright.sum() > 1000
+    expected = factors[bright][:, :, None, None] * plain[bright]
+    assert np.abs(found[bright] - expected).max() <= 1
+    assert len(np.unique(factors, axis=0)) > 1000
+
+
+def test_blended_is_the_distance_to_a_patch_of_a_photo(columns):
+    photos = [photo.transpose(2, 0, 1) for photo in load_sample_images().images]
+    black, white = (np.full((4, 3, 6, 7), value, np.uint8) for value in (0, 255))
+    patches = shift.blended(black, np.random.default_rng(0))
+    np.testing.assert_array_equal(shift.blended(white, np.random.default_rng(0)), 255 - patches)
+    for patch in patches:
+        wrapped = [np.pad(photo, ((0, 0), (0, 5), (0, 6)), mode="wrap") for photo in photos]
+        found = 0
+        for photo in wrapped:
+            corner = (photo[:, :-5, :-6] == patch[:, :1, :1]).all(0)
+            found += sum((photo[:, i : i + 6, j : j + 7] == patch).all() for i, j in np.argwhere(corner))
+        assert found
+    plain, seen = columns["x"].astype(int), columns["x-blended"].astype(int)
+    assert (seen[(plain == 0)] > 0).mean() > 0.9
+
+
+def test_what_is_drawn_depends_on_the_row_alone(cache_dir, tmp_path, columns, monkeypatch):
+    monkeypatch.setattr(shift, "CHUNK", 100)
+    again = load(tmp_path, "+".join(SHIFTS[::-1])).train.columns
+    for name in SHIFTS:
+        np.testing.assert_array_equal(again[f"x-{name}"], columns[f"x-{name}"])
+    assert not np.array_equal(columns["x-noisy"][:360], load(cache_dir, ALL).test.columns["x-noisy"])
+
+
+def test_images_get_three_channels_only_for_colours(cache_dir):
+    grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
+    assert (grey.spec.channels, grey.notes) == (1, ())
+    assert colour.spec.channels == 3
+    assert colour.notes == ("feature-shift: the images are given three channels, for the colours of others",)
+    assert colour.kind.facts["mean"] == grey.kind.facts["mean"] * 3
+    np.testing.assert_array_equal(colour.train.columns["x"][:, 2], grey.train.columns["x"][:, 0])
+
+
+def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
+    chosen = {
+        "feature_shift": "none+inverted+noisy",
+        "partition": "iid",
+        "num_clients": 5,
+        "val_fraction": 0.1,
+    }
+    config = configured(**chosen)
+    data = dataset_of(config)
+    names = ["x", "x-inverted", "x-noisy", "x", "x-inverted"]
+    for client, name in enumerate(names):
+        task = local_task(config, client, {})
+        for examples, split in (
+            (task.train, data.train),
+            (task.evaluation["val"], data.train),
+            (task.evaluation["test"], data.test),
+        ):
+            images, _ = examples.prepared(np.arange(len(examples)))
+            expected = split.columns[name][examples.rows] / np.float32(255)
+            np.testing.assert_array_equal(images.numpy(), expected)
+            assert list(examples.columns) == ["x", "y"]
+    whole = whole_split(config, data, "test")
+    for row in range(6):
+        np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
+
+
+def test_what_cannot_be_shifted_is_told(configured, cache_dir):
+    with pytest.raises(UserError, match="feature-shift: unknown name 'inverse' .did you mean 'inverted'"):
+        configured(feature_shift="none+inverse")
+    data = load(cache_dir, "none")
+    other = replace(data, kind=Kind({}, {}), spec=Dataset.without_examples(data.spec).spec)
+    with pytest.raises(
+        UserError, match="feature-shift: 'noisy' is not allowed; expected 'none': only images"
+    ):
+        shift.shifted(other, "noisy")

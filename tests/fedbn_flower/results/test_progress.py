@@ -1,0 +1,62 @@
+"""The progress bar in a notebook; a kernel shows it in `tests.examples.test_notebooks`."""
+
+from types import SimpleNamespace
+
+import IPython.display
+import pytest
+from rich.console import Console
+
+from fedbn_flower.results import progress
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """What a notebook was shown at each moment, as text; time stands still."""
+    shown = []
+
+    def draw(bar):
+        shown.append(bar._repr_mimebundle_([], [])["text/plain"])
+
+    def display(bar, display_id):
+        assert display_id
+        draw(bar)
+        return SimpleNamespace(update=draw)
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
+    return shown
+
+
+@pytest.fixture
+def notebook(configured):
+    """The bar of three rounds in a notebook."""
+    return progress.progress(configured(rounds=3), Console(force_jupyter=True))
+
+
+def test_it_changes_with_the_answers_but_not_too_often(notebook, pictures, monkeypatch):
+    with notebook as watch:
+        for done in (1, 2):
+            watch.on_answer(1, "train", done, 2)
+        assert len(pictures) == 1
+        monkeypatch.setattr(progress.time, "monotonic", lambda: progress.PAUSE)
+        watch.on_answer(1, "evaluate", 1, 2)
+        watch.on_answer(1, "evaluate", 2, 2)
+    assert ["0/3" in pictures[0], "evaluate 1/2" in pictures[1], "1/3" in pictures[2]] == [True] * 3
+    assert len(pictures) == 3
+
+
+def test_what_was_there_when_it_stopped_stays(notebook, pictures):
+    def interrupted():
+        with notebook as watch:
+            watch.on_answer(1, "train", 2, 2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert "train 2/2" in pictures[-1]
+
+
+def test_a_notebook_that_asks_for_silence_gets_it(configured, pictures):
+    with progress.progress(configured(), Console(force_jupyter=True, quiet=True)) as watch:
+        watch.on_answer(1, "train", 1, 2)
+    assert not pictures

@@ -1,0 +1,34 @@
+"""Runs of augmented and of shifted images: the same bits on Ray, and when resumed."""
+
+import pytest
+
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime.pool import RayPool
+from fedbn_flower.simulation import simulate
+
+from .test_runtimes import bits
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = RayPool(2, verbose=False)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    "key", [{"augment": "crop-flip"}, {"feature_shift": "none+inverted+blended"}], ids=str
+)
+def test_the_same_bits_on_ray_and_when_resumed(configured, tmp_path, pool, key):
+    chosen = {"partition": "iid", "num_clients": 3, "local_epochs": 1, **key}
+    whole, parts, on_ray = tmp_path / "whole", tmp_path / "parts", tmp_path / "ray"
+    simulate(Federation(configured(**chosen, rounds=3)), whole, None)
+    simulate(Federation(configured(**chosen, rounds=1)), parts, None)
+    simulate(Federation(configured(**chosen, rounds=3, resume=str(parts))), parts, None)
+    simulate(Federation(configured(**chosen, rounds=3)), on_ray, pool)
+    assert bits(parts) == bits(whole) == bits(on_ray)
+    plain = configured(**{**chosen, **dict.fromkeys(key, "none")}, rounds=3)
+    simulate(Federation(plain), tmp_path / "plain", None)
+    assert bits(tmp_path / "plain") != bits(whole)
