@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from .held_out import held_out_fifth
 from .pictures import alike
 
 Arrays = tuple[NDArray, ...]
@@ -31,9 +32,7 @@ def hold_out(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     """
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
-    order = np.lexsort((np.random.default_rng(0).permutation(len(labels)), labels))
-    held_out = np.sort(order[2::5])
-    rest = np.setdiff1d(order, held_out)
+    rest, held_out = held_out_fifth(labels)
     told = f"dataset: no test split; {len(held_out)} of {len(labels)} examples, a fifth of each class, are it"
     return rest, held_out, told
 

@@ -63,5 +63,6 @@ def test_regression_by_hand():
     assert problem.loss(output, targets, "sum").item() == 14
     assert problem.loss(output, targets, "none").tolist() == [1, 9, 4]
     assert problem.scores(output, targets)["mae"].tolist() == [1, 3, 2]
-    assert problem.misfit(output[:2], 1) == ""
-    assert "(2, 1), not (2,)" in problem.misfit(output[:2, 0], 1)
+    model = torch.nn.Linear(1, 1)
+    assert problem.misfit(model, targets[:2], output[:2], 1) == ""
+    assert "(2, 1), not (2,)" in problem.misfit(model, targets[:2], output[:2, 0], 1)

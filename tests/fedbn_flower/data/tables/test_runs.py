@@ -151,7 +151,10 @@ def test_numbers_are_learnt_from_arrays(run):
         ),
         ({"data": (np.ones((4, 2)), np.ones(4)) * 2, "partition": "shards:1"}, "the data have no classes"),
         ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "normalize": True}, "normalize: True is not allowed"),
-        ({"data": [[([0.0], 1)] * 9], "partition": "natural:site"}, "expected another one or natural:client"),
+        (
+            {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
+            "natural:site' is not allowed; expected another one: data holds arrays",
+        ),
     ],
 )
 def test_what_arrays_do_not_have_is_refused(run, keys, words):
