@@ -37,8 +37,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     Parameters
     ----------
     data : sequence or mapping of Datasets
-        By client. An item is a pair of an input (tensor, array, image or number) and a target (class number,
-        or one or more floats); all are alike.
+        By client. An item is a pair of an input (tensor, array or image) and a target (class number, or one
+        or more floats); all are alike.
     test : Dataset, or such a sequence or mapping, optional
         For all clients, or each client's own. Without it a fixed fifth of each client's items is held out.
 
@@ -53,7 +53,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     if test is None:
         places = np.unique(ids, return_inverse=True)[1]
         kept, held_out = held_out_fifth(places, y.reshape(len(y), -1)[:, 0])
-        if not len(held_out):
+        if len(y) < 5:
             raise UserError(f"data: {len(y)} examples; expected at least 5 where no test is given")
         arrays = x[kept], y[kept], x[held_out], y[held_out]
         notes = ("data: no test is given: a fixed fifth of each client's examples is held out",)

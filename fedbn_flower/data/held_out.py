@@ -17,7 +17,7 @@ def held_out_fifth(*strata: NDArray) -> tuple[Rows, Rows]:
     *strata : NDArray
         Of one length N, such as the ids of clients, then the targets.
     """
-    order = np.random.default_rng(0).permutation(len(strata[0]))
-    order = order[np.lexsort([stratum[order] for stratum in reversed(strata)])]
-    test = np.sort(order[4::5])
+    shuffled = np.random.default_rng(0).permutation(len(strata[0]))
+    order = np.lexsort((shuffled, *reversed(strata)))
+    test = np.sort(order[2::5])
     return np.setdiff1d(order, test), test

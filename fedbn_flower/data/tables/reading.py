@@ -47,14 +47,15 @@ def tables_decoded(request: Request, files: Mapping[str, Path]) -> Decoded:
     targets = targets_of(table[label.name], label, request.predict, request.of_site)
     features = features_of(request.columns, table, [label.name, *filter(None, [group])], request.of_site)
     x, y = encoded(features, table), targets.y
+    ids = _ids(table, group) if group else None
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
-        train_rows, test_rows = held_out_fifth(y.reshape(-1))
-        notes.append(f"dataset: {request.name!r} has no test set: a fixed fifth of its rows is held out")
+        train_rows, test_rows = held_out_fifth(*([] if ids is None else [ids]), y.reshape(-1))
+        fifth = f"a fixed fifth of {'its rows' if ids is None else f'the rows of each {group!r}'} is held out"
+        notes.append(f"dataset: {request.name!r} has no test set: {fifth}")
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
-    ids = _ids(table, group) if group else None
     return Decoded(
         "table",
         {"x": x[train_rows], "y": y[train_rows]},

@@ -1,0 +1,163 @@
+"""Whole runs on tables and on arrays that are no images."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from clients import evaluate_splits
+from fedbn_flower import UserError, simulate
+from fedbn_flower.assembly import local_task, model_of, partitions_of, whole_split, why_one_by_one
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """400 patients of 25 unequal hospitals, whose scales differ: two numbers, a category and an outcome."""
+    rng = np.random.default_rng(0)
+    hospital = rng.choice(25, 400, p=np.arange(1, 26) / 325)
+    age, dose = rng.normal(50, 10, 400), rng.normal(0, 1, 400)
+    sex = rng.choice(["f", "m"], 400)
+    ill = (age - 50) / 10 + dose + (sex == "m") > 0
+    table = {"hospital": [f"h{i}" for i in hospital], "age": age, "dose": dose * (1 + hospital), "sex": sex}
+    pd.DataFrame(table | {"outcome": ill, "cost": 3 * dose + age / 10}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    return tmp_path / "t.csv"
+
+
+@pytest.fixture
+def run(cache_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def simulated(**keys):
+        given = {"rounds": 3, "cache_dir": cache_dir, "backend": "inline", "progress": False}
+        return simulate(**given | keys)
+
+    return simulated
+
+
+def bits(result):
+    return (result.folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_hospitals_learn_and_go_on_to_the_same_bits(run, patients):
+    keys = {
+        "dataset": patients, "label_column": "outcome", "columns": "age,dose,sex", "client": "fedbn",
+        "partition": "natural:hospital", "num_clients": 10, "eval_data": "global", "rounds": 8,
+    }  # fmt: skip
+    whole = run(**keys)
+    accuracies = [client["accuracy"] for client in whole.summary["clients"].values()]
+    assert np.mean(accuracies) > 0.75
+    part = run(**keys | {"rounds": 3}, run_dir="part")
+    resumed = simulate(resume=part.folder, rounds=8, progress=False)
+    assert bits(resumed) == bits(whole)
+    assert resumed.summary["clients"] == whole.summary["clients"]
+
+
+def test_a_client_sees_its_own_rows_standardised_and_the_server_all(configured, patients):
+    config = configured(dataset=str(patients), label_column="outcome", columns="dose,sex", partition="iid")
+    for number in (0, 1):
+        task = local_task(config, number, {})
+        x, _ = task.train.prepared(np.arange(len(task.train)))
+        assert x[:, 0].mean().item() == pytest.approx(0, abs=1e-5)
+        assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-5)
+        assert set(x[:, 1:].flatten().tolist()) == {0, 1}
+    federation = Federation(config)
+    test = whole_split(config, federation.dataset, "test")
+    dose, doses = (split.columns["x"][:, 0] for split in (federation.dataset.test, federation.dataset.train))
+    expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
+    np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
+
+
+def test_regression_is_scored_in_its_own_unit(configured, patients):
+    """The figures of a run, computed anew from the file's predictions."""
+    config = configured(
+        dataset=str(patients), label_column="cost", columns="age,dose", partition="iid", client="fedavg",
+        strategy="fedavg", client_lr=0.01, rounds=3,
+    )  # fmt: skip
+    federation = Federation(config)
+    arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
+    model, _ = model_of(config, federation.dataset.spec)
+    model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
+    test = whole_split(config, federation.dataset, "test")
+    x, y = test.prepared(np.arange(len(test)))
+    with torch.no_grad():
+        errors = (model.eval()(x) - y).double().numpy()
+    found = evaluate_splits(model, {"test": test}, "test", federation.problem)
+    assert found["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
+    assert found["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-5)
+    assert found["loss"] < np.var(y.numpy())
+
+
+@pytest.mark.parametrize("label", ["outcome", "cost"])
+@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patients, label, client):
+    """Each standardised by its own rows, in the cohort too."""
+    keys = {
+        "dataset": str(patients), "label_column": label, "columns": "age,dose,sex", "client_lr": 0.01,
+        "partition": "natural:hospital", "num_clients": 20, "client": client, "strategy": "fedavg",
+    }  # fmt: skip
+    config, alone = configured(**keys), configured(**keys, fast="off")
+    assert why_one_by_one(config) == ""
+    assert len({len(rows) for rows in partitions_of(config).train}) > 5
+    results = [
+        Federation(c).run(InlineGrid(20, c.to_user_config(), cohort), [])
+        for c, cohort in ((config, 8), (alone, 1))
+    ]
+    for name, array in results[0].items():
+        np.testing.assert_allclose(array.numpy(), results[1][name].numpy(), atol=1e-5, err_msg=name)
+
+
+def test_a_dataset_a_client_is_a_natural_partition(run):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 4)).astype(np.float32)
+    y = x.sum(1) > 0
+    rows = {"a": slice(0, 30), "b": slice(30, 50), "c": slice(50, 90)}
+    data = {
+        name: TensorDataset(torch.from_numpy(x[r]), torch.from_numpy(y[r].astype(int)))
+        for name, r in rows.items()
+    }
+    result = run(data=data, eval_data="local", client="fedavg", rounds=5)
+    config = json.loads((result.folder / "config.json").read_text())
+    assert (config["partition"], config["num-clients"]) == ("natural:client", 3)
+    trained = result.clients.query("phase == 'train' and round == 1")
+    assert trained.sort_values("partition")["num-examples"].tolist() == [24, 16, 32]
+    assert min(c["accuracy"] for c in result.summary["clients"].values()) > 0.6
+
+
+def test_numbers_are_learnt_from_arrays(run):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    y = x @ [[1.0, 0.5], [0.0, -1.0], [2.0, 0.0]]
+    result = run(data=(x, y, x, y), partition="iid", client="fedavg", strategy="fedavg", rounds=5)
+    assert result.summary["global"]["loss"] < 0.2 * np.mean(y**2)
+    assert result.model()(torch.zeros(2, 3)).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"test": [1]}, "test: given without data"),
+        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: given beside arrays"),
+        (
+            {"data": (np.ones((4, 2)), np.arange(4)) * 2, "partition": "natural:client"},
+            "natural:client' is not",
+        ),
+        ({"data": (np.ones((4, 2)), np.ones(4)) * 2, "partition": "shards:1"}, "the data have no classes"),
+        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "normalize": True}, "normalize: True is not allowed"),
+        (
+            {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
+            "natural:site' is not allowed; expected another one: data holds arrays",
+        ),
+    ],
+)
+def test_what_arrays_do_not_have_is_refused(run, keys, words):
+    with pytest.raises(UserError) as caught:
+        run(**keys)
+    assert words in str(caught.value)
