@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from .forms import DATASET, PARTITION
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
     "strategy": ("strategies", "STRATEGIES"),
@@ -30,12 +32,6 @@ def built_in_names(kind: str) -> Iterator[tuple[str, str]]:
         yield str(key.value), docstring.partition("\n")[0].replace("``", "")
 
 
-def partition_forms() -> str:
-    """What ``--partition`` may be."""
-    spec = _definition(ROOT / "fedbn_flower/data/partition_spec.py", "PartitionSpec")
-    return str(ast.literal_eval(_value(spec.body, "FORMS")))
-
-
 def _definition(path: Path, name: str) -> ast.ClassDef | ast.FunctionDef:
     statements = ast.parse(path.read_text(encoding="utf-8")).body
     return next(
@@ -57,5 +53,5 @@ def lines() -> Iterator[str]:
     for kind in TABLES:
         for name, about in built_in_names(kind):
             yield f"{kind:<10} {name:<12} {about}"
-    yield "dataset    digits (embedded), a local folder, or any Hugging Face name"
-    yield f"partition  {partition_forms()}"
+    yield f"dataset    {DATASET}"
+    yield f"partition  {PARTITION}"

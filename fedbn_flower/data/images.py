@@ -30,7 +30,7 @@ class Images(Kind):
     whether they are ``numbered-here`` (`labels.Classes`), and the training set's ``mean`` and ``std`` per
     channel, of intensities in [0, 1]."""
 
-    keys: ClassVar = frozenset({"image-column", "image-size", "normalize"})
+    keys: ClassVar = frozenset({"image-column", "image-size", "label-column", "normalize"})
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["classes"])

@@ -4,7 +4,6 @@ from .dataset import Kind
 from .images import Images
 from .numeric import Numeric
 from .quadratic import Quadratic
-from .synthetic import Synthetic
 from .tables import Table
 from .text import Text
 
@@ -13,6 +12,5 @@ KINDS: dict[str, type[Kind]] = {
     "table": Table,
     "text": Text,
     "numeric": Numeric,
-    "synthetic": Synthetic,
     "quadratic": Quadratic,
 }

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UserError, not_allowed
-from .partitioners import FORM, NamedPartitioner
+from ..forms import PARTITION
+from .partitioners import NamedPartitioner
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,7 @@ class PartitionSpec:
       (`NamedPartitioner`).
     """
 
-    FORMS: ClassVar[str] = (
-        "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
-        f"silos:0-4,5-9 or {FORM}"
-    )
+    FORMS: ClassVar[str] = PARTITION
 
     kind: str
     argument: float | int | str | tuple[frozenset[int], ...] | NamedPartitioner | None = None

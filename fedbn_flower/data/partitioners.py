@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..errors import UserError, not_allowed, unknown_name
 
 Rows = NDArray[np.int64]
-FORM = "CLASSPartitioner:KEY=VALUE,..."
 OF_COLUMNS = "Vertical"
 """What the names of those begin with that divide columns, not rows."""
 OF_VALUES = "ContinuousPartitioner"

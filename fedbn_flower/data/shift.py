@@ -39,7 +39,11 @@ def shifted(dataset: Dataset, text: str) -> Decoded:
     names = domains(text)
     facts, notes = dict(dataset.kind.facts), list(dataset.notes)
     train, test = dataset.train.columns, dataset.test.columns
-    if COLOURFUL.intersection(names) and dataset.spec.channels == 1:
+    channels, colourful = dataset.spec.channels, COLOURFUL.intersection(names)
+    if colourful and channels not in (1, 3):
+        expected = f"no colours: the images have {channels} channels, neither 1 nor 3"
+        raise not_allowed("feature-shift", "+".join(sorted(colourful)), expected)
+    if colourful and channels == 1:
         notes.append("feature-shift: the images are given three channels, for the colours of others")
         train, test = ({**columns, "x": in_colour(columns["x"])} for columns in (train, test))
         facts |= {key: facts[key] * 3 for key in ("mean", "std")}

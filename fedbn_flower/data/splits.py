@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
@@ -21,28 +20,22 @@ def test_split(names: Sequence[str]) -> tuple[str | None, list[str]]:
     return found, [f"dataset: the split {found!r} is the test set"] if told else []
 
 
-def hold_out(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
-    """Rows for training and for testing, in order, and a line on it: a fifth of each class, to the nearest
-    row, drawn in the same way whatever the seed.
+def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
+    """Training and test set of images, labels and whatever else stands beside them; of one part, a fifth of
+    each class is held out, which a line tells.
 
     Raises
     ------
     UserError
-        With fewer than five rows.
+        When that would be nothing.
     """
-    if len(labels) < 5:
-        raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
-    rest, held_out = held_out_fifth(labels)
-    told = f"dataset: no test split; {len(held_out)} of {len(labels)} examples, a fifth of each class, are it"
-    return rest, held_out, told
-
-
-def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
-    """Training and test set of images, labels and whatever else stands beside them; of one part, a fifth is
-    held out, which a line tells."""
     images = alike(part[0] for part in parts)
     whole = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
     if len(whole) == 2:
         return whole[0], whole[1], []
-    train, test, told = hold_out(whole[0][1])
+    labels = whole[0][1]
+    train, test = held_out_fifth(labels)
+    if not len(test):
+        raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
+    told = f"dataset: no test split; {len(test)} of {len(labels)} examples, a fifth of each class, are it"
     return tuple(a[train] for a in whole[0]), tuple(a[test] for a in whole[0]), [told]

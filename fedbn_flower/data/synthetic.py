@@ -6,21 +6,13 @@ import math
 import numpy as np
 
 from ..errors import not_allowed
-from ..models.spec import InputSpec
-from .dataset import Decoded, Kind, Request
+from .dataset import Decoded, Request
 from .natural import check_column, decoded_by_client
 
 SYNTHETIC = "synthetic:"
 FORM = "synthetic:ALPHA,BETA, two numbers >= 0 (synthetic:1,1)"
 FEATURES, CLASSES = 60, 10
 FEWEST = 50
-
-
-class Synthetic(Kind):
-    """``x`` float32 (N, 60), ``y`` one of 10 classes."""
-
-    def spec(self) -> InputSpec:
-        return InputSpec((FEATURES,), CLASSES)
 
 
 def synthetic_decoded(request: Request) -> Decoded:
@@ -51,7 +43,8 @@ def synthetic_decoded(request: Request) -> Decoded:
         y = (x @ weights + bias).argmax(1)
         inputs, cut = x.astype(np.float32), count * 9 // 10
         clients[str(client)] = (inputs[:cut], y[:cut]), (inputs[cut:], y[cut:])
-    return decoded_by_client("synthetic", clients, request)
+    facts = {"predicts": "classes", "outputs": CLASSES}
+    return decoded_by_client("numeric", clients, request, facts)
 
 
 def _parsed(name: str) -> tuple[float, float]:

@@ -75,7 +75,7 @@ def held_out_means(
             means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
     for prefix in ("", f"{TEST}-"):
         found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
-        derived = problem.derived(found) if found else {}
+        derived = problem.derived(found) if "loss" in found else {}
         means |= {prefix + name: value for name, value in derived.items()}
     return means
 

@@ -80,6 +80,16 @@ def test_least_squares_by_hand():
     assert problem.of_model(linear(1.0, 4.0, 0.0)) == {"distance": pytest.approx(math.sqrt(4 + 9))}
 
 
+def test_regression_by_hand():
+    """Errors of 1, -3 and 2: squares 1, 9 and 4."""
+    problem = Regression()
+    output, targets = torch.tensor([[2.0], [1.0], [5.0]]), torch.tensor([[1.0], [4.0], [3.0]])
+    assert problem.loss(output, targets).item() == pytest.approx(14 / 3)
+    assert problem.loss(output, targets, "sum").item() == 14
+    assert problem.loss(output, targets, "none").tolist() == [1, 9, 4]
+    assert problem.scores(output, targets)["mae"].tolist() == [1, 3, 2]
+
+
 TWO = torch.zeros(2, 4)
 FITS = [
     (Classification(), nn.Linear(4, 3), TWO, 3),

@@ -180,3 +180,10 @@ def test_help_needs_nothing_that_only_runs_need(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert result.stdout.splitlines()[-1] == "set()", result.stderr
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, capsys, cache_dir):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["--device", "cuda", "--backend", "inline", "--cache-dir", str(cache_dir)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["error: device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no GPU here"]

@@ -14,7 +14,7 @@ from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import simulate
 
-from .test_runtimes import bits, flwr_run, run_sim
+from .test_runtimes import bits, flwr_run, marked_environment, run_sim  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +87,7 @@ def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool
 
 
 @pytest.mark.parametrize("kind", ["table", "text"])
-def test_the_same_bits_under_flwr_run(files, tmp_path, marked_environment, kind):
+def test_the_same_bits_under_flwr_run(files, tmp_path, marked_environment, kind):  # noqa: F811
     dataset, partition, _ = KINDS[kind]
     model = {"table": "mlp-bn", "text": "char-lstm-small"}[kind]
     given = {

@@ -23,7 +23,7 @@ class Table(Numeric):
     numbers, and ``columns``, the text of that key that says how it was encoded.
     """
 
-    keys: ClassVar = frozenset({"columns", "predict"})
+    keys: ClassVar = frozenset({"columns", "label-column", "predict"})
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """Standardise by these rows alone: their means and deviations stay with the client."""

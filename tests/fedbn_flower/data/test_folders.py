@@ -9,7 +9,7 @@ from PIL import Image as Picture
 
 from fedbn_flower.assembly import dataset_of
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.splits import hold_out
+from fedbn_flower.data.splits import both_splits
 from fedbn_flower.errors import UserError
 from fedbn_flower.results import plots
 
@@ -54,13 +54,14 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
 
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
-    train, test, _ = hold_out(labels)
-    assert sorted([*train, *test]) == list(range(83))
-    np.testing.assert_allclose(np.bincount(labels[test]), [10, 5, 1.6], atol=1)
-    assert list(hold_out(labels)[1]) == list(test)
-    assert list(test) != list(range(2, 83, 5))
+    images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
+    train, test, told = both_splits([(images, labels, rows)])
+    assert sorted([*train[2], *test[2]]) == list(range(83))
+    np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
+    assert list(test[1]) == list(labels[test[2]])
+    assert told == ["dataset: no test split; 16 of 83 examples, a fifth of each class, are it"]
     with pytest.raises(UserError, match="4 examples without a test split; expected at least 5"):
-        hold_out(labels[:4])
+        both_splits([(images[:4], labels[:4])])
 
 
 def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):
@@ -194,6 +195,32 @@ def test_a_site_whose_classes_are_numbered_by_what_it_has_needs_all_of_them(conf
     assert dataset_of(configured(dataset="shape:1x3x4:2"), folder, cache).spec.classes == 2
     with pytest.raises(UserError, match="data-path: .* all 3 class names: the 2 here are numbered anew"):
         dataset_of(configured(dataset="shape:1x3x4:3"), folder, cache)
+
+
+def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):
+    """The hub's other layout for pictures, which `datasets` reads; the natural clients are in it too."""
+    write(tmp_path, {f"{split}/{i}.png": grey(i) for split in ("train", "test") for i in range(3)})
+    for split in ("train", "test"):
+        table = "file_name,label,site\n0.png,ill,s1\n1.png,well,s2\n2.png,ill,s1\n"
+        (tmp_path / split / "metadata.csv").write_text(table)
+    data = load(cache_dir, tmp_path, group_column="site")
+    assert (data.class_names, list(data.train.columns["y"])) == (("ill", "well"), [0, 1, 0])
+    assert list(data.train.columns["x"][:, 0, 0, 0]) == [0, 1, 2]
+    assert list(data.test.groups) == ["s1", "s2", "s1"]
+    (tmp_path / "test" / "1.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"the image of row 1 in 'image' \(.*1.png\) cannot be read"):
+        load(cache_dir, tmp_path, group_column="site")
+
+
+def test_natural_clients_of_data_without_a_test_split_keep_their_ids(cache_dir, tmp_path):
+    """Row i is of client i modulo 3, as its picture tells."""
+    features = Features({"img": Image(), "label": Value("int64"), "who": Value("int64")})
+    columns = {"img": [grey(i) for i in range(30)], "label": [i % 2 for i in range(30)]}
+    Dataset.from_dict({**columns, "who": [i % 3 for i in range(30)]}, features).save_to_disk(tmp_path)
+    data = load(cache_dir, tmp_path, group_column="who")
+    assert (len(data.train), len(data.test)) == (24, 6)
+    for split in (data.train, data.test):
+        assert [int(i) for i in split.groups] == [int(v) % 3 for v in split.columns["x"][:, 0, 0, 0]]
 
 
 # ---- NumPy files ------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from sklearn.datasets import load_sample_images
 
 from fedbn_flower.assembly import dataset_of, local_task, whole_split
 from fedbn_flower.data import Request, load_dataset, shift
+from fedbn_flower.data.arrays import keep_arrays
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.shift_spec import SHIFTS
 from fedbn_flower.errors import UserError
+from fedbn_flower.models import InputSpec
 
 ALL = "none+inverted+rotated+noisy+coloured+blended"
 
@@ -128,6 +130,13 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
         np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
 
 
+def test_arrays_that_a_caller_gave_can_be_shifted(tmp_path):
+    x, y = np.arange(64, dtype=np.uint8).reshape(4, 4, 4), np.array([0, 1, 0, 1])
+    name = keep_arrays(tmp_path, {"x": x, "y": y, "x_test": x, "y_test": y})
+    found = load_dataset(Request(name, feature_shift="none+inverted"), tmp_path)
+    np.testing.assert_array_equal(found.test.columns["x-inverted"][:, 0], 255 - x)
+
+
 def test_what_cannot_be_shifted_is_told(configured, cache_dir):
     with pytest.raises(UserError, match="feature-shift: unknown name 'inverse' .did you mean 'inverted'"):
         configured(feature_shift="none+inverse")
@@ -137,3 +146,6 @@ def test_what_cannot_be_shifted_is_told(configured, cache_dir):
         UserError, match="feature-shift: 'noisy' is not allowed; expected 'none': only images"
     ):
         shift.shifted(other, "noisy")
+    other = replace(data, spec=InputSpec((2, 8, 8), 10))
+    with pytest.raises(UserError, match="'coloured' is not allowed; expected no colours: .* 2 channels"):
+        shift.shifted(other, "coloured")

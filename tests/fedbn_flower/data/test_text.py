@@ -118,6 +118,7 @@ BAD = {
     "column": ({"partition": "natural:speakers"}, r"did you mean 'natural:speaker'\?"),
     "classes": ({"partition": "dirichlet:0.5"}, "partition: 'dirichlet' is not allowed; expected 'iid' or"),
     "clients": ({"num_clients": 3}, "num-clients: 3 is not allowed; expected at most 2"),
+    "normalize": ({"normalize": True}, "normalize: True is not allowed; expected False, since"),
     "model": ({"model": "cnn"}, "model: 'cnn' raised ValueError: it takes images, not 80 characters of 97"),
     "input": ({"model": "linear"}, "model: 'linear' does not fit inputs of 80 characters of 97"),
     "images": (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients import Examples, Regression
+from clients import Examples
 from fedbn_flower.data.tables import Table
 
 NAN = np.nan
@@ -53,16 +53,3 @@ def test_rows_do_not_change_what_is_kept(table):
     before = X.copy()
     prepared(table, [0, 1], [0, 1])
     np.testing.assert_array_equal(X, before)
-
-
-def test_regression_by_hand():
-    """Errors of 1, -3 and 2: squares 1, 9 and 4."""
-    problem = Regression()
-    output, targets = torch.tensor([[2.0], [1.0], [5.0]]), torch.tensor([[1.0], [4.0], [3.0]])
-    assert problem.loss(output, targets).item() == pytest.approx(14 / 3)
-    assert problem.loss(output, targets, "sum").item() == 14
-    assert problem.loss(output, targets, "none").tolist() == [1, 9, 4]
-    assert problem.scores(output, targets)["mae"].tolist() == [1, 3, 2]
-    model = torch.nn.Linear(1, 1)
-    assert problem.misfit(model, targets[:2], output[:2], 1) == ""
-    assert "(2, 1), not (2,)" in problem.misfit(model, targets[:2], output[:2, 0], 1)

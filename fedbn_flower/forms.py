@@ -1,0 +1,11 @@
+"""What ``--dataset`` and ``--partition`` may be, in words: quick to import, unlike what parses them."""
+
+DATASET = (
+    "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "
+    "Hugging Face name"
+)
+PARTITIONER = "CLASSPartitioner:KEY=VALUE,..."
+PARTITION = (
+    "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
+    f"silos:0-4,5-9 or {PARTITIONER}"
+)

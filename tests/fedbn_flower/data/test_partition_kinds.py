@@ -1,0 +1,184 @@
+"""Each kind of partition: what it gives to whom."""
+
+import numpy as np
+import pytest
+
+from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data.partition_spec import PartitionSpec
+from fedbn_flower.errors import UserError
+
+from .labelled import CLASSES, divided, made
+
+
+@pytest.fixture
+def digits(cache_dir):
+    return load_dataset(Request("digits"), cache_dir)
+
+
+def test_silos_hold_exactly_their_classes(digits):
+    parts = partition_dataset(digits, "silos:0-4,5-9", 2, 0, 0.0)
+    for rows, classes in zip(parts.train, (range(5), range(5, 10)), strict=True):
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.columns["y"], classes)))
+    for rows, classes in zip(parts.test, (range(5), range(5, 10)), strict=True):
+        assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.columns["y"], classes)))
+
+
+def test_silos_that_overlap_divide_the_class(digits):
+    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
+    shared = [(digits.train.columns["y"][rows] == 1).sum() for rows in parts.train]
+    assert sum(shared) == (digits.train.columns["y"] == 1).sum()
+    assert abs(shared[0] - shared[1]) <= 1
+
+
+def test_silos_that_leave_classes_out_say_so(tmp_path):
+    data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
+    parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
+    told = "partition: 'silos:0,1-2' among 2 clients leaves out 1 of 4 classes, 3 of 7 training examples"
+    assert parts.left_out("silos:0,1-2", "global") == told
+    assert parts.left_out("silos:0,1-2", "local") == f"{told}, 2 of 4 test examples"
+
+
+def test_test_examples_of_a_class_that_nobody_trains_on_are_told(tmp_path):
+    data = made(tmp_path, train=[0, 1] * 4, test=[0, 1, 4, 4, 4])
+    parts = partition_dataset(data, "iid", 2, 0, 0.0)
+    assert parts.left_out("iid", "global") == ""
+    assert (
+        parts.left_out("iid", "local") == "partition: 'iid' among 2 clients leaves out 3 of 5 test examples"
+    )
+
+
+def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
+    """23 rows in 3 x 2 shards: five of 4 rows and one of 3, where equal shards would drop 5 rows."""
+    data = made(tmp_path, train=[0] * 9 + [1] * 9 + [2] * 5, test=[0])
+    parts = partition_dataset(data, "shards:2", 3, 0, 0.0)
+    assert sorted(len(rows) for rows in parts.train) in ([7, 8, 8], [8, 8, 7])
+    # Sorted by label the shards hold 0000 0000 0111 1111 1122 222.
+    shards = [{0: 4}, {0: 4}, {0: 1, 1: 3}, {1: 4}, {1: 2, 2: 2}, {2: 3}]
+    counted = divided(data.train.columns["y"], parts.train)[:, :3].tolist()
+    pairs = [
+        [shards[i].get(c, 0) + shards[j].get(c, 0) for c in range(3)] for i in range(6) for j in range(i)
+    ]
+    assert all(client in pairs for client in counted)
+
+
+def test_shards_are_dealt_anew_by_the_seed(digits):
+    dealt = [partition_dataset(digits, "shards:2", 10, seed, 0.0).train for seed in (0, 1)]
+    classes = [[frozenset(digits.train.columns["y"][rows]) for rows in parts] for parts in dealt]
+    assert classes[0] != classes[1]
+    assert max(len(c) for c in classes[0]) <= 4
+
+
+def test_pathological_uses_every_class_and_divides_it_evenly(digits):
+    """Four clients of three classes: two of the ten classes have two owners, eight have one."""
+    dealt = set()
+    for seed in range(20):
+        parts = partition_dataset(digits, "pathological:3", 4, seed, 0.0)
+        counts = np.array([np.bincount(digits.train.columns["y"][r], minlength=10) for r in parts.train])
+        assert ((counts > 0).sum(1) == 3).all()
+        assert sorted((counts > 0).sum(0)) == [1] * 8 + [2] * 2
+        for shares in counts.T:
+            assert np.ptp(shares[shares > 0]) <= 1
+        dealt.add(tuple(map(tuple, counts > 0)))
+    assert len(dealt) == 20
+
+
+def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
+    data = made(tmp_path, train=[0, 1, 2, 3, 4] * 6, test=[0, 1, 2, 3, 4])
+    parts = partition_dataset(data, "pathological:2", 2, 0, 0.0)
+    assert (
+        parts.left_out("pathological:2", "local")
+        == "partition: 'pathological:2' among 2 clients leaves out 1 of 5 classes, "
+        "6 of 30 training examples, 1 of 5 test examples"
+    )
+
+
+def test_natural_clients(tmp_path):
+    writers = [f"w{i % 3}" for i in range(30)]
+    data = made(tmp_path, [0] * 30, [0] * 30, writers, writers)
+    parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
+    for i in range(3):
+        assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
+    assert parts.left_out("natural:writer", "local") == ""
+    with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
+        partition_dataset(data, "natural:writer", 4, 0, 0.0)
+
+
+def test_natural_clients_are_in_natural_order(tmp_path):
+    ids = ["w10", "w9", "w100", "w1"]
+    data = made(tmp_path, [0] * 4, [0], ids, ["w1"])
+    parts = partition_dataset(data, "natural:writer", 4, 0, 0.0)
+    assert [ids[rows[0]] for rows in parts.train] == ["w1", "w9", "w10", "w100"]
+
+
+def test_fewer_clients_than_ids_are_drawn_and_told(tmp_path):
+    writers = [f"w{i % 3}" for i in range(30)]
+    data = made(tmp_path, [0] * 30, [0] * 6, writers, writers[:6])
+    drawn = set()
+    for seed in range(20):
+        parts = partition_dataset(data, "natural:writer", 2, seed, 0.0)
+        ids = [writers[rows[0]] for rows in parts.train]
+        assert ids == sorted(ids)
+        drawn.add(tuple(ids))
+    assert drawn == {("w0", "w1"), ("w0", "w2"), ("w1", "w2")}
+    told = "partition: 'natural:writer' among 2 clients leaves out 1 of 3 ids, 10 of 30 training examples"
+    assert parts.left_out("natural:writer", "global") == told
+    assert parts.left_out("natural:writer", "local") == f"{told}, 2 of 6 test examples"
+
+
+def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
+    """Shares of a class come from Dir(alpha, ..., alpha): by its formulas their mean is 1/n and their
+    variance (n - 1) / (n^2 (n alpha + 1)); sizes are not balanced."""
+    alpha, num_clients, per_class = 0.5, 4, 200
+    data = made(tmp_path, list(range(CLASSES)) * per_class, [0])
+    shares = np.concatenate(
+        [
+            divided(
+                data.train.columns["y"],
+                partition_dataset(data, f"dirichlet:{alpha}", num_clients, s, 0.0).train,
+            )
+            / per_class
+            for s in range(120)
+        ]
+    ).T.reshape(-1, num_clients)
+    np.testing.assert_allclose(shares.sum(1), 1)
+    variance = (num_clients - 1) / (num_clients**2 * (num_clients * alpha + 1))
+    np.testing.assert_allclose(shares.mean(0), 1 / num_clients, atol=0.03)
+    np.testing.assert_allclose(shares.var(), variance, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "clients", "message"),
+    [
+        (
+            "silos:0-4,15-19",
+            2,
+            "partition: class 19 in silos is not allowed; expected classes 0-9, those of the dataset",
+        ),
+        ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
+        ("dirichlet:0.001", 500, "partition: dirichlet:0.001 among 500 clients failed"),
+        (
+            "shards:3",
+            500,
+            "partition: 'shards:3' is not allowed; expected at most shards:2 among 500 clients, for 1437",
+        ),
+        (
+            "pathological:11",
+            2,
+            "partition: 'pathological:11' is not allowed; expected at most pathological:10",
+        ),
+        (
+            "pathological:5",
+            400,
+            "400 clients lets 200 of them share class 0, which has 1.. training examples",
+        ),
+    ],
+)
+def test_a_partition_that_does_not_fit_is_refused(digits, text, clients, message):
+    with pytest.raises(UserError, match=message) as caught:
+        partition_dataset(digits, text, clients, 0, 0.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_form_is_described():
+    forms = PartitionSpec.FORMS.replace(" or ", ", ").split(", ")
+    assert all(f"``{form}``" in PartitionSpec.__doc__ for form in forms)
