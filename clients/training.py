@@ -118,10 +118,11 @@ class LocalRun:
         return LocalWork(steps, self.learning_rate, momentum)
 
     def metrics(self, steps: int, sums: Mapping[str, float], predictions: float) -> dict[str, float]:
-        """``train-loss`` (what the objective says) and the problem's scores as ``train-...``, means over the
-        predictions of the last epoch, from their sums; and ``local-steps``, the optimiser's steps."""
-        means = {f"train-{name}": value / predictions for name, value in sums.items()}
-        return {**means, "local-steps": steps}
+        """``train-loss`` (what the objective says) and the problem's other figures as ``train-...``, means
+        over the predictions of the last epoch, from their sums; and ``local-steps``, the optimiser's steps."""
+        means = {name: value / predictions for name, value in sums.items()}
+        figures = {**means, **self.objective.problem.derived(means)}
+        return {**{f"train-{name}": value for name, value in figures.items()}, "local-steps": steps}
 
 
 def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:

@@ -27,7 +27,7 @@ def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
     Raises
     ------
     UserError
-        When that would be nothing.
+        With fewer than five examples.
     """
     images = alike(part[0] for part in parts)
     whole = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
@@ -35,7 +35,7 @@ def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
         return whole[0], whole[1], []
     labels = whole[0][1]
     train, test = held_out_fifth(labels)
-    if not len(test):
+    if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
     told = f"dataset: no test split; {len(test)} of {len(labels)} examples, a fifth of each class, are it"
     return tuple(a[train] for a in whole[0]), tuple(a[test] for a in whole[0]), [told]

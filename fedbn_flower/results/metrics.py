@@ -94,4 +94,4 @@ def shown(name: str, value: float | None) -> str:
     """A figure for a person: an accuracy in percent."""
     if value is None:
         return ""
-    return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.4f}"
+    return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.4g}"
