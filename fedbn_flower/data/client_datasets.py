@@ -53,7 +53,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     if test is None:
         places = np.unique(ids, return_inverse=True)[1]
         kept, held_out = held_out_fifth(places, y.reshape(len(y), -1)[:, 0])
-        if len(y) < 5:
+        if not len(held_out):
             raise UserError(f"data: {len(y)} examples; expected at least 5 where no test is given")
         arrays = x[kept], y[kept], x[held_out], y[held_out]
         notes = ("data: no test is given: a fixed fifth of each client's examples is held out",)

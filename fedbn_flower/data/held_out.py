@@ -19,5 +19,5 @@ def held_out_fifth(*strata: NDArray) -> tuple[Rows, Rows]:
     """
     shuffled = np.random.default_rng(0).permutation(len(strata[0]))
     order = np.lexsort((shuffled, *reversed(strata)))
-    test = np.sort(order[2::5])
+    test = np.sort(order[4::5])
     return np.setdiff1d(order, test), test
