@@ -119,7 +119,7 @@ class LocalRun:
 
     def metrics(self, steps: int, sums: Mapping[str, float], predictions: float) -> dict[str, float]:
         """``train-loss`` (what the objective says) and the problem's other figures as ``train-...``, means
-        over the predictions of the last epoch, from their sums; and ``local-steps``, the optimiser's steps."""
+        over the last epoch's predictions, from their sums; and ``local-steps``, the optimiser's steps."""
         means = {name: value / predictions for name, value in sums.items()}
         figures = {**means, **self.objective.problem.derived(means)}
         return {**{f"train-{name}": value for name, value in figures.items()}, "local-steps": steps}

@@ -1,21 +1,21 @@
-"""What fits the data where nothing was chosen, told by the dataset's name alone."""
+"""What fits the data where nothing was chosen."""
 
-_IMAGES = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
-_BEGINNINGS = {
-    "text:": {"model": "char-lstm", "partition": "natural:speaker"},
-    "synthetic:": {"model": "linear", "partition": "natural:client"},
-    "quadratic:": {"model": "linear", "partition": "natural:client"},
-    "shape:": {"model": "mlp-bn", "partition": "iid"},
-}
-_TABLE = {"model": "mlp-bn", "partition": "iid"}
-_ENDINGS = {".csv": _TABLE, ".parquet": _TABLE}
+from pathlib import Path
+
+from .tables import SUFFIXES, table_files
+
+IMAGES = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
+TABLES = {"model": "mlp-bn", "partition": "iid"}
+TEXT = {"model": "char-lstm", "partition": "natural:speaker"}
+MADE = {"model": "linear", "partition": "natural:client"}
+BEGINNINGS = {"text:": TEXT, "synthetic:": MADE, "quadratic:": MADE, "shape:": TABLES, "arrays:": TABLES}
 
 
 def defaults_for(dataset: str) -> dict[str, str]:
     """``model`` and ``partition`` for a dataset of this name."""
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
-        return _BEGINNINGS["text:"]
-    for beginning, chosen in _BEGINNINGS.items():
+        return {**TEXT, "partition": "iid"}
+    for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    return next((chosen for ending, chosen in _ENDINGS.items() if dataset.endswith(ending)), _IMAGES)
+    return TABLES if dataset.endswith(SUFFIXES) or table_files(Path(dataset).expanduser()) else IMAGES
