@@ -130,3 +130,18 @@ def test_the_readmes_rule_runs_by_the_readmes_command(cache_dir, tmp_path, monke
     before, after = start(config), load_file(tmp_path / "run" / "model.safetensors")
     moved = np.abs(after["4.weight"] - before["4.weight"])
     np.testing.assert_allclose(moved[moved > 0], 0.005, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_readmes_own_data_runs(cache_dir, tmp_path, monkeypatch):
+    """On Ray, as it stands there."""
+    (code,) = re.findall(
+        r"```python\n([^`]*simulate\(data=.*?)```", (APP / "README.md").read_text(), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(400, 5)), rng.normal(size=(100, 5))
+    given = {"x": x, "x_test": x_test, "y": (x[:, 0] > 0) * 1, "y_test": (x_test[:, 0] > 0) * 1}
+    exec(code, given)
+    assert given["result"].history["accuracy"].iloc[-1] > 0.8
