@@ -137,7 +137,7 @@ def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
     for name, split in splits.items():
         np.save(tmp_path / "files" / f"{name}-images.npy", split.columns["x"])
         np.save(tmp_path / "files" / f"{name}-labels.npy", split.columns["y"])
-    expected = run(dataset=tmp_path / "files", normalize=True)
+    expected = run(dataset=tmp_path / "files", normalize=True, partition="iid")
     x, y = np.array(dataset.train.columns["x"]), dataset.train.columns["y"]
     x_test, y_test = np.array(dataset.test.columns["x"]), dataset.test.columns["y"]
     for data in (
