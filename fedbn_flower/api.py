@@ -17,6 +17,7 @@ from strategies.settings import allowed
 
 from . import simulation
 from .algorithms import REGISTRIES
+from .assembly import forget
 from .config import RunConfig
 from .data import cache_folder
 from .data.arrays import arrays_by_name, keep_arrays
@@ -80,6 +81,7 @@ def simulate(
         values = _kept(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
     elif test is not None:
         raise UserError("test: given without data")
+    forget()
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)

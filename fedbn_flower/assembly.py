@@ -93,6 +93,11 @@ def partitions_of(config: RunConfig) -> Partitions:
     )
 
 
+def client_names(config: RunConfig) -> tuple[str, ...]:
+    """Whose data each client has, where the data say so."""
+    return partitions_of(config).names if dataset_of(config).has_examples else ()
+
+
 @lru_cache(maxsize=2)
 def initial_model(
     name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
@@ -140,6 +145,12 @@ def why_one_by_one(config: RunConfig) -> str:
     return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
 
 
+def forget() -> None:
+    """Drop what this process has cached of earlier runs: their files may have changed since."""
+    for cached in (load_dataset, partition_dataset, dataset_of, partitions_of, why_one_by_one, _local_task):
+        cached.cache_clear()
+
+
 def held_out_splits(config: RunConfig, final: bool) -> str:
     """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
     if not config.val_fraction:
@@ -174,6 +185,9 @@ def check_fit(config: RunConfig) -> None:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+    if dataset.has_classes and dataset.spec.outputs < 2:
+        told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
+        raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
     dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .assembly import cohort_size, dataset_of, model_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
-from .results.resume import checkpoints_of, load_checkpoint
+from .results.resume import check_data, checkpoints_of, load_checkpoint
 from .results.run_folder import RunFolder, default_run_folder, prepare_run_folder, run_folder_locked
 from .rounds import Federation, Observer
 from .runtime import InlineGrid, LocalGrid
@@ -37,6 +37,10 @@ def simulate(
     grid = make_grid(config, pool)
     with run_folder_locked(config, folder):
         checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
+        if config.resume:
+            check_data(federation)
+        if config.resume:
+            check_data(federation)
         if checkpoint:
             for partition, groups in checkpoints_of(config).memories(checkpoint):
                 grid.restore_memory(partition, groups)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,8 +36,13 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
     for name, array in zip(PARTS, data, strict=True):
         if not isinstance(array, np.ndarray | Tensor):
             raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
-        arrays[name] = array.numpy(force=True) if isinstance(array, Tensor) else array
+        arrays[name] = as_array(array) if isinstance(array, Tensor) else array
     return arrays
+
+
+def as_array(tensor: Tensor) -> NDArray:
+    """A tensor as NumPy has it: bfloat16, which NumPy has not, as float32."""
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
 
 
 def keep_arrays(

@@ -18,7 +18,7 @@ from .shift import shifted
 from .shift_spec import PLAIN
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 2  # of the files below; part of their key
+FORMAT = 3  # of the files below; part of their key
 SPLITS = ("train", "test")
 
 
@@ -87,6 +87,7 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
                 os.fsync(file.fileno())
         meta = {
             "source": fingerprint,
+            "digest": _digest(decoded),
             "kind": decoded.kind,
             "facts": decoded.facts,
             "class-names": decoded.class_names,
@@ -94,6 +95,16 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
         }
         (target / "meta.json").write_text(json.dumps(meta))
         target.rename(folder)
+
+
+def _digest(decoded: Decoded) -> str:
+    """Of names, types, shapes and contents of the columns."""
+    digest = hashlib.sha256()
+    for columns in (decoded.train, decoded.test):
+        for name, column in sorted(columns.items()):
+            digest.update(f"{name} {column.dtype} {column.shape}".encode())
+            digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
 
 
 def _open(folder: Path) -> Dataset:
@@ -111,4 +122,6 @@ def _open(folder: Path) -> Dataset:
     train = split("train")
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)
     names, notes = tuple(meta["class-names"]), tuple(meta["notes"])
-    return Dataset(kind.spec(), kind.problem(), kind, train, split("test"), folder, names, notes)
+    return Dataset(
+        kind.spec(), kind.problem(), kind, train, split("test"), folder, names, notes, meta["digest"]
+    )

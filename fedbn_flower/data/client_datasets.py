@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
-from .arrays import PARTS
+from .arrays import PARTS, as_array
 from .dataset import Groups
 from .held_out import held_out_fifth
 
@@ -80,7 +80,8 @@ def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:
 
 def _is_dataset(value: object) -> bool:
     there = all(hasattr(value, method) for method in ("__getitem__", "__len__"))
-    return there and not isinstance(value, np.ndarray | Tensor | str | Mapping)
+    is_table = hasattr(value, "to_numpy")
+    return there and not is_table and not isinstance(value, np.ndarray | Tensor | str | Mapping)
 
 
 def _read(where: str, dataset: Any) -> Part:
@@ -121,7 +122,7 @@ def _item(where: str, dataset: Any, i: int) -> Part:
 def _value(where: str, value: Any) -> NDArray:
     """A tensor, an image, an array or a number as an array; of an image the channels first."""
     if isinstance(value, Tensor):
-        return value.numpy(force=True)
+        return as_array(value)
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -145,6 +145,8 @@ class Dataset:
     folder: Path
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    digest: str = ""
+    """Of the columns' content: a run that is resumed finds the data that it was made with."""
 
     @classmethod
     def without_examples(cls, spec: InputSpec) -> "Dataset":

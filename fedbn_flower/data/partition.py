@@ -19,7 +19,7 @@ from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even
 from .partition_spec import PartitionSpec
 from .partitioners import NamedPartitioner
 
-FORMAT = 2  # of the files that divisions are kept in, and of how they are drawn; part of their key
+FORMAT = 3  # of the files that divisions are kept in, and of how they are drawn; part of their key
 HELD_OUT = frozenset({"validation examples", "test examples"})
 
 
@@ -36,6 +36,8 @@ class Partitions:
     test: list[Rows]
     val_rows: Rows
     unused: Mapping[str, tuple[int, int]]
+    names: tuple[str, ...] = ()
+    """Whose each client's rows are, under ``natural``."""
 
     def left_out(self, partition: str, eval_data: str) -> str:
         """One line on what the partition of this name gives to no client; empty where nothing is left out.
@@ -70,20 +72,22 @@ def partition_dataset(
     key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction}"
     path = dataset.folder / f"partition-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if not path.exists():
-        _save(path, _divide(dataset, PartitionSpec.parse(text), num_clients, seed, val_fraction))
+        _save(path, _divide(dataset, text, num_clients, seed, val_fraction))
     with np.load(path) as stored:
         shares = {
             name: np.split(stored[name], stored[f"{name}-stops"][:-1]) for name in ("train", "val", "test")
         }
         counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
         unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
-        return Partitions(**shares, val_rows=stored["val_rows"], unused=unused)
+        names = tuple(stored["names"].tolist())
+        return Partitions(**shares, val_rows=stored["val_rows"], unused=unused, names=names)
 
 
 def _save(path: Path, partitions: Partitions) -> None:
     arrays: dict[str, Any] = {
         "val_rows": partitions.val_rows,
         "unused": np.array(list(partitions.unused)),
+        "names": np.array(partitions.names, np.str_),
         "unused-counts": np.array(list(partitions.unused.values())),
     }
     for name in ("train", "val", "test"):
@@ -96,9 +100,8 @@ def _save(path: Path, partitions: Partitions) -> None:
         write_atomically(path, content.getvalue())
 
 
-def _divide(
-    dataset: Dataset, spec: PartitionSpec, num_clients: int, seed: int, val_fraction: float
-) -> Partitions:
+def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float) -> Partitions:
+    spec = PartitionSpec.parse(text)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(dataset.train))
     cut = int(val_fraction * len(order))
@@ -108,6 +111,7 @@ def _divide(
             "num-clients", num_clients, f"at most {len(train_rows)}, the training examples there are"
         )
     test_rows = np.arange(len(dataset.test))
+    ids: list[str] = []
     if spec.kind == "natural":
         things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
         ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
@@ -120,7 +124,7 @@ def _divide(
             )
         )
     else:
-        things, labels = "classes", _labels(dataset, dataset.train, spec)
+        things, labels = "classes", _labels(dataset, dataset.train, spec, text)
         kinds = labels
         spec.check_classes(dataset.spec.outputs)
         if isinstance(spec.argument, NamedPartitioner):
@@ -131,7 +135,7 @@ def _divide(
         train = [train_rows[r] for r in shares]
         counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
         val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
-        test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec), counts)]
+        test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec, text), counts)]
     there = len(np.unique(kinds[train_rows]))
     unused = {
         things: (there - len(np.unique(kinds[np.concatenate(train)])), there),
@@ -139,7 +143,7 @@ def _divide(
         "validation examples": _unused(val, val_rows),
         "test examples": _unused(test, test_rows),
     }
-    return Partitions(train, val, test, val_rows, unused)
+    return Partitions(train, val, test, val_rows, unused, tuple(ids))
 
 
 def _groups(split: Split) -> NDArray[np.str_]:
@@ -147,12 +151,12 @@ def _groups(split: Split) -> NDArray[np.str_]:
     return split.groups
 
 
-def _labels(dataset: Dataset, split: Split, spec: PartitionSpec) -> NDArray[np.int64]:
+def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> NDArray[np.int64]:
     """Class numbers; where there are none, all examples are of one kind."""
     if dataset.has_classes:
         return split.columns["y"]
     if spec.needs_classes:
-        raise not_allowed("partition", spec.kind, "'iid' or 'natural:COLUMN': the data have no classes")
+        raise not_allowed("partition", text, "'iid' or 'natural:COLUMN': the data have no classes")
     return np.zeros(len(split), np.int64)
 
 

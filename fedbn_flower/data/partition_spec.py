@@ -104,7 +104,9 @@ class PartitionSpec:
         """
         if isinstance(self.argument, tuple) and len(self.argument) != num_clients:
             raise not_allowed(
-                "num-clients", num_clients, f"{len(self.argument)}, the number of silos in partition"
+                "num-clients",
+                num_clients,
+                f"{len(self.argument)}, the number of silos in partition, or another partition, such as iid",
             )
 
 

@@ -1,8 +1,6 @@
 """Synthetic classes after Li et al. 2020 (1812.06127, section 5.1): clients differ in what they see, and in
 what they make of it."""
 
-import math
-
 import numpy as np
 
 from ..errors import not_allowed
@@ -10,9 +8,10 @@ from .dataset import Decoded, Request
 from .natural import check_column, decoded_by_client
 
 SYNTHETIC = "synthetic:"
-FORM = "synthetic:ALPHA,BETA, two numbers >= 0 (synthetic:1,1)"
+FORM = "synthetic:ALPHA,BETA, two numbers from 0 to 1000 (synthetic:1,1)"
 FEATURES, CLASSES = 60, 10
 FEWEST = 50
+MOST = 1000.0
 
 
 def synthetic_decoded(request: Request) -> Decoded:
@@ -52,6 +51,6 @@ def _parsed(name: str) -> tuple[float, float]:
         alpha, beta = map(float, name.removeprefix(SYNTHETIC).split(","))
     except ValueError:
         raise not_allowed("dataset", name, FORM) from None
-    if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
+    if not (0 <= alpha <= MOST and 0 <= beta <= MOST):
         raise not_allowed("dataset", name, FORM)
     return alpha, beta

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..assembly import client_names
 from ..config import RunConfig
 from ..registry import short
 from ..rounds import Observer, RoundResult
@@ -139,6 +140,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
         add("mean over examples", "", summary["mean"])
         add("mean over clients", "", summary["client-mean"])
     if len(clients) <= LISTED_CLIENTS:
+        whose = client_names(config)
         for partition, client in clients.items():
-            add(f"client {partition}", str(client["num-examples"]), client)
+            name = f" ({whose[int(partition)]})" if whose else ""
+            add(f"client {partition}{name}", str(client["num-examples"]), client)
     return table

@@ -14,7 +14,7 @@ from ..rounds import Federation
 from .checkpoint import Checkpoint, CheckpointFolder
 from .run_folder import described
 
-NOT_KEYS = ("shape", "versions")
+NOT_KEYS = ("shape", "data", "client-names", "versions")
 """What else ``config.json`` tells."""
 
 MAY_CHANGE = frozenset(
@@ -103,6 +103,19 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
 
 
+def check_data(federation: Federation) -> None:
+    """Refuse to go on with other data than the run was made with.
+
+    Raises
+    ------
+    UserError
+        When their digests differ.
+    """
+    config = federation.config
+    if stored_facts(Path(config.resume), "resume").get("data") != federation.dataset.digest:
+        raise UserError(f"resume: {config.dataset!r} no longer holds the data that the run was made with")
+
+
 def check_unchanged(federation: Federation) -> None:
     """Refuse to go on with another configuration than the run was made with.
 
@@ -112,6 +125,7 @@ def check_unchanged(federation: Federation) -> None:
         For the first key that differs, but for those of `MAY_CHANGE`.
     """
     config = federation.config
+    check_data(federation)
     stored = stored_configuration(Path(config.resume))
     for key, value in described(federation).items():
         if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:

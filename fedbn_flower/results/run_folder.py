@@ -16,7 +16,7 @@ from safetensors.numpy import save
 from clients import Groups
 
 from .. import __version__
-from ..assembly import held_out_splits
+from ..assembly import client_names, held_out_splits
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..files import CsvLog, remove_unfinished, write_atomically
@@ -252,5 +252,7 @@ def described(federation: Federation) -> dict[str, object]:
         **federation.config.to_user_config(),
         "resume": "",
         "shape": federation.dataset.spec.as_dataset(),
+        "data": federation.dataset.digest,
+        "client-names": client_names(federation.config),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }

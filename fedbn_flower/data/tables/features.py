@@ -166,17 +166,36 @@ def _is_category(column: "Series") -> bool:
 
 def _values(column: "Series", guessed: bool) -> tuple[str, ...]:
     """All values of a category, sorted."""
-    import pandas as pd
-
-    words = pd.Series(sorted(set(as_text(column[column.notna()]))))
-    other = words[pd.to_numeric(words, errors="coerce").isna()].tolist()
-    if guessed and len(other) < len(words) / 2:
-        told = f"numbers and {other[0]!r}" if other else "numbers as words"
-        raise UserError(f"columns: {column.name!r} holds {told}; leave a field empty where nothing is known")
+    words = sorted(set(as_text(column[column.notna()])))
+    if guessed:
+        check_words(column, words, "columns")
     if guessed and len(words) > MOST_VALUES:
         told = f"{column.name!r} holds {len(words)} different words"
         raise UserError(f"columns: {told}; name the columns to use, or this one with its values")
     return tuple(words)
+
+
+def check_words(column: "Series", words: Sequence[str], key: str) -> None:
+    """Refuse words most of which are numbers.
+
+    Raises
+    ------
+    UserError
+        With what is to be done about it.
+    """
+    import pandas as pd
+
+    as_numbers = pd.Series(words).str.replace(",", ".", regex=False)
+    other = [
+        word
+        for word, odd in zip(words, pd.to_numeric(as_numbers, errors="coerce").isna(), strict=True)
+        if odd
+    ]
+    if len(other) < len(words) / 2:
+        comma = next((word for word in words if "," in word), "")
+        told = f"numbers and {other[0]!r}" if other else f"numbers as words, such as {(comma or words[0])!r}"
+        hint = "write decimals with a point" if comma else "leave a field empty where nothing is known"
+        raise UserError(f"{key}: {column.name!r} holds {told}; {hint}")
 
 
 def _line(words: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """Which files are tables, and what is in them."""
 
+import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +50,8 @@ def read_table(path: Path) -> "DataFrame":
     """The rows of a file, its columns' names as text.
 
     A CSV file has a header; what separates is the one of comma, semicolon and tab of which its first line
-    has the most. Empty fields, ``NA``, ``NaN``, ``null`` and the like are missing values, as in pandas.
+    has the most outside quotes. Empty fields, ``NA``, ``NaN``, ``null`` and the like are missing values, as
+    in pandas. The index of a Parquet file is a column like the others.
 
     Raises
     ------
@@ -62,11 +65,18 @@ def read_table(path: Path) -> "DataFrame":
             table = pd.read_parquet(path)
         else:
             with path.open(encoding="utf-8") as file:
-                header = file.readline()
-            table = pd.read_csv(path, sep=max(SEPARATORS, key=header.count), low_memory=False)
+                header = re.sub('"[^"]*"', "", file.readline())
+            separator = max(SEPARATORS, key=header.count)
+            with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+                table = pd.read_csv(path, sep=separator, index_col=False, low_memory=False)
+    except pd.errors.ParserWarning as error:
+        told = "rows with more fields than its header has names"
+        raise UserError(f"dataset: {str(path)!r} has {told}") from error
     except Exception as error:  # pandas and pyarrow raise anything
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"dataset: cannot load {str(path)!r}: {reason[0]}") from error
     if not len(table):
         raise UserError(f"dataset: {str(path)!r} has no rows")
+    if any(name is not None for name in table.index.names):
+        table = table.reset_index()
     return table.rename(columns=str)

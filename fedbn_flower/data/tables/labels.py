@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError, not_allowed
 from ..numeric import as_float32
-from .features import Feature, as_text, is_number, numbered
+from .features import Feature, as_text, check_words, is_number, numbered
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -85,6 +85,8 @@ def targets_of(column: "Series", label: Feature, predict: str, of_site: bool) ->
         return Targets(values.astype(np.int64), predict, 1 + int(values.max()))
     if not label.values:
         present = np.unique(values).astype(np.int64).tolist() if number else sorted(set(as_text(column)))
+        if not number:
+            check_words(column, present, "label-column")
         if present == list(range(len(present))):
             return Targets(values.astype(np.int64), predict, len(present), notes=tuple(notes))
         label = Feature(label.name, tuple(map(str, present)))

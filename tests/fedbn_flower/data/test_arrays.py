@@ -200,3 +200,10 @@ def test_other_datasets_are_refused(data, test, words):
         pooled(data, test)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_bfloat16_becomes_float32():
+    x = torch.tensor([[1.5], [2.5]], dtype=torch.bfloat16)
+    found = arrays_by_name((x, torch.tensor([0, 1]), x, torch.tensor([0, 1])))["x"]
+    assert found.dtype == np.float32
+    assert found.tolist() == [[1.5], [2.5]]

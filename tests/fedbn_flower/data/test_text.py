@@ -116,7 +116,10 @@ BAD = {
     "bytes": ({"dataset": "text:{}/bytes"}, "dataset: cannot read 'text:.*utf-8"),
     "short": ({"dataset": "text:{}/short", "partition": "iid"}, "expected a text of at least 102 characters"),
     "column": ({"partition": "natural:speakers"}, r"did you mean 'natural:speaker'\?"),
-    "classes": ({"partition": "dirichlet:0.5"}, "partition: 'dirichlet' is not allowed; expected 'iid' or"),
+    "classes": (
+        {"partition": "dirichlet:0.5"},
+        "partition: 'dirichlet:0.5' is not allowed; expected 'iid' or",
+    ),
     "clients": ({"num_clients": 3}, "num-clients: 3 is not allowed; expected at most 2"),
     "normalize": ({"normalize": True}, "normalize: True is not allowed; expected False, since"),
     "model": ({"model": "cnn"}, "model: 'cnn' raised ValueError: it takes images, not 80 characters of 97"),

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbn_flower.assembly import dataset_of, local_task
+from fedbn_flower.assembly import check_fit, dataset_of, local_task
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.errors import UserError
 
@@ -183,3 +183,27 @@ def test_a_site_that_would_encode_by_itself_is_refused(site, keys, message):
     with pytest.raises(UserError, match=message) as caught:
         site(**keys)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,label\n1,2,3,0\n4,5,6,1\n", "more fields than its header has names"),
+        (
+            "a,label\n1,1.5\n2,2.5\n3,?\n",
+            "label-column: 'label' holds numbers and '\\?'; leave a field empty",
+        ),
+        ("a;label\n1;0,5\n2;-1,5\n", "label-column: .* such as '-1,5'; write decimals with a point"),
+        ("a;label\n0,5;x\n1,25;y\n", "columns: 'a' holds numbers as words.*; write decimals with a point"),
+    ],
+)
+def test_what_a_file_does_not_mean_to_say_is_refused(cache_dir, tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_dataset(Request(str(tmp_path / "t.csv")), cache_dir)
+
+
+def test_one_class_is_nothing_to_learn(configured, tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n" + "1,ill\n2,ill\n" * 10)
+    with pytest.raises(UserError, match="has one class only, 'ill'"):
+        check_fit(configured(dataset=str(tmp_path / "t.csv")))

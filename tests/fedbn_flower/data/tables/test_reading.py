@@ -184,3 +184,12 @@ def test_every_client_has_a_fifth_of_its_own_rows_held_out(load, tmp_path):
     data = load(tmp_path / "t.csv", group_column="site")
     assert sorted(data.test.groups) == sorted(set(sites))
     assert "a fixed fifth of the rows of each 'site' is held out" in data.notes[0]
+
+
+def test_a_separator_in_quotes_separates_nothing_and_an_index_is_a_column(load, tmp_path):
+    (tmp_path / "t.csv").write_text('"age, years";"len, cm";label\n1;2;0\n3;4;1\n5;6;0\n7;8;1\n9;1;0\n')
+    assert load(tmp_path / "t.csv").kind.facts["columns"] == '"age, years","len, cm"'
+    table = pd.DataFrame({"a": range(10), "label": [0, 1] * 5}, index=pd.Index(["x", "y"] * 5, name="site"))
+    table.to_parquet(tmp_path / "t.parquet")
+    data = load(tmp_path / "t.parquet", group_column="site")
+    assert set(data.train.groups) == {"x", "y"}

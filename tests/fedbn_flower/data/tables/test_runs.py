@@ -11,6 +11,9 @@ from torch.utils.data import TensorDataset
 from clients import evaluate_splits
 from fedbn_flower import UserError, simulate
 from fedbn_flower.assembly import local_task, model_of, partitions_of, whole_split, why_one_by_one
+from fedbn_flower.config import RunConfig
+from fedbn_flower.results.progress import summary_table
+from fedbn_flower.results.resume import stored_configuration
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 
@@ -161,3 +164,30 @@ def test_what_arrays_do_not_have_is_refused(run, keys, words):
     with pytest.raises(UserError) as caught:
         run(**keys)
     assert words in str(caught.value)
+
+
+def test_whose_data_a_client_has_is_told(run, patients):
+    """Four of 25 hospitals are drawn: which ones is written down, and shown."""
+    result = run(
+        dataset=patients, label_column="outcome", partition="natural:hospital", num_clients=4, rounds=1
+    )
+    names = json.loads((result.folder / "config.json").read_text())["client-names"]
+    table = pd.read_csv(patients)
+    assert len(set(names)) == 4
+    assert set(names) <= set(table["hospital"])
+    config = RunConfig.of({k: v for k, v in stored_configuration(result.folder).items() if k != "resume"})
+    shown = summary_table(config, result.summary)
+    assert [cell for cell in shown.columns[0].cells][-4:] == [
+        f"client {i} ({n})" for i, n in enumerate(names)
+    ]
+
+
+def test_a_run_does_not_go_on_with_other_data(run, patients):
+    given = {"dataset": patients, "label_column": "outcome", "num_clients": 2}
+    result = run(**given, rounds=1)
+    table = pd.read_csv(patients)
+    table[::-1].to_csv(patients, index=False)
+    with pytest.raises(UserError, match="no longer holds the data that the run was made with"):
+        run(resume=result.folder, rounds=2)
+    table.to_csv(patients, index=False)
+    assert len(run(resume=result.folder, rounds=2).history) == 2
