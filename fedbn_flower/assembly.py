@@ -188,7 +188,6 @@ def check_fit(config: RunConfig) -> None:
     if dataset.has_classes and dataset.spec.outputs < 2:
         told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
         raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
-    dataset.kind.augmentation(config.augment)
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")

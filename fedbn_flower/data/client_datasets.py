@@ -1,6 +1,6 @@
 """A caller's Datasets, one a client, as arrays."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,8 +142,5 @@ def _joined(parts: Mapping[str, Part]) -> tuple[Part, NDArray[np.str_]]:
                 told = f"{own.dtype} {own.shape[1:]}, another's {other.dtype} {other.shape[1:]}"
                 raise UserError(f"data: an example of client {name!r} is {told}; expected all alike")
     ids = np.repeat(np.array(list(parts)), [len(y) for _, y in parts.values()])
-    return (_concatenated(x for x, _ in parts.values()), _concatenated(y for _, y in parts.values())), ids
-
-
-def _concatenated(arrays: Iterable[NDArray]) -> NDArray:
-    return np.concatenate(list(arrays))
+    x, y = (np.concatenate(arrays) for arrays in zip(*parts.values(), strict=True))
+    return (x, y), ids

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
 from clients.examples import Augment, as_they_are
 
-from ..errors import not_allowed
 from ..models.spec import InputSpec
 from .shift_spec import PLAIN
 
@@ -110,15 +109,7 @@ class Kind:
         return as_they_are
 
     def augmentation(self, name: str) -> Augment | None:
-        """What changes the inputs of a training batch, by its name; None for ``none``.
-
-        Raises
-        ------
-        UserError
-            Where there is no such thing for this kind.
-        """
-        if name != "none":
-            raise not_allowed("augment", name, "'none': only images are augmented")
+        """What changes the inputs of a training batch, by its name; None for nothing."""
         return None
 
 

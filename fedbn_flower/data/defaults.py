@@ -2,19 +2,23 @@
 
 from pathlib import Path
 
+from .quadratic import QUADRATIC
+from .sources import ARRAYS
+from .synthetic import SYNTHETIC
 from .tables import SUFFIXES, table_files
+from .text import TEXT
 
 IMAGES = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
 TABLES = {"model": "mlp-bn", "partition": "iid"}
-TEXT = {"model": "char-lstm", "partition": "natural:speaker"}
+PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
 MADE = {"model": "linear", "partition": "natural:client"}
-BEGINNINGS = {"text:": TEXT, "synthetic:": MADE, "quadratic:": MADE, "shape:": TABLES, "arrays:": TABLES}
+BEGINNINGS = {TEXT: PLAYS, SYNTHETIC: MADE, QUADRATIC: MADE, ARRAYS: TABLES, "shape:": TABLES}
 
 
 def defaults_for(dataset: str) -> dict[str, str]:
     """``model`` and ``partition`` for a dataset of this name."""
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
-        return {**TEXT, "partition": "iid"}
+        return {**PLAYS, "partition": "iid"}
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen

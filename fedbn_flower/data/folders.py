@@ -8,13 +8,8 @@ from ..errors import UserError
 from .dataset import Decoded, Request
 from .images import images_decoded
 from .labels import Classes
-from .pictures import File, Pictures
+from .pictures import ENDINGS, File, Pictures
 from .splits import both_splits, test_split
-
-PICTURES = frozenset(
-    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"}
-)
-
 
 # ---- a folder a class -------------------------------------------------------------------------------
 
@@ -69,4 +64,4 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in PICTURES and not path.name.startswith(".")
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".")

@@ -30,7 +30,7 @@ class Images(Kind):
     whether they are ``numbered-here`` (`labels.Classes`), and the training set's ``mean`` and ``std`` per
     channel, of intensities in [0, 1]."""
 
-    keys: ClassVar = frozenset({"image-column", "image-size", "label-column", "normalize"})
+    keys: ClassVar = frozenset({"augment", "image-column", "image-size", "label-column", "normalize"})
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["classes"])
@@ -41,9 +41,7 @@ class Images(Kind):
         return Scaled()
 
     def augmentation(self, name: str) -> Augment | None:
-        return (
-            CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else super().augmentation(name)
-        )
+        return CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else None
 
 
 @dataclass(frozen=True)

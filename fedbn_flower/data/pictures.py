@@ -14,6 +14,9 @@ from ..errors import UserError, not_allowed
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+ENDINGS = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"}
+)
 GREY = frozenset({"1", "L", "LA", "La"})
 COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"})
 DEEP = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I"})

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
+from ..pictures import ENDINGS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 SUFFIXES = (".csv", ".parquet")
-PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 SEPARATORS = ",;\t"
 
 
@@ -27,7 +27,7 @@ def table_files(path: Path) -> dict[str, Path]:
         for split in ("train", "test")
     }
     train = found["train"]
-    if not train or _has_pictures(train) or any(p.suffix.lower() in PICTURES for p in path.rglob("*")):
+    if not train or _has_pictures(train) or any(p.suffix.lower() in ENDINGS for p in path.rglob("*")):
         return {}
     return {split: file for split, file in found.items() if file}
 

@@ -119,6 +119,7 @@ def test_a_test_set_without_a_column_and_a_file_that_is_not_there(cache_dir, tmp
         ("digits", "predict", "numbers"),
         ("t", "normalize", True),
         ("t", "image_size", 8),
+        ("t", "augment", "crop-flip"),
     ],
 )
 def test_a_key_of_another_kind_of_data_is_refused(configured, tmp_path, dataset, key, value):
