@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import Classification, FedAvgClient, LocalTraining, Received
+from clients import Classification, FedAvgClient, LocalTraining, NextCharacter, Received
 from clients.objectives import Objective
 from clients.training import LocalRun, evaluate_model, train_model
 
@@ -172,6 +172,14 @@ def test_an_epoch_visits_every_example_once_and_leaves_no_batch_of_one(count, si
         assert min(len(b) for b in batches) > 1
     if size == 0:
         assert len(batches) == 1
+
+
+def test_what_a_problem_derives_is_told_of_training_too():
+    """A summed loss of 6 and 2 hits over 4 characters."""
+    run = LocalRun(make_examples(), LocalTraining(), Objective({}, {}, problem=NextCharacter()), 0.1, (0,))
+    assert run.metrics(3, {"loss": 6.0, "accuracy": 2.0}, 4) == pytest.approx(
+        {"train-loss": 1.5, "train-accuracy": 0.5, "train-perplexity": np.exp(1.5), "local-steps": 3}
+    )
 
 
 def test_evaluation_is_the_mean_over_all_examples():

@@ -9,30 +9,13 @@ from .test_runtimes import ROOT, bits, marked_environment, processes_with, run_s
 
 pytestmark = pytest.mark.slow
 
-DEFINITIONS = """
+OWN = (ROOT / "tests" / "fedbn_flower" / "own_objects.py").read_text()
+DEFINITIONS = (
+    f"{OWN}\n"
+    + """
 import json, sys
 import ray
-from torch import nn
-from clients import FedAvgClient, Objective, setting
 from fedbn_flower import RunFailed, UserError, simulate
-from strategies import PseudoGradientStrategy
-from strategies import setting as own_setting
-
-class Scaled(PseudoGradientStrategy):
-    scale: float = own_setting(1.0, gt=0)
-    def server_step(self, delta, state, round):
-        return self.scale * delta
-
-class Pull(Objective):
-    pull: float = setting(0.0, ge=0)
-    def correct_gradients(self):
-        for _, w, gradient in self.gradients():
-            gradient.add_(w, alpha=self.pull)
-
-class KeepsBiases(FedAvgClient):
-    @staticmethod
-    def local_entries(model):
-        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
 
 width = 12
 own = {
@@ -43,6 +26,7 @@ own = {
 }
 common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "progress": False}
 """
+)
 
 
 @pytest.fixture

@@ -11,32 +11,7 @@ from .test_runtimes import ROOT, SMALL, bits, flwr_run, marked_environment, run_
 
 pytestmark = pytest.mark.slow
 
-OWN = """
-from clients import FedAvgClient, Objective, setting
-from strategies import PseudoGradientStrategy
-from strategies import setting as own_setting
-
-
-class Scaled(PseudoGradientStrategy):
-    scale: float = own_setting(1.0, gt=0, description="factor on the mean update")
-
-    def server_step(self, delta, state, round):
-        return self.scale * delta
-
-
-class Pull(Objective):
-    pull: float = setting(0.0, ge=0, description="weight of the squared norm")
-
-    def correct_gradients(self):
-        for _, w, gradient in self.gradients():
-            gradient.add_(w, alpha=self.pull)
-
-
-class KeepsBiases(FedAvgClient):
-    @staticmethod
-    def local_entries(model):
-        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
-"""
+OWN = (ROOT / "tests" / "fedbn_flower" / "own_objects.py").read_text()
 
 
 def test_a_rule_from_a_file_outside_the_checkout_on_ray(tmp_path, cache_dir):

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, MetricRecord
 from rich.console import Console
 
-from clients import Classification
+from clients import Classification, NextCharacter
 from fedbn_flower.results import comparison, plots
 from fedbn_flower.results.comparison import Comparison
 from fedbn_flower.results.metrics import held_out_means, round_means
@@ -42,6 +42,16 @@ def test_a_count_of_held_out_examples_goes_before_num_examples(after_training):
         FIRST | {"num-examples": 90, "eval-examples": 1}, SECOND | {"num-examples": 10, "eval-examples": 9}
     )
     assert held_out_means(reported, after_training, Classification()) == pytest.approx(MEANS)
+
+
+def test_a_perplexity_is_that_of_the_mean_loss():
+    """exp(3.8); the mean over clients is of what they report, (exp(2) + exp(4)) / 2."""
+    reported = records(
+        FIRST | {"perplexity": np.exp(2), "eval-examples": 1},
+        SECOND | {"perplexity": np.exp(4), "eval-examples": 9},
+    )
+    perplexities = {"perplexity": np.exp(3.8), "client-mean-perplexity": (np.exp(2) + np.exp(4)) / 2}
+    assert held_out_means(reported, False, NextCharacter()) == pytest.approx(MEANS | perplexities)
 
 
 def test_training_examples_never_stand_in():
