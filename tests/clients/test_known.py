@@ -14,6 +14,7 @@ from clients import (
     OBJECTIVES,
     FedAvgClient,
     LocalTraining,
+    NextCharacter,
     Objective,
 )
 from clients.lockstep import why_alone, why_unknown
@@ -57,6 +58,14 @@ def test_a_hook_on_every_module():
         assert "hooks on every module" in why_not(small_model)
     finally:
         handle.remove()
+
+
+def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
+    task = make_client(FedAvgClient, model=small_model()).task
+    augmented = replace(task, train=replace(task.train, augment=lambda inputs: inputs))
+    assert why_unknown(FedAvgClient, augmented) == "examples are augmented"
+    several = replace(task, problem=NextCharacter())
+    assert why_unknown(FedAvgClient, several) == "an example holds several predictions"
 
 
 def test_convolutions_gain_only_on_a_gpu():

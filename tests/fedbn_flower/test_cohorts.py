@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from clients import CLIENTS, FedAvgClient
+from fedbn_flower import assembly
 from fedbn_flower.assembly import COHORT, cohort_size, why_one_by_one
 from fedbn_flower.models import MODELS
 from fedbn_flower.rounds import Federation
@@ -67,6 +68,18 @@ def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
         "clients train one by one: fewer than 16 a round",
         "clients train one by one: fast is off",
     ]
+
+
+def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
+    """Eight clients of 90 digits at most: 8 x 90 x (64 pixels and a label)."""
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    sizes = []
+    for held in (46_800, 46_799):
+        monkeypatch.setattr(assembly, "HELD", held)
+        why_one_by_one.cache_clear()
+        sizes.append(cohort_size(many()))
+    assert sizes == [COHORT, 1]
+    assert "too many examples to be held at once" in caplog.messages[1]
 
 
 @pytest.mark.parametrize("model", ["frozen", "tokens"])
