@@ -14,8 +14,7 @@ from fedbn_flower.results.comparison import Comparison
 from fedbn_flower.results.metrics import held_out_means, round_means
 from fedbn_flower.results.plots import plot_curves
 from fedbn_flower.results.progress import ProgressBar, summary_table
-from fedbn_flower.rounds import Federation, Observer, RoundResult
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.rounds import RoundResult
 from fedbn_flower.server_app import RoundLog
 from strategies import PhaseReport
 
@@ -276,30 +275,3 @@ def test_the_bar_moves_with_every_answer(configured, values, completed):
             seen.append(task.completed)
             assert task.fields["clients"] == f"{phase} {done}/2"
     assert seen == completed
-
-
-def test_every_answer_is_told_as_it_comes(configured):
-    """Before the next client has begun: the grid makes a reply when it is asked for."""
-    config = configured(rounds=2, partition="iid", num_clients=3, fraction_train=0.7)
-    told = []
-
-    class Grid(InlineGrid):
-        def work(self, messages, timeout):
-            for reply in super().work(messages, timeout):
-                told.append("answer")
-                yield reply
-
-    class Watch(Observer):
-        def on_answer(self, *progress):
-            told.append(progress)
-
-        def on_round(self, result):
-            told.append(result.server_round)
-
-    Federation(config).run(Grid(3, config.to_user_config()), [Watch()])
-    rounds = [
-        ["answer", (r, "train", 1, 2), "answer", (r, "train", 2, 2),
-         "answer", (r, "evaluate", 1, 3), "answer", (r, "evaluate", 2, 3), "answer", (r, "evaluate", 3, 3), r]
-        for r in (1, 2)
-    ]  # fmt: skip
-    assert told[told.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]

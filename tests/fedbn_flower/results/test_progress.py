@@ -1,4 +1,4 @@
-"""The progress bar in a notebook; a kernel shows it in `tests.examples.test_notebooks`."""
+"""What is told as a run goes on; a kernel shows the notebook's bar in `tests.examples.test_notebooks`."""
 
 from types import SimpleNamespace
 
@@ -7,6 +7,8 @@ import pytest
 from rich.console import Console
 
 from fedbn_flower.results import progress
+from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.runtime import InlineGrid
 
 
 @pytest.fixture
@@ -60,3 +62,30 @@ def test_a_notebook_that_asks_for_silence_gets_it(configured, pictures):
     with progress.progress(configured(), Console(force_jupyter=True, quiet=True)) as watch:
         watch.on_answer(1, "train", 1, 2)
     assert not pictures
+
+
+def test_every_answer_is_told_as_it_comes(configured):
+    """Before the next client has begun: the grid makes a reply when it is asked for."""
+    config = configured(rounds=2, partition="iid", num_clients=3, fraction_train=0.7)
+    told = []
+
+    class Grid(InlineGrid):
+        def work(self, messages, timeout):
+            for reply in super().work(messages, timeout):
+                told.append("answer")
+                yield reply
+
+    class Watch(Observer):
+        def on_answer(self, *progress):
+            told.append(progress)
+
+        def on_round(self, result):
+            told.append(result.server_round)
+
+    Federation(config).run(Grid(3, config.to_user_config()), [Watch()])
+    rounds = [
+        ["answer", (r, "train", 1, 2), "answer", (r, "train", 2, 2),
+         "answer", (r, "evaluate", 1, 3), "answer", (r, "evaluate", 2, 3), "answer", (r, "evaluate", 3, 3), r]
+        for r in (1, 2)
+    ]  # fmt: skip
+    assert told[told.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]
