@@ -39,8 +39,6 @@ def simulate(
         checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
         if config.resume:
             check_data(federation)
-        if config.resume:
-            check_data(federation)
         if checkpoint:
             for partition, groups in checkpoints_of(config).memories(checkpoint):
                 grid.restore_memory(partition, groups)
