@@ -16,6 +16,7 @@ from torch import nn
 
 from clients import Examples, LocalTask, LocalTraining, trainable_names
 from clients.lockstep import why_alone, why_unknown
+from strategies.rounds import GROUP
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
@@ -29,7 +30,6 @@ from .registry import CLIENT, OBJECTIVE
 
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
-COHORT = 8
 HELD = 2**28  # values of a cohort's examples: a GiB
 
 
@@ -126,9 +126,9 @@ def cohort_size(config: RunConfig) -> int:
     has few clients.
     """
     reason = why_one_by_one(config)
-    told = (f"{COHORT} at a time", "in lockstep") if not reason else ("one by one", reason)
+    told = (f"{GROUP} at a time", "in lockstep") if not reason else ("one by one", reason)
     LOGGER.info("clients train %s: %s", *told)
-    return 1 if reason else COHORT
+    return 1 if reason else GROUP
 
 
 @lru_cache(maxsize=16)
@@ -136,11 +136,11 @@ def why_one_by_one(config: RunConfig) -> str:
     """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
     if config.fast == "off":
         return "fast is off"
-    if int(config.fraction_train * config.num_clients) < 2 * COHORT:
-        return f"fewer than {2 * COHORT} a round"
+    if int(config.fraction_train * config.num_clients) < 2 * GROUP:
+        return f"fewer than {2 * GROUP} a round"
     task, client = _local_task(config, 0), CLIENT.find(config.client)
     most = max(map(len, partitions_of(config).train))
-    if COHORT * task.train.width * most > HELD:
+    if GROUP * task.train.width * most > HELD:
         return "clients have too many examples to be held at once"
     return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
 

@@ -1,7 +1,7 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +23,18 @@ from numpy.typing import NDArray
 
 from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
 from clients.lockstep import fit_in_lockstep
+from strategies import ReplyRefused
 from strategies.npy import decoded, encoded
-from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID
+from strategies.sums import GroupSum
+from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID, SERVER_ROUND
 
-from .assembly import local_task, remembers, why_one_by_one
+from .assembly import dataset_of, local_task, model_of, remembers, why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import CLIENT
 from .results.memory_file import signature
 from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
+from .rule import make_strategy
 
 app = ClientApp()
 
@@ -107,24 +110,46 @@ def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
     return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
 
 
-def _trained(message: Message, client: FedAvgClient, update: Update) -> Message:
-    """The reply with what `fit` gave; the client's memory changes now."""
+def _fit(client: FedAvgClient, message: Message) -> Update:
+    result = client.fit(_received(client, message), _config(message))
+    return result if isinstance(result, Update) else Update(*result)
+
+
+def _trained(
+    message: Message, client: FedAvgClient, update: Update, group: GroupSum | None = None
+) -> Message:
+    """The reply with what `fit` gave; the client's memory changes now.
+
+    With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
+    """
     if taken := update.records.keys() & {ARRAYS, METRICS}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    named = dict(zip(client.shared_names, update.arrays, strict=True))
-    reply = RecordDict({METRICS: _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})})
-    for name, arrays in {ARRAYS: named, **update.records}.items():
-        reply[name] = ArrayRecord({entry: encoded(array) for entry, array in arrays.items()})
+    model = dict(zip(client.shared_names, map(np.asarray, update.arrays), strict=True))
+    metrics = _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})
+    content = RecordDict({METRICS: metrics})
+    for name, arrays in update.records.items():
+        content[name] = _record(arrays)
+    if group is None:
+        content[ARRAYS] = _record(model)
     client.memory.commit()
-    return Message(reply, reply_to=message)
+    if group:
+        try:
+            group.add(content, model)
+            content = RecordDict({METRICS: metrics})
+        except ReplyRefused:
+            content[ARRAYS] = _record(model)
+    return Message(content, reply_to=message)
+
+
+def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
+    return ArrayRecord({name: encoded(array) for name, array in arrays.items()})
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     client = _client(message, context)
-    result = client.fit(_received(client, message), _config(message))
-    return _trained(message, client, result if isinstance(result, Update) else Update(*result))
+    return _trained(message, client, _fit(client, message))
 
 
 @app.evaluate()
@@ -144,22 +169,46 @@ def query_partition_id(message: Message, context: Context) -> Message:
     return Message(RecordDict({PARTITION: record}), reply_to=message)
 
 
-def answer_all(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+def answer_all(
+    messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+) -> list[Message]:
     """The app's replies to messages of one content; more than one train message is done in lockstep if the
-    configuration says so. A client that raises is answered for by an error that says what."""
-    if len(messages) > 1 and messages[0].metadata.message_type == MessageType.TRAIN:
-        config = RunConfig.of(contexts[0].run_config)
-        if not why_one_by_one(config):
-            try:
-                return _train_in_lockstep(messages, contexts)
-            except Exception as error:
-                return [_failed(message, error) for message in messages]
-    return [_answer(message, context) for message, context in zip(messages, contexts, strict=True)]
+    configuration says so. A client that raises is answered for by an error that says what.
+
+    ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
+    used carries the sum of their models, in the place of all.
+    """
+    config = RunConfig.of(contexts[0].run_config)
+    group = _group(config, messages[0]) if summed else None
+    replies: list[Message]
+    training = messages[0].metadata.message_type == MessageType.TRAIN
+    if training and len(messages) > 1 and not why_one_by_one(config):
+        try:
+            replies = _train_in_lockstep(messages, contexts, group)
+        except Exception as error:
+            return [_failed(message, error) for message in messages]
+    else:
+        replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
+    if group:
+        bearer = (r.content for r in replies if r.has_content() and ARRAYS not in r.content)
+        next(bearer, RecordDict()).update(group.records())
+    return replies
 
 
-def _answer(message: Message, context: Context) -> Message:
+def _group(config: RunConfig, message: Message) -> GroupSum:
+    model, initial = model_of(config, dataset_of(config).spec)
+    arrays = message.content.array_records[ARRAYS]
+    sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
+    rule = make_strategy(config, model, initial.keys() - sent.keys())
+    return GroupSum(rule, int(_config(message)[SERVER_ROUND]), sent)
+
+
+def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:
     try:
-        return app(message, context)
+        if group is None:
+            return app(message, context)
+        client = _client(message, context)
+        return _trained(message, client, _fit(client, message), group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -169,10 +218,14 @@ def _failed(message: Message, error: Exception) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def _train_in_lockstep(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+def _train_in_lockstep(
+    messages: Sequence[Message], contexts: Sequence[Context], group: GroupSum | None
+) -> list[Message]:
     clients = [_client(m, c) for m, c in zip(messages, contexts, strict=True)]
     results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
     return [
-        _failed(message, result) if isinstance(result, Exception) else _trained(message, client, result)
+        _failed(message, result)
+        if isinstance(result, Exception)
+        else _trained(message, client, result, group)
         for message, client, result in zip(messages, clients, results, strict=True)
     ]

@@ -12,16 +12,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from clients import FedAvgClient, evaluate_splits, load_entries, trainable_names
-from strategies import PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
-from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, NUM_EXAMPLES, RUN
+from clients import FedAvgClient, evaluate_splits, load_entries
+from strategies import PhaseReport, RuleState, TooFewNodes
+from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, RUN
 
 from .assembly import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
-from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
+from .registry import CLIENT, OBJECTIVE, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
+from .rule import make_strategy
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -62,34 +63,6 @@ class Observer:
         """Called after every round."""
 
 
-def make_strategy(config: RunConfig, trainable: Iterable[str]) -> PseudoGradientStrategy:
-    """The configured server rule.
-
-    Raises
-    ------
-    UserError
-        When it has no step, or its constructor raises.
-    """
-    rule = STRATEGY.find(config.strategy)
-    settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
-    base = PseudoGradientStrategy
-    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
-        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
-    with told_in_one_line("strategy", config.strategy):
-        strategy = rule(
-            fraction_train=config.fraction_train,
-            min_train_nodes=1,
-            min_evaluate_nodes=1,
-            min_available_nodes=1,
-            weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
-            trainable=list(trainable),
-            ask_partitions=True,
-            **settings,
-        )
-    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
-    return strategy
-
-
 @contextmanager
 def _one_line_ends_the_run() -> Iterator[None]:
     try:
@@ -121,8 +94,7 @@ class Federation:
             raise UserError(f"client: {config.client!r} {told}")
         if not self.initial.keys() - self.local_names:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        trainable = [n for n in trainable_names(self.model) if n not in self.local_names]
-        self.strategy = make_strategy(config, trainable)
+        self.strategy = make_strategy(config, self.model, self.local_names)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
 

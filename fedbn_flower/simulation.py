@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .assembly import cohort_size, dataset_of, model_of, remembers
+from strategies.sums import can_be_summed, take_sums
+
+from .assembly import cohort_size, dataset_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
 from .results.resume import check_data, checkpoints_of, load_checkpoint
@@ -34,7 +36,7 @@ def simulate(
         See `Federation.run`; what was done so far stays in the folder.
     """
     config = federation.config
-    grid = make_grid(config, pool)
+    grid = make_grid(federation, pool)
     with run_folder_locked(config, folder):
         checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
         if config.resume:
@@ -67,17 +69,19 @@ def check_simulation(config: RunConfig) -> None:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
 
 
-def make_grid(config: RunConfig, pool: "RayPool | None") -> LocalGrid:
-    """A Grid with one virtual node for each partition."""
+def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
+    """A Grid for this federation with one virtual node for each partition."""
+    config = federation.config
+    if sums := can_be_summed(federation.strategy):
+        take_sums(federation.strategy)
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
-    settings = (config.num_clients, run_config, cohort_size(config))
+    settings = (config.num_clients, run_config, cohort_size(config), sums)
     if pool is None:
         return InlineGrid(*settings)
     from .runtime.ray_grid import RayGrid
 
-    model, _ = model_of(config, dataset_of(config).spec)
-    return RayGrid(pool, *settings, remembers(config, model))
+    return RayGrid(pool, *settings, remembers(config, federation.model))
 
 
 def prepared_folder(config: RunConfig) -> Path:

@@ -115,12 +115,12 @@ class PseudoGradientStrategy(ServerRule):
         AggregationError
             When the rule needs the model that was sent, and there is none.
         """
-        reading = Reading(self, server_round)
-        for place, partition, (answer, extras) in self._phase_replies_.usable(
+        reading = Reading(self, server_round, self._phase_replies_.count(MessageType.TRAIN))
+        for place, partition, found in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
-            reading.add(place, partition, answer, extras)
-            self.phase_report.metrics[partition] = answer.metrics
+            reading.add(place, partition, found)
+            self.phase_report.metrics[partition] = found.metrics
         if reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None

@@ -2,12 +2,12 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from .npy import decoded
@@ -111,7 +111,6 @@ def check_metrics(
     return positive_number(metrics, weighted_by_key, cap=max_weight), metrics
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) -> dict[str, NDArray]:
     """The entries of an answered model, each of the expected shape and dtype; read-only.
 
@@ -127,33 +126,59 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) ->
     """
     if expected is None:
         expected = _as_declared(record)
-    elif record.keys() != expected.keys():
-        missing, extra = expected.keys() - record.keys(), record.keys() - expected.keys()
+    else:
+        _check_names(record.keys(), expected)
+    return {
+        name: _check_entry(name, _decoded(name, record[name], reference), reference)
+        for name, reference in expected.items()
+    }
+
+
+def check_entries(arrays: Mapping[str, NDArray], expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """`check_arrays` of entries that were never encoded.
+
+    Raises
+    ------
+    ReplyRefused
+        As there.
+    """
+    _check_names(arrays.keys(), expected)
+    return {name: _check_entry(name, arrays[name], reference) for name, reference in expected.items()}
+
+
+def _check_names(names: Set[str], expected: Mapping[str, NDArray]) -> None:
+    if names != expected.keys():
+        missing, extra = expected.keys() - names, names - expected.keys()
         raise ReplyRefused(f"wrong names: missing {sorted(missing)}, unexpected {sorted(extra)}", "names")
-    arrays = {}
-    for name, reference in expected.items():
-        if len(record[name].data) > 8 * reference.size + NPY_HEADER_BYTES:
-            raise ReplyRefused(f"{name}: {len(record[name].data)} bytes for shape {reference.shape}")
-        try:
-            array = decoded(record[name], reference)
-        except Exception as error:  # whatever a client may have sent
-            raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
-        if not isinstance(array, np.ndarray):  # the bytes of an .npz archive
-            raise ReplyRefused(f"{name}: not an array")
-        if array.shape != reference.shape:
-            raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}", "shape")
-        floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
-        if array.dtype != reference.dtype and not floating:
-            raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}", "dtype")
-        array = array.astype(reference.dtype, copy=False)
-        if not _length(array) <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
-            as_sent = (array == reference) | (np.isnan(array) & np.isnan(reference))
-            length = _length(np.where(as_sent, 0, array))
-            if not length <= MAX_LENGTH:
-                found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
-                raise ReplyRefused(f"{name}: {found}")
-        arrays[name] = array
-    return arrays
+
+
+def _decoded(name: str, entry: Array, reference: NDArray) -> NDArray:
+    if len(entry.data) > 8 * reference.size + NPY_HEADER_BYTES:
+        raise ReplyRefused(f"{name}: {len(entry.data)} bytes for shape {reference.shape}")
+    try:
+        array = decoded(entry, reference)
+    except Exception as error:  # whatever a client may have sent
+        raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
+    if not isinstance(array, np.ndarray):  # the bytes of an .npz archive
+        raise ReplyRefused(f"{name}: not an array")
+    return array
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _check_entry(name: str, array: NDArray, reference: NDArray) -> NDArray:
+    if array.shape != reference.shape:
+        raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}", "shape")
+    floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
+    if array.dtype != reference.dtype and not floating:
+        raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}", "dtype")
+    array = array.astype(reference.dtype, copy=False)
+    if not _length(array) <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
+        as_sent = (array == reference) | (np.isnan(array) & np.isnan(reference))
+        length = _length(np.where(as_sent, 0, array))
+        if not length <= MAX_LENGTH:
+            found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
+            raise ReplyRefused(f"{name}: {found}")
+    return array
 
 
 def _as_declared(record: ArrayRecord) -> dict[str, NDArray]:
@@ -184,14 +209,20 @@ def check_train_reply(
     arrayrecord_key: str,
     weighted_by_key: str | None,
     max_weight: float = MAX_WEIGHT,
+    arrays: Mapping[str, NDArray] | None = None,
 ) -> Answer:
     """A train answer; the model may stand under any key if it is the only ArrayRecord.
+
+    ``arrays`` are the model in the place of its record, where it was never encoded.
 
     Raises
     ------
     ReplyRefused
         When any part of it cannot be used.
     """
+    if arrays is not None and expected is not None:
+        weight, metrics = check_metrics(content, weighted_by_key, max_weight)
+        return Answer(check_entries(arrays, expected), weight, metrics, content)
     records = records_of(content, ArrayRecord)
     if arrayrecord_key not in records and len(records) != 1:
         raise ReplyRefused(f"expected an ArrayRecord {arrayrecord_key!r}, got {sorted(records)}", "records")

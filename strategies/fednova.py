@@ -21,6 +21,7 @@ class FedNova(PseudoGradientStrategy):
     """
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012
+    reads_extras_anywhere = True
 
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     client_momentum: float = setting(0.0, ge=0, lt=1, description="rho, the momentum of the clients' SGD")

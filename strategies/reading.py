@@ -1,16 +1,30 @@
 """The answers of a train phase as they are read."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from flwr.app import MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
 
 from .checks import MAX_WEIGHT, Answer, check_train_reply, clipping_factor, weighted_metrics
 from .means import new_mean
 from .rounds import Extras, Fold, Partial, Round
 from .rule import ServerRule
 from .vectors import Vector
-from .wire import METRICS
+from .wire import METRICS, SUM_WEIGHTS, SUMS
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is used of an answer: the answer itself and the rule's extras; or, where answers were summed by
+    group before they came, its metrics, and in one answer of each group the sum."""
+
+    metrics: MetricRecord
+    answer: Answer | None = None
+    extras: Extras = field(default_factory=Extras)
+    group: Partial | None = None
 
 
 class Reading:
@@ -25,15 +39,17 @@ class Reading:
         Whose round it is.
     server_round : int
         Its number.
+    count : int
+        How many messages it has.
     """
 
-    def __init__(self, rule: ServerRule, server_round: int) -> None:
+    def __init__(self, rule: ServerRule, server_round: int, count: int = 0) -> None:
         self.rule = rule
         self.server_round = server_round
         self.round: Round | None = None
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
-        self.fold = Fold(self._new_partial)
+        self.fold = Fold(self.new_partial, count)
         self._reference: tuple[Vector, Vector] | None = None
         if rule._sent_model_:
             self._begin(rule.new_round(server_round))
@@ -41,15 +57,16 @@ class Reading:
     def _begin(self, round: Round) -> None:
         self.round, self._reference = round, round.reference()
 
-    def _new_partial(self) -> Partial:
+    def new_partial(self) -> Partial:
+        """An empty sum of this round's answers."""
         assert self.round
         assert self._reference
         return Partial(
             self._reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
         )
 
-    def read(self, content: RecordDict) -> tuple[Answer, Extras]:
-        """Check an answer.
+    def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> Read:
+        """Check an answer; ``arrays`` are its model, where that was never encoded.
 
         Raises
         ------
@@ -57,24 +74,43 @@ class Reading:
             When it cannot be used.
         """
         rule, sent = self.rule, self.round.sent if self.round else None
+        if rule._takes_sums_ and rule.arrayrecord_key not in content:
+            return self._summed(content)
         cap = rule._max_weight_ or MAX_WEIGHT
-        answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap)
+        answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(rule.new_round(self.server_round, zeros))
         assert self.round
-        return answer, rule.read_extras(answer, self.round)
+        return Read(answer.metrics, answer, rule.read_extras(answer, self.round))
 
-    def add(self, place: int, partition: int, answer: Answer, extras: Extras) -> None:
-        """Add an answer to the fold."""
+    def _summed(self, content: RecordDict) -> Read:
+        metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))
+        assert isinstance(metrics, MetricRecord)
+        if not isinstance(sums, ArrayRecord) or not isinstance(weights, MetricRecord):
+            return Read(metrics)
+        assert self.round
+        assert self._reference
+        return Read(metrics, group=Partial.from_records(self._reference, self.round.layout, sums, weights))
+
+    def sum(self, into: Partial, answer: Answer, extras: Extras) -> None:
+        """Add an answer to a partial sum."""
         assert self.round
         rule, factor = self.rule, extras.factor
         if rule._clip_update_norm_:
             names = self.round.layout.parameters
             factor *= clipping_factor(answer.arrays, self.round.sent, names, rule._clip_update_norm_)
-        weight = 1.0 if rule.weighs_alike else answer.weight
-        self.fold.group_of(place).add(answer, weight, factor, extras.vectors)
-        self.metrics[partition] = answer.metrics
-        # The whole answer only for those who ask for it: a model per client would stay until the end.
-        own = rule.train_metrics_aggr_fn is not weighted_metrics
-        self.contents.append(answer.content if own else RecordDict({METRICS: answer.metrics}))
+        into.add(answer, 1.0 if rule.weighs_alike else answer.weight, factor, extras.vectors)
+
+    def add(self, place: int, partition: int, found: Read) -> None:
+        """Add what was read to the fold."""
+        self.metrics[partition] = found.metrics
+        content = RecordDict({METRICS: found.metrics})
+        if found.answer:
+            self.sum(self.fold.group_of(place), found.answer, found.extras)
+            # The whole answer only for those who ask for it: a model per client would stay until the end.
+            own = self.rule.train_metrics_aggr_fn is not weighted_metrics
+            content = found.answer.content if own else content
+        elif found.group:
+            self.fold.put(place, found.group)
+        self.contents.append(content)

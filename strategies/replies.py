@@ -49,6 +49,10 @@ class Replies:
         self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
 
+    def count(self, phase: str) -> int:
+        """How many messages the current phase sent, if it is this one."""
+        return len(self._sent) if phase == self._phase else 0
+
     def usable(
         self, phase: str, server_round: int, replies: Iterable[Message], read: Callable[[RecordDict], T]
     ) -> Iterator[tuple[int, int, T]]:

@@ -1,17 +1,20 @@
 """A round as a rule sees it, and the fold that makes its means."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, MetricRecord
 from numpy.typing import NDArray
 
 from .checks import Answer
 from .means import MeanOfDifferences, WeightedMean
+from .npy import encoded
 from .vectors import Layout, Vector
 
-GROUP = 8  # answers that are summed together, in partition order
+GROUP = 8  # answers that are summed together, at most, in partition order
 
 PARAMETERS, STATISTICS = "parameters", "statistics"
 
@@ -121,7 +124,7 @@ class Partial:
         if len(sums) < len(self.sums):
             raise TypeError("only a weighted mean has partial sums to send")
         return (
-            ArrayRecord({name: Array(one.sum) for name, one in sums.items()}),
+            ArrayRecord({name: encoded(one.sum) for name, one in sums.items()}),
             MetricRecord({name: one.total_weight for name, one in sums.items()}),
         )
 
@@ -132,14 +135,27 @@ class Partial:
         """What `to_records` gave."""
         partial = cls(reference, layout)
         for name, array in sums.items():
-            one = partial._sum(name, array.numpy())
+            vector = array.numpy()
+            one = partial._sum(name, vector)
             assert isinstance(one, WeightedMean)
-            one.sum, one.total_weight = array.numpy(), float(weights[name])  # type: ignore[arg-type]
+            one.sum, one.total_weight = vector, float(weights[name])  # type: ignore[arg-type]
         return partial
 
 
+def groups(count: int, size: int = GROUP) -> list[range]:
+    """The places 0, ..., ``count - 1`` in groups of ``size`` at most, as even as can be.
+
+    Several groups are an even number of them: the last of an odd number leaves half of two processes idle.
+    """
+    parts = -(-count // size)
+    if parts > 1:
+        parts = min(parts + parts % 2, count)
+    bounds = [count * i // parts for i in range(parts + 1)] if parts else []
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
 class Fold:
-    """Sums answers in groups of `GROUP`, and the groups in their order.
+    """Sums answers by `groups`, and the groups in their order.
 
     An answer's group is told by its place among the messages of the round, so the same answers give the same
     bits wherever a group was summed, and whichever answers are missing.
@@ -148,25 +164,39 @@ class Fold:
     ----------
     new_partial : callable
         An empty `Partial`.
+    count : int
+        How many messages the round has; answers to others come in groups of their own after them.
     """
 
-    def __init__(self, new_partial: Callable[[], Partial]) -> None:
+    def __init__(self, new_partial: Callable[[], Partial], count: int = 0) -> None:
         self._new_partial = new_partial
+        self._count = count
+        self._starts = [group.start for group in groups(count)]
         self._done: Partial | None = None
         self._group: tuple[int, Partial] | None = None
 
     def group_of(self, place: int) -> Partial:
         """The partial sum that the answer at this place, not before the last one's, is to be added to."""
-        number = place // GROUP
+        number = self._number(place)
         if self._group is None or self._group[0] != number:
             self._close()
             self._group = number, self._new_partial()
         return self._group[1]
 
+    def put(self, place: int, group: Partial) -> None:
+        """Take the sum of the group of this place, which was made elsewhere."""
+        self._close()
+        self._group = self._number(place), group
+
     def result(self) -> Partial:
         """All of it."""
         self._close()
         return self._done or self._new_partial()
+
+    def _number(self, place: int) -> int:
+        if place < self._count:
+            return bisect_right(self._starts, place)
+        return len(self._starts) + 1 + (place - self._count) // GROUP
 
     def _close(self) -> None:
         if self._group is None:

@@ -31,6 +31,9 @@ class ServerRule(FlowerFedAvg):
     """What the rule needs of the rest of a run: keys of the run configuration -> the values it goes with."""
     weighs_alike: ClassVar[bool] = False
     """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
+    reads_extras_anywhere: ClassVar[bool] = False
+    """Whether a simulation may call `read_extras` in another process than the server's: it needs the answer,
+    the model sent and the rule's settings only. It is not inherited: a class says it of its own method."""
 
     # Between underscores: a subclass written for Flower may well have a `mean` or a `_mean` of its own.
     _seed_: int = setting(0, ge=0, description="decides, with the round, which nodes are sampled")
@@ -68,6 +71,7 @@ class ServerRule(FlowerFedAvg):
         self._sent_model_: Mapping[str, NDArray] | ArrayRecord | None = None
         self._trainable_names_: Collection[str] | None = others["trainable"]
         self._connected_nodes_ = 0
+        self._takes_sums_ = False
         self.node_directory = NodeDirectory(
             others["ask_partitions"], self._node_timeout_, others["query_timeout"]
         )

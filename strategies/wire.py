@@ -6,6 +6,8 @@
 | `CONFIG` | ConfigRecord | train, evaluate | what the server says of the round |
 | `METRICS` | MetricRecord | the answers | numbers of the client |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
+| `SUMS` | ArrayRecord | a simulated answer | what a group's answers come to, in the place of their `ARRAYS` |
+| `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
 """
 
@@ -17,6 +19,8 @@ ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
 CONTROL = "control"
+SUMS = "sums"
+SUM_WEIGHTS = "sum-weights"
 PARTITION = "partition"
 
 # In CONFIG, to the clients.

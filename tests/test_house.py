@@ -26,7 +26,7 @@ LAYERS = (
     {"keys"},
     {"algorithms"},
     {"config", "flags", "instances"},
-    {"assembly"},
+    {"assembly", "rule"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

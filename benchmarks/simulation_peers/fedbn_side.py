@@ -50,7 +50,7 @@ def main() -> None:
     federation = Federation(config_of(job))
     pool = RayPool(job.workers, verbose=False)
     try:
-        grid = make_grid(federation.config, pool)
+        grid = make_grid(federation, pool)
         times = RoundTimes(job)
         federation.run(grid, [times])
     finally:

@@ -2,16 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from itertools import count, groupby, pairwise
+from itertools import count, groupby
 
-from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients import Groups
+from strategies.rounds import GROUP, groups
 
+CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1
 # Message.__init__ asks Flower for the identity of its process, which it has no public call to set.
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
@@ -39,11 +41,25 @@ class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
     A reply is made when it is asked for. Subclasses implement `work` and keep the clients' memories.
+
+    Parameters
+    ----------
+    num_clients : int
+        One virtual node each.
+    run_config : UserConfig
+        The run's keys and values.
+    cohort : int
+        How many clients train in lockstep; 1 for one after the other.
+    sums : bool
+        Whether the server's rule takes sums of answers: those of a group are then summed where they were
+        trained, where that costs no process its work.
     """
 
-    def __init__(self, num_clients: int, run_config: UserConfig) -> None:
+    def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
         self.num_clients = num_clients
         self.run_config = run_config
+        self.cohort = cohort
+        self.sums = sums
         self._ids = count()
         self._pushed: dict[str, Message] = {}
         identify_process()
@@ -100,20 +116,24 @@ class LocalGrid(Grid):
         message_ids = self.push_messages(messages)
         return self.work([self._pushed.pop(message_id) for message_id in message_ids], timeout)
 
+    def to_be_summed(self, messages: list[Message], processes: int) -> list[list[Message]]:
+        """The groups of a phase's messages, if each is to be summed where it is trained; else none.
+
+        Clients that train one by one are given out in groups only if so many cost no process its work.
+        """
+        contents = {id(message.content) for message in messages}
+        training = bool(messages) and messages[0].metadata.message_type == MessageType.TRAIN
+        found = list(in_groups(messages, GROUP)) if self.sums and training and len(contents) == 1 else []
+        together = self.cohort > 1 or processes == 1
+        return found if together or len(found) >= CALLS * processes else []
+
 
 def in_groups(messages: list[Message], size: int) -> Iterator[list[Message]]:
-    """Groups of consecutive messages of one and the same content, ``size`` at most, as even as can be.
-
-    Several groups are an even number of them: the last of an odd number leaves half of two workers idle.
-    """
+    """Groups of consecutive messages of one and the same content, each content's by `groups`."""
     for _, same in groupby(messages, key=lambda message: id(message.content)):
         together = list(same)
-        parts = -(-len(together) // size)
-        if parts > 1:
-            parts = min(parts + parts % 2, len(together))
-        bounds = [len(together) * i // parts for i in range(parts + 1)]
-        for start, stop in pairwise(bounds):
-            yield together[start:stop]
+        for places in groups(len(together), size):
+            yield together[places.start : places.stop]
 
 
 def identify_process() -> None:

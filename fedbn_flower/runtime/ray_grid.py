@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from clients import ContextStore, Groups
 
 from ..errors import RunFailed
-from .grid import LocalGrid, in_groups, partition_of
+from .grid import CALLS, LocalGrid, in_groups, partition_of
 from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -28,10 +28,11 @@ AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that
 
 @dataclass
 class Call:
-    """Messages that a worker answers together; the ``order``-th of its phase."""
+    """Messages that a worker answers together, and perhaps sums; the ``order``-th of its phase."""
 
     order: int
     messages: list[Message]
+    summed: bool = False
     retried: bool = False
 
 
@@ -46,12 +47,8 @@ class RayGrid(LocalGrid):
     ----------
     pool : RayPool
         The workers.
-    num_clients : int
-        One virtual node each.
-    run_config : UserConfig
-        The run's keys and values.
-    cohort : int
-        How many clients train in lockstep; 1 for one after the other.
+    num_clients, run_config, cohort, sums
+        As `LocalGrid` has them.
     remembers : bool
         Whether clients have memories at all; each is an object of Ray's, which is not free.
 
@@ -67,11 +64,11 @@ class RayGrid(LocalGrid):
         num_clients: int,
         run_config: UserConfig,
         cohort: int = 1,
+        sums: bool = False,
         remembers: bool = True,
     ) -> None:
-        super().__init__(num_clients, run_config)
+        super().__init__(num_clients, run_config, cohort, sums)
         self._pool = pool
-        self._cohort = cohort
         self._remembers = remembers
         self._memories: dict[int, Any] = {}  # partition -> its memory in the object store
         pool.start_run(run_config, num_clients)
@@ -88,7 +85,7 @@ class RayGrid(LocalGrid):
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         phase = _Phase(
-            self._pool, self._memories, self._calls(messages), timeout, self._cohort == 1, self._remembers
+            self._pool, self._memories, self._calls(messages), timeout, self.cohort == 1, self._remembers
         )
         self._pool.begin(phase)
         try:
@@ -97,14 +94,17 @@ class RayGrid(LocalGrid):
             raise RunFailed(f"Ray failed: {str(error).strip().splitlines()[0]}; try --resume") from error
 
     def _calls(self, messages: list[Message]) -> list[Call]:
-        """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""
+        """Groups that are summed, or cohorts where clients train in lockstep, whatever the workers; otherwise
+        what balances them."""
         if not messages:
             return []
-        size = self._cohort
+        if summed := self.to_be_summed(messages, len(self._pool.workers)):
+            return [Call(i, group, summed=True) for i, group in enumerate(summed)]
+        size = self.cohort
         if size == 1 or messages[0].metadata.message_type != MessageType.TRAIN:
             arrays = messages[0].content.array_records.values()
             reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
-            shares = 4 * len(self._pool.workers)
+            shares = CALLS * len(self._pool.workers)
             size = min(-(-len(messages) // shares), max(1, CALL_BYTES // max(1, reply_bytes)))
         return [Call(i, group) for i, group in enumerate(in_groups(messages, size))]
 
@@ -179,7 +179,7 @@ class _Phase:
             envelopes = [remove_content_from_message(message) for message in call.messages]
             own = [self.memories.get(partition_of(m)) for m in call.messages] if self.remembers else []
             handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
-            futures = handle.remote(envelopes, [self.contents[id(content)]], *own)
+            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *own)
             queue.append((call, futures if self.remembers else [futures]))
 
     def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:
@@ -196,5 +196,6 @@ class _Phase:
                 yield Message(error, reply_to=message)
             return
         LOGGER.warning("a worker died; its clients %s are tried once more: %s", clients, reason)
+        summed = first.summed and not self.apart
         apart = [[message] for message in first.messages] if self.apart else [first.messages]
-        self.calls.extendleft(Call(first.order, messages, retried=True) for messages in reversed(apart))
+        self.calls.extendleft(Call(first.order, messages, summed, True) for messages in reversed(apart))

@@ -38,7 +38,11 @@ class Worker:
         self._num_clients = num_clients
 
     def handle(
-        self, envelopes: Sequence[Message], stored: Sequence[Any], *memories: RecordDict | None
+        self,
+        envelopes: Sequence[Message],
+        stored: Sequence[Any],
+        summed: bool,
+        *memories: RecordDict | None,
     ) -> tuple[Any, ...]:
         """Answer messages of one content; each client's memory, or None for an empty one.
 
@@ -48,6 +52,8 @@ class Worker:
             The messages without their content.
         stored : Sequence[ObjectRef]
             The content in the object store, fetched once a worker and round.
+        summed : bool
+            Whether the clients' models come back as one sum.
         *memories : RecordDict, optional
             The memories of the clients, in the messages' order; nothing for clients that have none.
 
@@ -63,7 +69,7 @@ class Worker:
             message.content = self._content[1]
             state = RecordDict(dict(memory)) if memory else None
             contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
-        replies = answer_all(envelopes, contexts)
+        replies = answer_all(envelopes, contexts, summed)
         for reply in replies:
             lend(reply)
         if not memories:

@@ -9,10 +9,11 @@ from torch import nn
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower import assembly
-from fedbn_flower.assembly import COHORT, cohort_size, why_one_by_one
+from fedbn_flower.assembly import cohort_size, why_one_by_one
 from fedbn_flower.models import MODELS
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
+from strategies.rounds import GROUP
 
 
 def frozen_first_layer(spec):
@@ -45,7 +46,7 @@ def many(configured, monkeypatch):
 
     def make(**values):
         return configured(
-            **{"client": "fedavg", "partition": "iid", "num_clients": 2 * COHORT, "rounds": 1} | values
+            **{"client": "fedavg", "partition": "iid", "num_clients": 2 * GROUP, "rounds": 1} | values
         )
 
     return make
@@ -55,14 +56,14 @@ def many(configured, monkeypatch):
 def test_one_line_says_how_clients_train(many, caplog, model):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     config = many(model=model, seed=7)
-    assert cohort_size(config) == (COHORT if model == "mlp-bn" else 1)
+    assert cohort_size(config) == (GROUP if model == "mlp-bn" else 1)
     (line,) = [r.getMessage() for r in caplog.records]
     assert MODEL_REASONS[model] in line
 
 
 def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
     caplog.set_level(logging.INFO, "flwr.fedbn")
-    assert cohort_size(many(num_clients=2 * COHORT - 1)) == 1
+    assert cohort_size(many(num_clients=2 * GROUP - 1)) == 1
     assert cohort_size(many(fast="off")) == 1
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
@@ -78,7 +79,7 @@ def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
         monkeypatch.setattr(assembly, "HELD", held)
         why_one_by_one.cache_clear()
         sizes.append(cohort_size(many()))
-    assert sizes == [COHORT, 1]
+    assert sizes == [GROUP, 1]
     assert "too many examples to be held at once" in caplog.messages[1]
 
 
@@ -108,4 +109,4 @@ class Counting(FedAvgClient):
 def test_a_clients_own_fit_is_called(many, tmp_path, monkeypatch):
     monkeypatch.setitem(CLIENTS, "counting", Counting)
     simulate(Federation(many(client="counting")), tmp_path / "run", None)
-    assert Counting.fits == 2 * COHORT
+    assert Counting.fits == 2 * GROUP

@@ -16,12 +16,12 @@ import pytest
 import ray
 from flwr.app import RecordDict
 
-from fedbn_flower.assembly import COHORT
 from fedbn_flower.rounds import Federation, Observer
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.runtime.ray_grid import RayGrid
 from fedbn_flower.runtime.worker import Worker
 from fedbn_flower.simulation import make_grid
+from strategies.rounds import GROUP
 
 from .test_runtimes import bits, run_sim
 
@@ -73,7 +73,7 @@ def staffed(pool):
 
 def final_model(config, pool, observers=()):
     federation = Federation(config)
-    arrays = federation.run(make_grid(config, pool), observers)
+    arrays = federation.run(make_grid(federation, pool), observers)
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 
 
@@ -144,13 +144,13 @@ def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_r
 
 def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):
     config = configured(
-        strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * COHORT, rounds=3,
+        strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * GROUP, rounds=3,
         fraction_train=0.7,
     )  # fmt: skip
     inline = final_model(config, None)
     assert final_model(config, pool) == inline
     assert final_model(config.model_copy(update={"fast": "off"}), None) != inline  # lockstep was at work
-    alone = RayGrid(pool, config.num_clients, config.to_user_config(), COHORT)
+    alone = RayGrid(pool, config.num_clients, config.to_user_config(), GROUP)
     one = {"workers": pool.workers[:1], "replace": pool.replace, "begin": pool.begin}
     alone._pool = type("One", (), one)()
     arrays = Federation(config).run(alone, [])

@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from fedbn_flower.assembly import COHORT, cohort_size, dataset_of, partitions_of
+from fedbn_flower.assembly import cohort_size, dataset_of, partitions_of
 from fedbn_flower.data import Request
 from fedbn_flower.data.synthetic import synthetic_decoded
 from fedbn_flower.errors import UserError
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.simulation import make_grid, simulate
+from strategies.rounds import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05
 
@@ -154,11 +155,12 @@ def test_least_squares_train_in_lockstep(configured):
     models = []
     for fast in ("auto", "off"):
         config = configured(
-            dataset="quadratic:4", num_clients=2 * COHORT, strategy="scaffold", objective="scaffold",
+            dataset="quadratic:4", num_clients=2 * GROUP, strategy="scaffold", objective="scaffold",
             fast=fast, **LEAST_SQUARES,
         )  # fmt: skip
-        assert cohort_size(config) == {"auto": COHORT, "off": 1}[fast]
-        models.append(Federation(config).run(make_grid(config, None), []))
+        assert cohort_size(config) == {"auto": GROUP, "off": 1}[fast]
+        federation = Federation(config)
+        models.append(federation.run(make_grid(federation, None), []))
     for name, array in models[0].items():
         np.testing.assert_allclose(array.numpy(), models[1][name].numpy(), atol=1e-6)
 

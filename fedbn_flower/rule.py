@@ -1,0 +1,43 @@
+"""The server rule of a configuration."""
+
+from collections.abc import Collection
+
+from torch import nn
+
+from clients import trainable_names
+from strategies import PseudoGradientStrategy
+from strategies.wire import NUM_EXAMPLES
+
+from .config import RunConfig
+from .errors import not_allowed
+from .registry import STRATEGY, told_in_one_line
+
+
+def make_strategy(
+    config: RunConfig, model: nn.Module, local_names: Collection[str]
+) -> PseudoGradientStrategy:
+    """The configured rule, for a model of which entries stay at home.
+
+    Raises
+    ------
+    UserError
+        When it has no step, or its constructor raises.
+    """
+    rule = STRATEGY.find(config.strategy)
+    settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
+    base = PseudoGradientStrategy
+    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
+        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
+    with told_in_one_line("strategy", config.strategy):
+        strategy = rule(
+            fraction_train=config.fraction_train,
+            min_train_nodes=1,
+            min_evaluate_nodes=1,
+            min_available_nodes=1,
+            weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
+            trainable=[name for name in trainable_names(model) if name not in local_names],
+            ask_partitions=True,
+            **settings,
+        )
+    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    return strategy
