@@ -78,9 +78,11 @@ class Examples:
 
     def prepared(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and targets of some of the examples."""
-        rows = self.rows[indices]
-        gathered = {name: torch.from_numpy(column[rows]) for name, column in self.columns.items()}
-        return self.prepare({name: values.to(self.device) for name, values in gathered.items()})
+        return self.prepare(self.gathered(self.rows[indices]))
+
+    def gathered(self, rows: Indices) -> dict[str, Tensor]:
+        """Rows of the columns, as they are, on the device."""
+        return {name: torch.from_numpy(column[rows]).to(self.device) for name, column in self.columns.items()}
 
     def _groups(self, batches: Iterable[Indices]) -> Iterator[list[Indices]]:
         """As many batches at a time as make up `LOADED` values: fewer, larger operations."""

@@ -1,6 +1,7 @@
 """The training of a cohort."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from flwr.common import NDArrays, Scalar
 from torch import Tensor, nn
 
 from ..base import FedAvgClient
+from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..objectives import Objective
 from ..training import LocalRun
 from ..update import Received, Update
@@ -88,9 +90,7 @@ class _Plan:
     def __init__(self, runs: Sequence[LocalRun]) -> None:
         self.runs = runs
         self.problem = runs[0].objective.problem
-        prepared = [run.examples.prepared(np.arange(len(run.examples))) for run in runs]
-        self.inputs = torch.cat([inputs for inputs, _ in prepared])
-        self.targets = torch.cat([targets for _, targets in prepared])
+        self.columns, self.prepare = _together([run.examples for run in runs])
         offsets = np.cumsum([0, *(len(run.examples) for run in runs)])
         batches, self.last_epochs = [], []
         for run in runs:
@@ -107,11 +107,13 @@ class _Plan:
         for i, own in enumerate(batches):
             for step, batch in enumerate(own):
                 rows[step, i, : len(batch)] = batch + offsets[i]
-        device = self.inputs.device
+        device = runs[0].examples.device
         self.rows = torch.from_numpy(rows).to(device)
         present = np.arange(shape[2]) < self.sizes[..., None]
         self.mask = torch.from_numpy(present.astype(np.float32)).to(device)
-        self.figures = {"loss": torch.zeros_like(self.mask)}
+        self.figures: dict[str, Tensor] = {}
+        self.noted: list[tuple[int, Tensor, Tensor, Tensor]] = []
+        self.held = 0
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Inputs and targets (active * b, ...) of a step, and mask (active, b): None where all are there."""
@@ -119,19 +121,31 @@ class _Plan:
         part = np.s_[step, :active, : sizes.max()]
         rows = self.rows[part].reshape(-1)
         mask = self.mask[part] if sizes.min() < sizes.max() else None
-        return self.inputs.index_select(0, rows), self.targets.index_select(0, rows), mask
+        batch = {name: column.index_select(0, rows) for name, column in self.columns.items()}
+        return *self.prepare(batch), mask
 
     def note(self, step: int, losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Keep the losses, (active, b), and the scores of the outputs."""
-        part = np.s_[step, : len(losses), : losses.shape[1]]
-        self.figures["loss"][part] = losses
-        for name, scores in self.problem.scores(outputs, targets).items():
-            if name not in self.figures:
-                self.figures[name] = torch.zeros_like(self.mask)
-            self.figures[name][part] = scores.view_as(losses)
+        """Keep the losses, (active, b), and the scores of the outputs, made for many steps at once."""
+        if step >= min(self.last_epochs):
+            self.noted.append((step, losses, outputs, targets))
+            self.held += outputs.numel()
+            if self.held > LOADED:
+                self._reduce()
+
+    def _reduce(self) -> None:
+        for (active, width), same in groupby(self.noted, key=lambda noted: tuple(noted[1].shape)):
+            steps, losses, outputs, targets = zip(*same, strict=True)
+            part = np.s_[steps[0] : steps[-1] + 1, :active, :width]
+            scores = self.problem.scores(torch.cat(outputs), torch.cat(targets))
+            for name, values in {"loss": torch.stack(losses), **scores}.items():
+                if name not in self.figures:
+                    self.figures[name] = torch.zeros_like(self.mask)
+                self.figures[name][part] = values.view(len(steps), active, width)
+        self.noted, self.held = [], 0
 
     def metrics(self) -> list[dict[str, float]]:
         """Each client's metrics."""
+        self._reduce()
         figures = {name: (values * self.mask).sum(2).cpu().numpy() for name, values in self.figures.items()}
         steps = (self.sizes > 0).sum(0).tolist()
         return [
@@ -142,6 +156,22 @@ class _Plan:
             )
             for i, (run, start) in enumerate(zip(self.runs, self.last_epochs, strict=True))
         ]
+
+
+def _together(examples: Sequence[Examples]) -> tuple[dict[str, Tensor], Prepare]:
+    """Columns of all clients' examples, one client's after the other, and what turns rows of them into a
+    batch; where clients prepare theirs differently, that is done already."""
+    first = examples[0]
+    if all(one.prepare == first.prepare and _of_same(one.columns, first.columns) for one in examples):
+        return first.gathered(np.concatenate([one.rows for one in examples])), first.prepare
+    inputs, targets = zip(*(one.prepared(np.arange(len(one))) for one in examples), strict=True)
+    return {"x": torch.cat(inputs), "y": torch.cat(targets)}, as_they_are
+
+
+def _of_same(columns: Columns, others: Columns) -> bool:
+    return columns is others or {n: id(a) for n, a in columns.items()} == {
+        n: id(a) for n, a in others.items()
+    }
 
 
 def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str, Tensor]) -> Objective:

@@ -1,0 +1,92 @@
+"""A run whose groups are summed where they are trained is the run whose answers all come."""
+
+import pytest
+
+from clients import FedAvgClient
+from fedbn_flower.client_app import answer_all
+from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import node_context
+from fedbn_flower.simulation import make_grid
+from strategies.wire import ARRAYS, SUMS
+
+CLIENTS = 18
+
+
+class Told(Observer):
+    """What observers are told of a run."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def on_round(self, result):
+        metrics = {partition: dict(m) for partition, m in result.train.metrics.items()}
+        self.rounds.append((metrics, result.train.failures, dict(result.means), result.global_metrics))
+
+
+def run(config, summed):
+    federation, told = Federation(config), Told()
+    grid = make_grid(federation, None)
+    if not summed:
+        grid = InlineGrid(config.num_clients, config.to_user_config(), grid.cohort)
+        federation.strategy._takes_sums_ = False
+    assert grid.sums == summed
+    arrays = federation.run(grid, [told])
+    return {name: array.numpy().tobytes() for name, array in arrays.items()}, told.rounds
+
+
+@pytest.mark.parametrize("fast", ["auto", "off"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"strategy": "fedyogi", "client": "fedbn"},
+        {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
+        {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
+        {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg", "max_num_examples": 80},
+    ],
+)
+def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
+    config = configured(
+        partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=16, **values
+    )
+    apart = run(config, summed=False)
+    assert run(config, summed=True) == apart
+    refused = "max_num_examples" in values
+    assert all(bool(failures) == refused for _, failures, *_ in apart[1])
+
+
+class Unlucky(FedAvgClient):
+    """Client 2 fails in training, client 10 gives what is not a number."""
+
+    def fit(self, parameters, config):
+        if self.task.seed[1] == 2:
+            raise RuntimeError("no luck")
+        update = super().fit(parameters, config)
+        if self.task.seed[1] == 10:
+            update.arrays[0].fill(float("nan"))
+        return update
+
+
+def test_who_fails_is_not_in_the_sum(configured):
+    config = configured(
+        partition="iid", num_clients=CLIENTS, client=f"{__name__}:Unlucky", strategy="fedadam"
+    )
+    apart = run(config, summed=False)
+    assert run(config, summed=True) == apart
+    assert [list(failures) for _, failures, *_ in apart[1]] == [[2, 10], [2, 10]]
+
+
+def test_one_reply_of_a_group_carries_its_sum_and_none_a_model(configured):
+    config = configured(partition="iid", num_clients=CLIENTS, rounds=1, fraction_evaluate=0)
+    found = []
+
+    class Looking(InlineGrid):
+        def work(self, messages, timeout):
+            contexts = [node_context(i, CLIENTS, self.run_config) for i in range(3)]
+            if messages and messages[0].metadata.message_type == "train":
+                found.extend(answer_all(messages[:3], contexts, summed=True))
+            yield from super().work(messages, timeout)
+
+    Federation(config).run(Looking(CLIENTS, config.to_user_config()), [])
+    assert [SUMS in reply.content for reply in found] == [True, False, False]
+    assert not any(ARRAYS in reply.content for reply in found)

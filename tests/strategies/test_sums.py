@@ -1,0 +1,162 @@
+"""Groups of answers summed before they come: the bits of answers that come one by one."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+
+from strategies import STRATEGIES, Extras, FedAvg, FedMedian, FedNova, PseudoGradientStrategy, ReplyRefused
+from strategies.rounds import groups
+from strategies.sums import GroupSum, can_be_summed, take_sums
+from strategies.wire import SUMS
+
+from .helpers import CannedGrid, ndarrays, record
+
+CLIENTS = 21
+MODEL = {
+    "layer.weight": np.linspace(-1, 1, 60, dtype=np.float32).reshape(5, 12),
+    "norm.running_var": np.ones(5, np.float32),
+    "norm.num_batches_tracked": np.array(3, np.int64),
+}
+
+
+class HalfSteps(PseudoGradientStrategy):
+    """A rule with extras of its own, which it reads anywhere."""
+
+    reads_extras_anywhere = True
+
+    def read_extras(self, answer, round):
+        mean = np.concatenate([a.ravel()[:3] for a in answer.arrays.values()])
+        return Extras(factor=1 / answer.weight, vectors={"mean": mean})
+
+    def server_step(self, delta, state, round):
+        return delta / 2 + float(round.means["mean"][0])
+
+
+class SummingGrid(CannedGrid):
+    """Sums what the nodes answer, by groups, with a rule made as the server's is."""
+
+    def __init__(self, client, make):
+        super().__init__(CLIENTS, client)
+        self.make = make
+        self.carried = 0
+
+    def work(self, messages, timeout):
+        for places in groups(len(messages)):
+            group = [messages[place] for place in places]
+            received = group[0].content
+            number = received["config"]["server-round"]
+            summed = GroupSum(self.make(), number, ndarrays(received["arrays"]))
+            bearer = None
+            for message in group:
+                reply = self.client(message, message.metadata.dst_node_id)
+                content = reply.content
+                whole = RecordDict({name: r for name, r in content.items() if name != "arrays"})
+                try:
+                    summed.add(whole, ndarrays(content["arrays"]))
+                except ReplyRefused:
+                    yield reply
+                    continue
+                content = RecordDict({"metrics": content["metrics"]})
+                bearer = bearer or content
+                yield Message(content, reply_to=message)
+            bearer.update(summed.records())
+            self.carried += 1
+
+
+def answer(message, node):
+    """Moved weights, some work, and for SCAFFOLD a change of c_i; node 4 gives what is not finite."""
+    rng = np.random.default_rng([node, message.content["config"]["server-round"]])
+    sent = ndarrays(message.content["arrays"])
+    moved = {
+        name: x + rng.normal(size=x.shape).astype(x.dtype) if x.dtype == np.float32 else x + node
+        for name, x in sent.items()
+    }
+    if node == 4:
+        moved["layer.weight"][0, 0] = np.nan
+    metrics = {"num-examples": 3 + node, "local-steps": 1 + node % 3, "train-loss": rng.normal()}
+    content = RecordDict({"arrays": record(moved), "metrics": MetricRecord(metrics)})
+    if "control" in message.content:
+        control = ndarrays(message.content["control"])
+        content["control"] = record({n: rng.normal(size=a.shape).astype(a.dtype) for n, a in control.items()})
+    return Message(content, reply_to=message)
+
+
+def three_rounds(strategy, grid):
+    arrays, told = record(MODEL), []
+    for server_round in (1, 2, 3):
+        messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
+        arrays, metrics = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+        report = strategy.phase_report
+        told.append((dict(metrics), {k: dict(m) for k, m in report.metrics.items()}, report.failures))
+    return {name: a.tobytes() for name, a in ndarrays(arrays).items()}, told
+
+
+@pytest.mark.parametrize("settings", [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}])
+@pytest.mark.parametrize("rule", [*STRATEGIES.values(), HalfSteps])
+def test_the_bits_and_the_report_of_whole_answers(rule, settings):
+    def make():
+        return rule(min_available_nodes=1, **{"weighted_by_key": "num-examples"} | settings)
+
+    whole = three_rounds(make(), CannedGrid(CLIENTS, answer))
+    assert can_be_summed(make())
+    taking = make()
+    take_sums(taking)
+    grid = SummingGrid(answer, make)
+    assert three_rounds(taking, grid) == whole
+    assert list(whole[1][0][2]) == [4]  # who was refused is refused all the same
+    assert grid.carried == 3 * len(groups(CLIENTS))
+
+
+def test_sums_are_refused_by_who_does_not_ask_for_them():
+    """A client that sends a sum of its own could claim any weight."""
+    rule = FedAvg(min_available_nodes=1)
+    _, told = three_rounds(rule, CannedGrid(2, lambda m, node: answer(m, node) if node else liar(m)))
+    assert [list(failures) for *_, failures in told] == [[0]] * 3
+
+
+def liar(message):
+    sent = ndarrays(message.content["arrays"])
+    summed = GroupSum(FedAvg(), 1, sent)
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 2**50})})
+    summed.add(content, {name: x + x.dtype.type(1) for name, x in sent.items()})
+    return Message(RecordDict({**content, **summed.records()}), reply_to=message)
+
+
+def overriding(name):
+    return type(
+        "Own", (FedAvg,), {name: lambda self, *a, **k: getattr(super(type(self), self), name)(*a, **k)}
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FedMedian(),
+        FedAvg(train_metrics_aggr_fn=lambda contents, key: MetricRecord()),
+        type("Further", (FedNova,), {"read_extras": lambda self, answer, round: Extras()})(),
+        *(
+            overriding(name)()
+            for name in (
+                "__init__", "aggregate_train", "configure_train", "_check_and_log_replies",
+                "_construct_messages", "new_round", "read_extras",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_rules_that_need_every_answer_get_it(rule):
+    assert not can_be_summed(rule)
+
+
+def test_a_step_of_ones_own_needs_no_answer():
+    assert can_be_summed(overriding("server_step")())
+
+
+def test_one_vector_travels_for_a_group():
+    rule = FedAvg()
+    summed = GroupSum(rule, 1, MODEL)
+    summed.add(RecordDict({"metrics": MetricRecord({"num-examples": 2})}), MODEL)
+    sums = summed.records()[SUMS]
+    assert {name: array.numpy().shape for name, array in sums.items()} == {
+        "parameters": (60,),
+        "statistics": (6,),
+    }
