@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategies.sums import can_be_summed, take_sums
 
-from .assembly import cohort_size, dataset_of, remembers
+from .assembly import cohort_size, dataset_of, partitions_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
 from .results.resume import check_data, checkpoints_of, load_checkpoint
@@ -81,7 +81,8 @@ def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
         return InlineGrid(*settings)
     from .runtime.ray_grid import RayGrid
 
-    return RayGrid(pool, *settings, remembers(config, federation.model))
+    examples = [len(rows) for rows in partitions_of(config).train]
+    return RayGrid(pool, *settings, remembers(config, federation.model), examples)
 
 
 def prepared_folder(config: RunConfig) -> Path:

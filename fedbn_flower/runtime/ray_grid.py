@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,8 @@ class RayGrid(LocalGrid):
         As `LocalGrid` has them.
     remembers : bool
         Whether clients have memories at all; each is an object of Ray's, which is not free.
+    examples : Sequence[int], optional
+        How many training examples each client has: what takes longest is begun first.
 
     Raises
     ------
@@ -66,10 +68,12 @@ class RayGrid(LocalGrid):
         cohort: int = 1,
         sums: bool = False,
         remembers: bool = True,
+        examples: Sequence[int] = (),
     ) -> None:
         super().__init__(num_clients, run_config, cohort, sums)
         self._pool = pool
         self._remembers = remembers
+        self._examples = examples
         self._memories: dict[int, Any] = {}  # partition -> its memory in the object store
         pool.start_run(run_config, num_clients)
 
@@ -84,9 +88,8 @@ class RayGrid(LocalGrid):
         self._memories[partition_id] = ray.put(store.state)
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        phase = _Phase(
-            self._pool, self._memories, self._calls(messages), timeout, self.cohort == 1, self._remembers
-        )
+        calls = self._longest_first(self._calls(messages))
+        phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, self._remembers)
         self._pool.begin(phase)
         try:
             yield from phase.replies()
@@ -107,6 +110,21 @@ class RayGrid(LocalGrid):
             shares = CALLS * len(self._pool.workers)
             size = min(-(-len(messages) // shares), max(1, CALL_BYTES // max(1, reply_bytes)))
         return [Call(i, group) for i, group in enumerate(in_groups(messages, size))]
+
+    def _longest_first(self, calls: list[Call]) -> list[Call]:
+        """The calls so that the last to be begun are short; few at a time, since replies wait for earlier
+        ones, and a call for those that are far behind it."""
+        if not self._examples:
+            return calls
+        window = AHEAD * len(self._pool.workers) // 2
+        return [
+            call
+            for start in range(0, len(calls), window)
+            for call in sorted(calls[start : start + window], key=self._work, reverse=True)
+        ]
+
+    def _work(self, call: Call) -> int:
+        return sum(self._examples[partition_of(message)] for message in call.messages)
 
 
 class _Phase:

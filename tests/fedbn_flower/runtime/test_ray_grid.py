@@ -1,0 +1,54 @@
+"""How a round is given out to workers, without any."""
+
+from types import SimpleNamespace
+
+import pytest
+from flwr.app import MessageType, RecordDict
+
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.ray_grid import AHEAD, RayGrid
+
+WORKERS = 2
+
+
+def calls(count, examples=(), content=None, phase=MessageType.TRAIN, **settings):
+    """The calls of a round of so many clients: their partitions, and whether they are summed."""
+    pool = SimpleNamespace(workers=[None] * WORKERS, start_run=lambda *run: None)
+    grid = RayGrid(pool, count, {}, examples=examples, **settings)
+    contents = content or [RecordDict()] * count
+    messages = [
+        grid.create_message(one, phase, node, "")
+        for one, node in zip(contents, grid.get_node_ids(), strict=True)
+    ]
+    made = grid._longest_first(grid._calls(messages))
+    return [[partition_of(message) for message in call.messages] for call in made], {c.summed for c in made}
+
+
+@pytest.mark.parametrize(
+    ("count", "cohort", "summed"),
+    [(57, 1, True), (48, 1, False), (48, 8, True), (9, 8, True)],
+)
+def test_groups_are_summed_where_that_leaves_nobody_idle(count, cohort, summed):
+    """One by one, four groups for each of two workers are wanted: of 57 there are eight, of 48 six."""
+    groups, found = calls(count, cohort=cohort, sums=True)
+    assert found == {summed}
+    assert [i for group in groups for i in group] == list(range(count))
+    assert calls(count, cohort=cohort)[1] == {False}  # a rule that wants every answer
+
+
+def test_groups_of_several_contents_or_other_phases_are_not_summed():
+    contents = [RecordDict() for _ in range(2)]
+    assert calls(64, content=[contents[i % 2] for i in range(64)], cohort=8, sums=True)[1] == {False}
+    assert calls(64, phase=MessageType.EVALUATE, cohort=8, sums=True)[1] == {False}
+
+
+def test_what_takes_longest_is_begun_first_among_a_few():
+    """Calls of one client each: a client's examples are its number times seven, modulo 23."""
+    examples = [7 * i % 23 for i in range(20)]
+    few = AHEAD * WORKERS // 2
+    order = [i for (i,) in calls(20, examples, content=[RecordDict() for _ in range(20)])[0]]
+    assert order != list(range(20))
+    for start in range(0, 20, few):
+        part = order[start : start + few]
+        assert sorted(part) == list(range(20))[start : start + few]
+        assert [examples[i] for i in part] == sorted((examples[i] for i in part), reverse=True)
