@@ -26,6 +26,7 @@ from .errors import UserError, not_allowed
 from .keys import OWN_KEYS
 from .models import InputSpec
 from .models.build import build_model, does_not_fit
+from .models.layout import lay_out
 from .registry import CLIENT, OBJECTIVE
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -105,6 +106,8 @@ def initial_model(
     """A module of this process and the run's initial state dict, the same in every process."""
     model = build_model(name, spec, softmax_output, seed)
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    if device == "cpu":
+        lay_out(model, spec)
     return model.to(device), initial
 
 
