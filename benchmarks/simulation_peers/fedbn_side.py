@@ -59,8 +59,8 @@ def config_of(job: Job) -> RunConfig:
         "strategy": "fedavg", "client": "fedavg", "objective": "sgd", "model": job.model,
         "dataset": job.data, "cache-dir": str(Path(job.data).parent / "cache"), "partition": "iid",
         "num-clients": job.clients, "fraction-train": job.per_round / job.clients,
-        "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1, "batch-size": job.batch, "client-lr": job.lr,
-        "seed": job.seed, "checkpoint-every": 0,
+        "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,
+        "batch-size": job.batch, "client-lr": job.lr, "seed": job.seed, "checkpoint-every": 0,
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep

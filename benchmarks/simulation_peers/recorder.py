@@ -49,6 +49,8 @@ class Measurement:
     seconds: list[float] = field(default_factory=list)
     driver_peak: int = 0
     workers_peak: int = 0
+    process_seconds: float = 0.0
+    """From the start of the side's process to its end, as whoever started it saw it."""
     received: int = 0
     """The data of the arrays in all answers of a round, the most of any; 0 where nobody counts them."""
 
