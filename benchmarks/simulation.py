@@ -20,8 +20,8 @@ adds is said there.
 - server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients, and a copy's.
 
 A round's time is the median over the rounds but the first two; a client update's is that over the round's
-clients. A run's time is the sum of its rounds but the first two, a process's that and all that lies before, between
-and behind them.
+clients. A run's time is the sum of its rounds but the first two; a process's, of all that it does, from
+its start to its end.
 How memory is measured, and when, is said in ``simulation_peers/recorder.py``.
 """
 

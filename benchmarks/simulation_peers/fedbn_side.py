@@ -48,8 +48,9 @@ class RoundTimes(Observer):
     def on_round(self, result: RoundResult) -> None:
         measured = self.recorder.measured
         measured.received, self.received = max(measured.received, self.received), 0
-        if len(result.train.metrics) != self.job.per_round:
-            raise RuntimeError(f"{len(result.train.metrics)} answers: {result.train.failures}")
+        if len(result.train.metrics) != self.job.per_round or result.failures:
+            failures = {**result.train.failures, **result.evaluate.failures}
+            raise RuntimeError(f"{len(result.train.metrics)} answers: {failures}")
         self.recorder.add(result.seconds)
 
 

@@ -39,9 +39,9 @@ class Side:
         printed = run_module(self.module, [self.job.to_json()], self.python)
         return Measurement(**{**printed, "process_seconds": time.perf_counter() - started})
 
-    def round_seconds(self, measured: Measurement) -> float:
+    def milliseconds(self, measured: Measurement) -> float:
         """Of a round, in the steady state."""
-        return median(measured.seconds[WARM_UP:])
+        return 1000 * median(measured.seconds[WARM_UP:])
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Figure:
     name: str = "time"
 
 
-UPDATE = Figure("ms a client update", lambda side, m: 1000 * side.round_seconds(m) / side.job.per_round)
-ROUND = Figure("s a round", Side.round_seconds)
+UPDATE = Figure("ms a client update", lambda side, m: side.milliseconds(m) / side.job.per_round)
+ROUND = Figure("ms a round", Side.milliseconds)
 RUN = Figure("s a run", lambda _, measured: sum(measured.seconds[WARM_UP:]))
 PROCESS = Figure("s a process", lambda _, measured: measured.process_seconds, "time of the process")
 DRIVER_PEAK = Figure("driver peak, MB", lambda _, measured: measured.driver_peak / 1e6, "driver peak")
