@@ -1,20 +1,27 @@
 """Speed and memory of a simulation: Flower's own, this project's, a bare PyTorch loop's, pfl-research's.
 
-    python benchmarks/simulation.py                      # everything; about half an hour on two cores
+    python benchmarks/simulation.py                      # everything; about an hour on two cores
     python benchmarks/simulation.py --workload mlp,server
     python benchmarks/simulation.py --workload cnn --per-round 4 --repetitions 1
     python benchmarks/simulation.py --pfl-python path/to/venv/bin/python
 
 All sides train the same network from the same weights on the same images, with FedAvg, one local epoch of
-SGD, and as many local steps. Each runs in a process of its own, one after the other in every repetition,
-in turning order. ``simulation_peers/`` holds the sides; what each leaves out or adds is said there.
+SGD, and as many local steps, in as many processes of one thread (``--workers``). They run one after the
+other in every repetition, in turning order. ``simulation_peers/`` holds the sides; what each leaves out or
+adds is said there.
 
 - mlp, cnn: 100 clients of 480 images, 28x28. The CNN is McMahan et al.'s, of 1.66 million parameters.
+- logreg: a whole run of logistic regression, 1,000 clients of 60 images, 10 a round, batch 10, 100 rounds.
+- resnet: ResNet-18 on 10 clients of 64 images, 3x32x32, this project and the bare loop.
 - many: 10,000 clients of 120 images against 100 such clients, 100 a round.
+- evaluate: the mlp's clients all evaluate the new model on 10,000 images, against none of them.
 - memory: the driver's memory with 50 and with 500 answers of the CNN in a round.
-- server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients.
+- bytes: what 500 answers of the CNN bring to the driver.
+- server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients, and a copy's.
 
-A client update's time is a round's duration over its clients, the median over the rounds but the first two.
+A round's time is the median over the rounds but the first two; a client update's is that over the round's
+clients. A run's time is the sum of its rounds but the first two; a process's, of all that it does, from
+its start to its end.
 How memory is measured, and when, is said in ``simulation_peers/recorder.py``.
 """
 
@@ -29,10 +36,28 @@ from pathlib import Path
 from statistics import median
 
 from simulation_peers.job import Job, write_data
-from simulation_peers.sides import WARM_UP, Side, print_ratios, print_table, run_all, run_module, span
+from simulation_peers.sides import (
+    BENCHMARKS,
+    DRIVER_PEAK,
+    PROCESS,
+    RECEIVED,
+    ROUND,
+    RUN,
+    UPDATE,
+    WARM_UP,
+    Figure,
+    Side,
+    print_ratios,
+    print_table,
+    run_all,
+    run_module,
+    span,
+)
 
 from fedbn_flower.config import RunConfig
 
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+TEST_IMAGES = 1000  # few: the server evaluates between rounds
 FLOWER, BARE, PFL = "Flower", "bare loop", "pfl-research"
 OURS = {"off": "fedbn-flower", "auto": "fedbn-flower, lockstep"}
 
@@ -61,21 +86,20 @@ class Benchmark:
         given = self.options
         clients, images = given.clients or clients, given.images or images
         per_round, rounds = min(given.per_round or per_round, clients), given.rounds or rounds
-        data = self.data(clients * images)
         steps = (given.batch_size, given.client_lr, given.workers, given.seed)
-        return Job(data, model, clients, images, per_round, rounds, *steps)
+        return Job(self.data(clients * images), MNIST, model, clients, images, per_round, rounds, *steps)
 
-    def data(self, num_train: int) -> str:
-        """The folder with so many training images, written if it is not there yet."""
-        folder = self.folder / f"{num_train}-images"
-        write_data(folder, num_train)
+    def data(self, train: int, test: int = TEST_IMAGES, shape: tuple[int, int, int] = MNIST) -> str:
+        """The folder with so many training and test images, written if it is not there yet."""
+        folder = self.folder / "-".join(map(str, (train, test, *shape)))
+        write_data(folder, shape, train, test)
         return str(folder)
 
     def has_pfl(self) -> bool:
         command = [self.options.pfl_python, "-c", "import pfl.model.pytorch"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    def against_peers(self, title: str, job: Job) -> None:
+    def against_peers(self, title: str, job: Job, *figures: Figure) -> None:
         """Flower, this project, the bare loop and pfl-research on one job."""
         sides = [Side(FLOWER, "flower_side", job), *our_sides(job), Side(BARE, "bare_side", job)]
         if self.has_pfl():
@@ -83,16 +107,44 @@ class Benchmark:
         else:
             print(f"{PFL} is left out: {self.options.pfl_python} cannot import it (pip install pfl)")
         results = run_all(sides, self.options.repetitions)
-        print_table(title, sides, results)
         ours = OURS.values()
         ratios = [(FLOWER, o) for o in ours] + [(o, BARE) for o in ours] + [(PFL, o) for o in ours]
-        print_ratios("time", ratios, sides, results, Side.milliseconds)
+        for figure in figures or (UPDATE,):
+            print_table(title, sides, results, figure)
+            print_ratios(ratios, sides, results, figure)
 
     def mlp(self) -> None:
         self.against_peers("mlp: 784-128-BN-10", self.job("mlp-bn", 100, 480, 50, 12))
 
     def cnn(self) -> None:
         self.against_peers("cnn: 1.66 million parameters", self.job("cnn", 100, 480, 10, 5))
+
+    def logreg(self) -> None:
+        """FLUTE's published benchmark, on images that look like MNIST's."""
+        job = replace(self.job("linear", 1000, 60, 10, 100 + WARM_UP), batch=10, lr=0.03)
+        title = (
+            f"logreg: 784-10, {job.clients:,} clients, {job.per_round} a round, {job.rounds - WARM_UP} rounds"
+        )
+        self.against_peers(title, job, RUN, PROCESS)
+
+    def resnet(self) -> None:
+        job = self.job(f"{BENCHMARKS / 'simulation_peers' / 'networks.py'}:cifar_resnet18", 10, 64, 10, 4)
+        job = replace(job, data=self.data(job.clients * job.images, shape=CIFAR), shape=CIFAR)
+        sides = [*our_sides(job), Side(BARE, "bare_side", job)]
+        results = run_all(sides, self.options.repetitions)
+        print_table("resnet: ResNet-18, 3x32x32, 11.2 million parameters", sides, results)
+        print_ratios([(o, BARE) for o in OURS.values()], sides, results)
+
+    def evaluate(self) -> None:
+        """All clients evaluate the aggregated model on one and the same test set, or none does."""
+        none = self.job("mlp-bn", 100, 480, 50, 6)
+        none = replace(none, data=self.data(none.clients * none.images, 10_000))
+        told = {none: ", none evaluates", replace(none, evaluating=1.0): ", all evaluate"}
+        sides = [side for job in told for side in our_sides(job, told[job])]
+        results = run_all(sides, self.options.repetitions)
+        print_table(f"evaluate: {none.clients} clients, 10,000 test images", sides, results, ROUND)
+        without, everyone = told.values()
+        print_ratios([(o + everyone, o + without) for o in OURS.values()], sides, results, ROUND)
 
     def many(self) -> None:
         """All clients of the few train in a round, as many as are sampled from the many."""
@@ -106,18 +158,28 @@ class Benchmark:
         print_table(f"many: 784-128-BN-10, {many.per_round} clients a round", sides, results)
         ratios = [(o + told[many], o + told[few]) for o in OURS.values()]
         ratios += [(o + told[few], BARE + told[few]) for o in OURS.values()]
-        print_ratios("time", ratios, sides, results, Side.milliseconds)
+        print_ratios(ratios, sides, results)
+
+    def answers(self) -> Job:
+        """So little to train on that the answers are what there is."""
+        return replace(self.job("cnn", 500, 2, 500, 3), batch=2)
 
     def memory(self) -> None:
-        """So little to train on that the answers are what there is."""
-        every = replace(self.job("cnn", 500, 2, 500, 3), batch=2)
+        every = self.answers()
         tenth = replace(every, per_round=max(1, every.per_round // 10))
         told = {job: f", {job.per_round} answers" for job in (tenth, every)}
         sides = [side for job in told for side in our_sides(job, told[job])]
         results = run_all(sides, self.options.repetitions)
         print_table("memory: 1.66 million parameters an answer", sides, results)
         ratios = [(o + told[every], o + told[tenth]) for o in OURS.values()]
-        print_ratios("driver peak", ratios, sides, results, lambda _, measured: measured.driver_peak)
+        print_ratios(ratios, sides, results, DRIVER_PEAK)
+
+    def bytes(self) -> None:
+        """Once: it does not vary."""
+        job = self.answers()
+        sides = our_sides(job)
+        results = run_all(sides, 1)
+        print_table(f"bytes: {job.per_round} answers of 1.66 million parameters", sides, results, RECEIVED)
 
     def server(self) -> None:
         seconds: dict[str, list[float]] = run_module("server_step", [])
@@ -125,16 +187,22 @@ class Benchmark:
         print("| side | ms a round | spread |\n| --- | --- | --- |")
         for side, times in seconds.items():
             print(f"| {side} | {1000 * median(times):.0f} | {span((1000 * t for t in times), 0)} |")
-        flower, ours = seconds.values()
-        ratios = [f / o for f, o in zip(flower, ours, strict=True)]
-        print(f"\n- time, Flower / fedbn-flower: {median(ratios):.3f} ({span(ratios, 3)})\n", flush=True)
+        print()
+        for upper, lower in ((FLOWER, OURS["off"]), (OURS["off"], "copy")):
+            ratios = [u / w for u, w in zip(seconds[upper], seconds[lower], strict=True)]
+            print(f"- time, {upper} / {lower}: {median(ratios):.3f} ({span(ratios, 3)})")
+        print(flush=True)
 
 
 WORKLOADS = {
     "mlp": Benchmark.mlp,
     "cnn": Benchmark.cnn,
+    "logreg": Benchmark.logreg,
+    "resnet": Benchmark.resnet,
     "many": Benchmark.many,
+    "evaluate": Benchmark.evaluate,
     "memory": Benchmark.memory,
+    "bytes": Benchmark.bytes,
     "server": Benchmark.server,
 }
 

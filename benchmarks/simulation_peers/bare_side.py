@@ -61,7 +61,7 @@ class Pool:
 
     def __init__(self, job: Job, shared: State) -> None:
         uint8, int64 = job.train_arrays()
-        images = share(torch.from_numpy(np.array(uint8)).unsqueeze(1).float().div_(255))
+        images = share(torch.from_numpy(np.array(uint8)).float().div_(255))
         labels = share(torch.from_numpy(np.array(int64)))
         context = multiprocessing.get_context("spawn")
         self.shared = shared

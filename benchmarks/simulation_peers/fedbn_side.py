@@ -1,15 +1,17 @@
 """This project on its Ray pool.
 
-A round's seconds end before the server evaluates the new model, which no other side does; the test set is
-kept small (1,000 images) all the same, so that a run takes no longer for it.
+A round's seconds end before the server evaluates the new model, which no other side does; what the clients
+evaluate, where a job has them do so, is within. What comes to the driver is counted as its grid hands it on.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from flwr.app import UserConfig
+from flwr.app import Message, MessageType, UserConfig
 
 from fedbn_flower.config import RunConfig
 from fedbn_flower.rounds import Federation, Observer, RoundResult
+from fedbn_flower.runtime import LocalGrid
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import make_grid
 
@@ -18,15 +20,37 @@ from .recorder import Recorder
 
 
 class RoundTimes(Observer):
-    """An observer that hands the rounds' seconds on, and takes no round that lacks an answer."""
+    """An observer that hands the rounds' seconds on, and takes no round that lacks an answer.
 
-    def __init__(self, job: Job) -> None:
+    Parameters
+    ----------
+    job : Job
+        What is run.
+    grid : LocalGrid
+        The grid it is run on; from now on the answers to training are counted as they leave it.
+    """
+
+    def __init__(self, job: Job, grid: LocalGrid) -> None:
         self.job = job
         self.recorder = Recorder(job)
+        self.received = 0
+        self.work = grid.work
+        grid.work = self.counted_work  # type: ignore[method-assign]
+
+    def counted_work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """`LocalGrid.work`."""
+        for reply in self.work(messages, timeout):
+            if reply.metadata.message_type.startswith(MessageType.TRAIN) and reply.has_content():
+                records = reply.content.array_records.values()
+                self.received += sum(len(array.data) for record in records for array in record.values())
+            yield reply
 
     def on_round(self, result: RoundResult) -> None:
-        if len(result.train.metrics) != self.job.per_round:
-            raise RuntimeError(f"{len(result.train.metrics)} answers: {result.train.failures}")
+        measured = self.recorder.measured
+        measured.received, self.received = max(measured.received, self.received), 0
+        if len(result.train.metrics) != self.job.per_round or result.failures:
+            failures = {**result.train.failures, **result.evaluate.failures}
+            raise RuntimeError(f"{len(result.train.metrics)} answers: {failures}")
         self.recorder.add(result.seconds)
 
 
@@ -35,9 +59,9 @@ def config_of(job: Job) -> RunConfig:
     values: UserConfig = {
         "strategy": "fedavg", "client": "fedavg", "objective": "sgd", "model": job.model,
         "dataset": job.data, "cache-dir": str(Path(job.data).parent / "cache"), "partition": "iid",
-        "num-clients": job.clients, "fraction-train": job.per_round / job.clients, "fraction-evaluate": 0,
-        "rounds": job.all_rounds, "local-epochs": 1, "batch-size": job.batch, "client-lr": job.lr,
-        "seed": job.seed, "checkpoint-every": 0,
+        "num-clients": job.clients, "fraction-train": job.per_round / job.clients,
+        "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,
+        "batch-size": job.batch, "client-lr": job.lr, "seed": job.seed, "checkpoint-every": 0,
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep
@@ -51,7 +75,7 @@ def main() -> None:
     pool = RayPool(job.workers, verbose=False)
     try:
         grid = make_grid(federation, pool)
-        times = RoundTimes(job)
+        times = RoundTimes(job, grid)
         federation.run(grid, [times])
     finally:
         pool.close()

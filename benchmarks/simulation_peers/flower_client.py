@@ -29,7 +29,7 @@ class ClientImages(Dataset[tuple[Tensor, int]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(np.array(self.images[index])), int(self.labels[index])
+        return self.transform(np.array(self.images[index].transpose(1, 2, 0))), int(self.labels[index])
 
 
 def train_network(net: nn.Module, loader: DataLoader[tuple[Tensor, int]], lr: float) -> float:

@@ -13,8 +13,6 @@ from fedbn_flower.models import InputSpec
 from fedbn_flower.models.build import build_model
 
 CLASSES = 10
-SIDE_LENGTH = 28
-TEST_IMAGES = 1000
 CHUNK = 2**15  # images written at once
 
 
@@ -33,13 +31,18 @@ class Job:
         Clients that train in a round.
     rounds : int
         Rounds that are timed, the warm-up included; one more follows, in which memory is sampled.
+    shape : tuple[int, int, int]
+        Channels, height and width of an image.
     workers : int
         Processes that train.
+    evaluating : float
+        The share of the clients that evaluate the new model on the whole test set, where the side can.
     lockstep : str
         The configuration key of that name, where the side has it; empty leaves it out.
     """
 
     data: str
+    shape: tuple[int, int, int]
     model: str
     clients: int
     images: int
@@ -49,12 +52,14 @@ class Job:
     lr: float
     workers: int
     seed: int
+    evaluating: float = 0.0
     lockstep: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "Job":
         """The job that `to_json` wrote."""
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**{**values, "shape": tuple(values["shape"])})
 
     @classmethod
     def of_this_process(cls) -> "Job":
@@ -70,10 +75,10 @@ class Job:
 
     def initial_model(self) -> nn.Module:
         """The network with the initial weights that all sides begin from."""
-        return build_model(self.model, InputSpec((1, SIDE_LENGTH, SIDE_LENGTH), CLASSES), False, self.seed)
+        return build_model(self.model, InputSpec(self.shape, CLASSES), False, self.seed)
 
     def train_arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """All training images, memory-mapped, uint8 (N, 28, 28), and their labels (N,)."""
+        """All training images, memory-mapped, uint8 (N, *shape), and their labels (N,)."""
         images = np.load(Path(self.data, "train-images.npy"), mmap_mode="r")
         return images, np.load(Path(self.data, "train-labels.npy"), mmap_mode="r")
 
@@ -81,21 +86,21 @@ class Job:
         return slice(client * self.images, (client + 1) * self.images)
 
 
-def write_data(folder: Path, num_train: int) -> None:
+def write_data(folder: Path, shape: tuple[int, int, int], num_train: int, num_test: int) -> None:
     """Images that can be learnt, a pattern for each class under noise; written once."""
     complete = folder / "test-labels.npy"
     if complete.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    patterns = rng.integers(0, 128, (CLASSES, SIDE_LENGTH, SIDE_LENGTH), np.uint8)
-    for split, count in (("train", num_train), ("test", TEST_IMAGES)):
+    patterns = rng.integers(0, 128, (CLASSES, *shape), np.uint8)
+    for split, count in (("train", num_train), ("test", num_test)):
         labels = rng.integers(0, CLASSES, count)
-        shape = (count, SIDE_LENGTH, SIDE_LENGTH)
-        images = np.lib.format.open_memmap(folder / f"{split}-images.npy", "w+", np.uint8, shape)
+        path = folder / f"{split}-images.npy"
+        images = np.lib.format.open_memmap(path, "w+", np.uint8, (count, *shape))
         for start in range(0, count, CHUNK):
             part = labels[start : start + CHUNK]
-            noise = rng.integers(0, 128, (len(part), SIDE_LENGTH, SIDE_LENGTH), np.uint8)
+            noise = rng.integers(0, 128, (len(part), *shape), np.uint8)
             images[start : start + CHUNK] = patterns[part] + noise
         images.flush()
         np.save(folder / f"{split}-labels.npy", labels)

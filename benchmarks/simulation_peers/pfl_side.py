@@ -1,8 +1,12 @@
-"""pfl-research's simulation, in its one process: FedAvg on in-memory tensors, no evaluation.
+"""pfl-research's simulation, in a process for each worker: FedAvg on in-memory tensors, no evaluation.
 
-It does not shuffle a client's batches, and shares no BatchNorm statistics.
+As in its documentation torchrun starts them: each trains its share of a round's clients, on all the data
+and a network of its own, and the sums go from process to process by gloo. The first one measures. It does
+not shuffle a client's batches, and shares no BatchNorm statistics.
 """
 
+import os
+import sys
 import time
 from typing import Any
 
@@ -18,7 +22,8 @@ from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.run import main as torchrun
 from torch.nn import functional
 
 from .job import Job
@@ -46,7 +51,7 @@ class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]
     """Times the rounds from the end of one to the end of the next."""
 
     def __init__(self, job: Job) -> None:
-        self.recorder = Recorder(job)
+        self.recorder = Recorder(job, above=os.getppid())
         self.started = time.perf_counter()
 
     def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
@@ -55,25 +60,40 @@ class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]
         return False, Metrics()
 
 
-def clients_of(job: Job) -> Any:
-    """The clients' data, sampled at random."""
+def clients_of(job: Job, trained: list[int]) -> Any:
+    """The clients' data, sampled at random; whoever is to train is noted in ``trained``."""
     images, labels = (torch.from_numpy(np.array(array)) for array in job.train_arrays())
-    images = images.unsqueeze(1).float().div_(255)
+    images = images.float().div_(255)
     slices = {i: (images[job.rows(i)], labels[job.rows(i)]) for i in range(job.clients)}
 
     def make_client(client: int) -> Any:
+        trained.append(client)
         return Dataset(slices[client], user_id=str(client))
 
     return FederatedDataset(make_client, get_user_sampler("random", range(job.clients)))
 
 
+def check_shares(job: Job, trained: list[int], network: nn.Module) -> None:
+    """Refuse a run in which a process did less than its share, or ended with another model."""
+    weights = nn.utils.parameters_to_vector(network.parameters()).detach()
+    ended: list[Any] = [None] * job.workers
+    distributed.all_gather_object(ended, (len(trained), weights.numpy().tobytes()))
+    counts, models = zip(*ended, strict=True)
+    if min(counts) < job.per_round // job.workers * job.all_rounds or len(set(models)) > 1:
+        raise RuntimeError(f"{counts} clients were trained, to {len(set(models))} models")
+
+
 def main() -> None:
-    """Run the job and print what was measured."""
+    """Run the job and print what was measured; without torchrun, start it."""
     job = Job.of_this_process()
+    if not distributed.is_torchelastic_launched():
+        torchrun([f"--nproc-per-node={job.workers}", "--standalone", "-m", __spec__.name, *sys.argv[1:]])
+        return
     np.random.seed(job.seed)  # pfl draws its own seeds from it
     network = NetworkWithLoss(job.initial_model())
     central = torch.optim.SGD(network.parameters(), lr=1.0)
-    clients = clients_of(job)
+    trained: list[int] = []
+    clients = clients_of(job, trained)
     times = RoundTimes(job)
     FederatedAveraging().run(
         NNAlgorithmParams(
@@ -88,7 +108,9 @@ def main() -> None:
         callbacks=[times],
         send_metrics_to_platform=False,
     )
-    times.recorder.print()
+    check_shares(job, trained, network)
+    if distributed.get_rank() == 0:
+        times.recorder.print()
 
 
 if __name__ == "__main__":

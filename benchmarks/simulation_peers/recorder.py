@@ -1,7 +1,9 @@
 """Times of rounds and peak memory, which a side's process prints for the benchmark to read.
 
 Memory is private memory (Private_* of smaps_rollup) of the process that drives the rounds, and the sum over
-all processes below it: workers, and with Ray also its raylet and the like. It is sampled every 20 ms by a
+all processes below it: workers, and with Ray also its raylet and the like. Where the driver trains too, and
+the others run beside it (pfl-research), "driver" is its own memory and "workers" that of the others below
+their launcher, which is not counted. It is sampled every 20 ms by a
 thread, in one extra round after the timed ones, so that sampling costs no timed round anything. What
 processes share (the memory-mapped data set, Ray's object store, the bare loop's tensors) is not counted;
 pages of a library are, in a process that alone has them mapped.
@@ -42,18 +44,31 @@ def descendants(pid: int) -> Iterator[int]:
 
 @dataclass
 class Measurement:
-    """One run of one side: seconds of its timed rounds, and memory in bytes."""
+    """One run of one side: seconds of its timed rounds; memory, and what came to the driver, in bytes."""
 
     seconds: list[float] = field(default_factory=list)
     driver_peak: int = 0
     workers_peak: int = 0
+    process_seconds: float = 0.0
+    """From the start of the side's process to its end, as whoever started it saw it."""
+    received: int = 0
+    """The data of the arrays in all answers of a round, the most of any; 0 where nobody counts them."""
 
 
 class Recorder:
-    """Takes the duration of every round."""
+    """Takes the duration of every round.
 
-    def __init__(self, job: Job) -> None:
+    Parameters
+    ----------
+    job : Job
+        How many rounds are timed.
+    above : int | None
+        The process that has all others below it; by default this one.
+    """
+
+    def __init__(self, job: Job, above: int | None = None) -> None:
         self.job = job
+        self.above = above or os.getpid()
         self.measured = Measurement()
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -73,7 +88,7 @@ class Recorder:
 
     def _sample(self) -> None:
         measured, own = self.measured, os.getpid()
-        workers = list(descendants(own))
+        workers = [pid for pid in descendants(self.above) if pid != own]
         while True:
             measured.driver_peak = max(measured.driver_peak, private_bytes(own))
             measured.workers_peak = max(measured.workers_peak, sum(map(private_bytes, workers)))

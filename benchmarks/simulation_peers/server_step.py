@@ -1,14 +1,16 @@
 """The server's step alone: FedYogi on ResNet-18's 11 million parameters and the answers of 10 clients.
 
 The answers are messages made beforehand; timed is ``aggregate_train``, of this project's rule and of
-Flower's in turn, in one process. Prints the seconds of both.
+Flower's in turn, in one process. Beside them stands a floor: the answers' bytes, copied on one
+thread. Prints the seconds of all three.
 """
 
 import json
 import logging
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -68,7 +70,7 @@ def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
-def seconds_of_round(strategy: Strategy, server_round: int, arrays: ArrayRecord, grid: ReplyGrid) -> float:
+def seconds_of_round(strategy: Strategy, arrays: ArrayRecord, grid: ReplyGrid, server_round: int) -> float:
     """The duration of one ``aggregate_train``."""
     messages = strategy.configure_train(server_round, arrays, ConfigRecord(), cast(Grid, grid))
     replies = list(grid.send_and_receive(messages))
@@ -80,17 +82,39 @@ def seconds_of_round(strategy: Strategy, server_round: int, arrays: ArrayRecord,
     return seconds
 
 
+class Copy:
+    """Every answer's bytes, copied to memory of its own that was there before."""
+
+    def __init__(self, answers: list[RecordDict]) -> None:
+        arrays = [array for answer in answers for array in answer.array_records["arrays"].values()]
+        self.sources = [np.frombuffer(array.data, np.uint8) for array in arrays]
+        self.places = [np.zeros_like(source) for source in self.sources]
+        self.seconds()  # the first writing is what gives a place its memory
+
+    def seconds(self) -> float:
+        """The duration of one copy."""
+        started = time.perf_counter()
+        for place, source in zip(self.places, self.sources, strict=True):
+            np.copyto(place, source)
+        return time.perf_counter() - started
+
+
 def main() -> None:
-    """One warm-up round of each rule, then the timed ones, alternating."""
+    """One warm-up round of each, then the timed ones, in turn."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     model = {name: entry.numpy() for name, entry in resnet18(num_classes=10).state_dict().items()}
     arrays, grid = to_record(model), ReplyGrid(list(make_answers(model)))
     rules: dict[str, Strategy] = {"Flower": FlowerFedYogi(), "fedbn-flower": FedYogi()}
-    seconds: dict[str, list[float]] = {name: [] for name in rules}
+    sides: dict[str, Callable[[int], float]] = {
+        name: partial(seconds_of_round, rule, arrays, grid) for name, rule in rules.items()
+    }
+    copy = Copy(grid.answers)
+    sides["copy"] = lambda _: copy.seconds()
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
     for repetition in range(REPETITIONS + 1):
-        for name, rule in rules.items():
-            taken = seconds_of_round(rule, repetition + 1, arrays, grid)
+        for name, side in sides.items():
+            taken = side(repetition + 1)
             if repetition:
                 seconds[name].append(taken)
     print(json.dumps(seconds), flush=True)

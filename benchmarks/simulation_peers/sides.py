@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +35,30 @@ class Side:
     python: str = sys.executable
 
     def run(self) -> Measurement:
-        return Measurement(**run_module(self.module, [self.job.to_json()], self.python))
+        started = time.perf_counter()
+        printed = run_module(self.module, [self.job.to_json()], self.python)
+        return Measurement(**{**printed, "process_seconds": time.perf_counter() - started})
 
     def milliseconds(self, measured: Measurement) -> float:
-        """Of a client update, in the steady state."""
-        return 1000 * median(measured.seconds[WARM_UP:]) / self.job.per_round
+        """Of a round, in the steady state."""
+        return 1000 * median(measured.seconds[WARM_UP:])
 
+
+@dataclass(frozen=True)
+class Figure:
+    """What a table is about: its column's title, the value, and what a ratio of two is called."""
+
+    title: str
+    value: Callable[[Side, Measurement], float]
+    name: str = "time"
+
+
+UPDATE = Figure("ms a client update", lambda side, m: side.milliseconds(m) / side.job.per_round)
+ROUND = Figure("ms a round", Side.milliseconds)
+RUN = Figure("s a run", lambda _, measured: sum(measured.seconds[WARM_UP:]))
+PROCESS = Figure("s a process", lambda _, measured: measured.process_seconds, "time of the process")
+DRIVER_PEAK = Figure("driver peak, MB", lambda _, measured: measured.driver_peak / 1e6, "driver peak")
+RECEIVED = Figure("MB to the driver a round", lambda _, measured: measured.received / 1e6, "bytes")
 
 Results = dict[str, list[Measurement]]
 Ratio = tuple[str, str]
@@ -80,32 +99,26 @@ def span(values: Iterable[float], digits: int = 2) -> str:
     return f"{min(values):.{digits}f}-{max(values):.{digits}f}"
 
 
-def print_table(title: str, sides: list[Side], results: Results) -> None:
+def print_table(title: str, sides: list[Side], results: Results, figure: Figure = UPDATE) -> None:
     """A row a side."""
     print(f"\n## {title}\n")
-    print("| side | ms a client update | spread | driver peak, MB | workers peak, MB |")
-    print("| --- | --- | --- | --- | --- |")
+    print(f"| side | processes that train | {figure.title} | spread | driver peak, MB | workers peak, MB |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for side in sides:
         runs = results[side.name]
-        times = [side.milliseconds(run) for run in runs]
+        values = [figure.value(side, run) for run in runs]
         driver, workers = (max(getattr(run, f"{who}_peak") for run in runs) for who in ("driver", "workers"))
-        figures = f"{median(times):.2f} | {span(times)} | {driver / 1e6:.0f} | {workers / 1e6:.0f}"
-        print(f"| {side.name} | {figures} |")
+        figures = f"{median(values):.2f} | {span(values)} | {driver / 1e6:.0f} | {workers / 1e6:.0f}"
+        print(f"| {side.name} | {side.job.workers} | {figures} |")
     print(flush=True)
 
 
-def print_ratios(
-    what: str,
-    wanted: list[Ratio],
-    sides: list[Side],
-    results: Results,
-    value: Callable[[Side, Measurement], float],
-) -> None:
+def print_ratios(wanted: list[Ratio], sides: list[Side], results: Results, figure: Figure = UPDATE) -> None:
     """The ratios of those that ran: medians over the repetitions, each ratio taken within one."""
     by_name = {side.name: side for side in sides}
     for upper, lower in wanted:
         if upper in by_name and lower in by_name:
             pairs = zip(results[upper], results[lower], strict=True)
-            ratios = [value(by_name[upper], u) / value(by_name[lower], w) for u, w in pairs]
-            print(f"- {what}, {upper} / {lower}: {median(ratios):.3f} ({span(ratios, 3)})")
+            ratios = [figure.value(by_name[upper], u) / figure.value(by_name[lower], w) for u, w in pairs]
+            print(f"- {figure.name}, {upper} / {lower}: {median(ratios):.3f} ({span(ratios, 3)})")
     print(flush=True)
