@@ -29,11 +29,14 @@ from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITI
 from .assembly import local_task, remembers, why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
+from .evaluation import Evaluations
 from .registry import CLIENT
 from .results.memory_file import signature
 from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 
 app = ClientApp()
+
+_evaluations = Evaluations()
 
 
 def partition_id_of(context: Context) -> int | None:
@@ -131,7 +134,9 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client = _client(message, context)
-    loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
+    loss, num_examples, metrics = _evaluations.find(
+        client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
+    )
     record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
     return Message(RecordDict({METRICS: record}), reply_to=message)
 

@@ -16,9 +16,10 @@ from clients import FedAvgClient, evaluate_splits, load_entries, trainable_names
 from strategies import PhaseReport, PseudoGradientStrategy, RuleState, TooFewNodes
 from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, NUM_EXAMPLES, RUN
 
-from .assembly import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
+from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
+from .fit import check_fit
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
