@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from clients import Groups
 from .. import __version__
 from ..assembly import client_names, held_out_splits
 from ..config import RunConfig
-from ..errors import UserError, not_allowed
+from ..errors import UserError, not_allowed, os_errors_told
 from ..files import CsvLog, remove_unfinished, write_atomically
 from ..rounds import Federation, Observer, RoundResult
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -96,7 +97,8 @@ class RunFolder(Observer):
     """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
-    client reported; ``summary.json`` holds the last round's figures and is written after every round.
+    client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
+    model and the figures of one round: that of the last checkpoint, and in the end the last.
     What clients' means are is said in `metrics.held_out_means`.
 
     Parameters
@@ -130,8 +132,10 @@ class RunFolder(Observer):
             self.signature = signature(*names, federation.initial)
         self.checkpoints = CheckpointFolder(path / "checkpoint")
         self.changed: set[int] = set()
+        self.unwritten: RoundResult | None = None
         counters = checkpoint.counters if checkpoint else {}
-        self.started = time.monotonic() - counters.get("seconds", 0.0)
+        self.seconds: float = counters.get("seconds", 0.0)
+        self.started = time.monotonic() - self.seconds
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
@@ -153,6 +157,29 @@ class RunFolder(Observer):
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
+        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
+        self.seconds = time.monotonic() - self.started
+        self._note_train_examples(result)
+        config = self.federation.config
+        every, last = config.checkpoint_every, result.server_round == config.rounds
+        with self._refusals_told():
+            self._add_rows(result)
+            self.unwritten = result
+            if every and (last or result.server_round % every == 0):
+                self._write(result)
+                self._save_checkpoint(result)
+
+    def finish(self) -> None:
+        """Write what the last checkpoint did not, and draw the curves of what was done so far."""
+        with self._refusals_told():
+            if self.unwritten:
+                self._write(self.unwritten)
+            plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+
+    def _refusals_told(self) -> AbstractContextManager[None]:
+        return os_errors_told("run-dir", f"write to {str(self.path)!r}")
+
+    def _add_rows(self, result: RoundResult) -> None:
         self.metrics.append(
             [
                 {
@@ -174,20 +201,20 @@ class RunFolder(Observer):
                 for partition, metrics in report.metrics.items()
             ]
         )
+
+    def _write(self, result: RoundResult) -> None:
+        """The model and the summary of a round, and the rows up to it."""
+        self.metrics.sync()
+        self.clients.sync()
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
         write_atomically(self.path / "model.safetensors", save(arrays))
-        summary = self._summary(result)
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
-        config = self.federation.config
-        every, last = config.checkpoint_every, result.server_round == config.rounds
-        if every and (last or result.server_round % every == 0):
-            self._save_checkpoint(result)
+        write_atomically(self.path / "summary.json", json.dumps(self._summary(result), indent=2) + "\n")
+        self.unwritten = None
 
     def _save_checkpoint(self, result: RoundResult) -> None:
         strategy = self.federation.strategy
         counters = {
-            "seconds": time.monotonic() - self.started,
+            "seconds": self.seconds,
             "failures": self.failures,
             "train-examples": self.train_examples,
         }
@@ -204,21 +231,22 @@ class RunFolder(Observer):
         self.checkpoints.save(checkpoint, memories)
         self.changed = set()
 
-    def _summary(self, result: RoundResult) -> dict[str, object]:
-        seconds = time.monotonic() - self.started
+    def _note_train_examples(self, result: RoundResult) -> None:
         for partition, metrics in result.train.metrics.items():
             self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
-        evaluated = result.evaluate.metrics
-        for partition, metrics in evaluated.items():
+        for partition, metrics in result.evaluate.metrics.items():
             if "train-examples" in metrics:
                 self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
+
+    def _summary(self, result: RoundResult) -> dict[str, object]:
+        evaluated = result.evaluate.metrics
         config, problem = self.federation.config, self.federation.problem
         splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
         split = f"{splits[-1]}-" if len(splits) > 1 else ""
         return {
             "rounds": result.server_round,
-            "seconds": round(seconds, 3),
-            "seconds-per-round": round(seconds / result.server_round, 4),
+            "seconds": round(self.seconds, 3),
+            "seconds-per-round": round(self.seconds / result.server_round, 4),
             "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
             "mean": figures_of(problem, result.means, split) if evaluated else None,
             "client-mean": figures_of(problem, result.means, CLIENT_MEAN + split) if evaluated else None,
@@ -233,10 +261,6 @@ class RunFolder(Observer):
             "compared-by": problem.compared_by,
             "failures": self.failures,
         }
-
-    def finish(self) -> None:
-        """Draw the curves of what was done so far."""
-        plot_curves(self.path / "curves.png", self.path / "metrics.csv")
 
 
 def _number(metrics: MetricRecord, key: str) -> float:

@@ -1,6 +1,8 @@
 """Clients that share one model and its examples: it is evaluated once for all of them."""
 
 import csv
+from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -148,13 +150,14 @@ def test_a_model_that_draws_by_itself_is_evaluated_by_every_client(counted):
 
 
 def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
-    """Own strategies may send the same record in every round; so is another configuration."""
+    """Own strategies may send the same record in every round. So it is with another configuration, on other
+    objects of examples, and another model."""
     task = local_task(configured(client="fedavg"), 0, {})
     arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
     content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
     evaluations, calls = Evaluations(), []
 
-    def find():
+    def find(task=task):
         client = FedAvgClient(task, Memory(ContextStore()))
         return evaluations.find(
             client, content, lambda: calls.append(1) or (float("nan"), 360, {"accuracy": 0.5})
@@ -164,13 +167,12 @@ def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
     assert len(calls) == 2  # not a number is the same as not a number
     name = next(iter(arrays))
     arrays[name] = Array(task.initial[name] + 1)
-    for expected in (3, 3):
-        find()
-        assert len(calls) == expected
+    assert [find() and len(calls) for _ in range(2)] == [3, 3]
     content["config"]["eval-splits"] = "val"
-    for expected in (4, 4):
-        find()
-        assert len(calls) == expected
+    assert [find() and len(calls) for _ in range(2)] == [4, 4]
+    own = replace(task, evaluation=dict(task.evaluation, test=replace(task.evaluation["test"])))
+    assert [find(own) and len(calls) for _ in range(2)] == [5, 5]
+    assert [find(replace(own, model=deepcopy(task.model))) and len(calls)] == [6]
 
 
 @pytest.mark.slow
