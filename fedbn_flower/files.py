@@ -84,7 +84,7 @@ class CsvLog:
 
     def sync(self) -> None:
         """Have the rows on disk."""
-        with self.path.open("ab") as file:
+        with self.path.open("rb") as file:
             os.fsync(file.fileno())
 
 

@@ -256,9 +256,10 @@ class Federation:
         return evaluate_splits(self.model, held_out, splits, self.problem)
 
     def _checkpoint_before(self, server_round: int) -> int:
-        """The last round that this one may have to be done again from."""
+        """The last round that this one may have to be done again from: the last checkpoint may be on its way
+        to the disk."""
         every = self.config.checkpoint_every or 1
-        return (server_round - 1) // every * every
+        return max(0, (server_round - 1) // every - 1) * every
 
     def _check_nodes(self, grid: Grid) -> None:
         expected = self.config.num_clients

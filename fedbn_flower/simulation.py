@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .assembly import cohort_size, dataset_of, model_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
+from .results.place import default_run_folder, prepare_run_folder, run_folder_locked
 from .results.resume import check_data, checkpoints_of, load_checkpoint
-from .results.run_folder import RunFolder, default_run_folder, prepare_run_folder, run_folder_locked
+from .results.run_folder import RunFolder
 from .rounds import Federation, Observer
 from .runtime import InlineGrid, LocalGrid
 

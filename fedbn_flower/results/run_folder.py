@@ -1,16 +1,14 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
-import contextlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from flwr.app import MetricRecord
 from safetensors.numpy import save
 
@@ -18,83 +16,21 @@ from clients import Groups
 
 from .. import __version__
 from ..assembly import client_names, held_out_splits
-from ..config import RunConfig
-from ..errors import UserError, not_allowed, os_errors_told
-from ..files import CsvLog, remove_unfinished, write_atomically
+from ..errors import os_errors_told
+from ..files import CsvLog, write_atomically
 from ..rounds import Federation, Observer, RoundResult
 from .checkpoint import Checkpoint, CheckpointFolder
 from .memory_file import signature
 from .metrics import CLIENT_MEAN, figures_of
 from .plots import plot_curves, plot_partitions
+from .writer import Writer
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 
 
-def prepare_run_folder(path: Path) -> None:
-    """Make the folder.
-
-    Raises
-    ------
-    UserError
-        When it has something in it already, or cannot be made.
-    """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_make(path, error) from error
-
-
-def _cannot_make(path: Path, error: OSError) -> UserError:
-    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
-
-
-@contextlib.contextmanager
-def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
-    """Have a run's folder to oneself: new or empty, or the one to resume in.
-
-    ``patience`` is for how many seconds to wait for another process to let go of it.
-
-    Raises
-    ------
-    UserError
-        When it has something in it already, cannot be made, or is another process's.
-    """
-    if not config.resume:
-        prepare_run_folder(path)
-    try:
-        with FileLock(path / ".lock", timeout=patience):
-            remove_unfinished(path)
-            yield
-    except Timeout as error:
-        key = "resume" if config.resume else "run-dir"
-        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
-
-
-def default_run_folder(under: Path = Path()) -> Path:
-    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
-
-    Raises
-    ------
-    UserError
-        When it cannot be made.
-    """
-    first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
-    number = 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-            path = first.with_name(f"{first.name}-{number}")
-        except OSError as error:
-            raise _cannot_make(path, error) from error
-
-
 class RunFolder(Observer):
-    """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
+    """Writes a run's folder as the run goes on, from a thread that no round waits for; what is there stands,
+    whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
     client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
@@ -104,7 +40,7 @@ class RunFolder(Observer):
     Parameters
     ----------
     path : Path
-        A new or empty folder, or the one to resume in; see `run_folder_locked`.
+        A new or empty folder, or the one to resume in; see `place.run_folder_locked`.
     federation : Federation
         The run.
     memories : callable, optional
@@ -130,6 +66,7 @@ class RunFolder(Observer):
             config = federation.config
             names = config.experiment, config.client, config.objective
             self.signature = signature(*names, federation.initial)
+        self.writer = Writer()
         self.checkpoints = CheckpointFolder(path / "checkpoint")
         self.changed: set[int] = set()
         self.unwritten: RoundResult | None = None
@@ -166,14 +103,18 @@ class RunFolder(Observer):
             self._add_rows(result)
             self.unwritten = result
             if every and (last or result.server_round % every == 0):
+                self.writer.wait()  # for the checkpoint before
                 self._write(result)
                 self._save_checkpoint(result)
 
     def finish(self) -> None:
         """Write what the last checkpoint did not, and draw the curves of what was done so far."""
         with self._refusals_told():
-            if self.unwritten:
-                self._write(self.unwritten)
+            try:
+                if self.unwritten:
+                    self._write(self.unwritten)
+            finally:
+                self.writer.close()
             plot_curves(self.path / "curves.png", self.path / "metrics.csv")
 
     def _refusals_told(self) -> AbstractContextManager[None]:
@@ -204,11 +145,16 @@ class RunFolder(Observer):
 
     def _write(self, result: RoundResult) -> None:
         """The model and the summary of a round, and the rows up to it."""
-        self.metrics.sync()
-        self.clients.sync()
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
-        write_atomically(self.path / "model.safetensors", save(arrays))
-        write_atomically(self.path / "summary.json", json.dumps(self._summary(result), indent=2) + "\n")
+        model, summary = save(arrays), json.dumps(self._summary(result), indent=2) + "\n"
+
+        def write() -> None:
+            self.metrics.sync()
+            self.clients.sync()
+            write_atomically(self.path / "model.safetensors", model)
+            write_atomically(self.path / "summary.json", summary)
+
+        self.writer.do(write, len(model))
         self.unwritten = None
 
     def _save_checkpoint(self, result: RoundResult) -> None:
@@ -228,7 +174,7 @@ class RunFolder(Observer):
             self.signature,
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed))
-        self.checkpoints.save(checkpoint, memories)
+        self.checkpoints.save(checkpoint, memories, self.writer)
         self.changed = set()
 
     def _note_train_examples(self, result: RoundResult) -> None:
