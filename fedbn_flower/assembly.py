@@ -14,18 +14,18 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining, trainable_names
+from clients import Examples, LocalTask, LocalTraining, Prepare
 from clients.lockstep import why_alone, why_unknown
 from strategies.rounds import GROUP
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from .data.kinds import KINDS
-from .data.shift_spec import seen_by
+from .data.shift_spec import domain_of, seen_by
 from .errors import UserError, not_allowed
 from .keys import OWN_KEYS
 from .models import InputSpec
-from .models.build import build_model, does_not_fit
+from .models.build import build_model
 from .models.layout import lay_out
 from .registry import CLIENT, OBJECTIVE
 
@@ -150,7 +150,15 @@ def why_one_by_one(config: RunConfig) -> str:
 
 def forget() -> None:
     """Drop what this process has cached of earlier runs: their files may have changed since."""
-    for cached in (load_dataset, partition_dataset, dataset_of, partitions_of, why_one_by_one, _local_task):
+    for cached in (
+        load_dataset,
+        partition_dataset,
+        dataset_of,
+        partitions_of,
+        why_one_by_one,
+        _whole_split,
+        _local_task,
+    ):
         cached.cache_clear()
 
 
@@ -161,57 +169,22 @@ def held_out_splits(config: RunConfig, final: bool) -> str:
     return f"{VALIDATION},{TEST}" if final else VALIDATION
 
 
-def check_fit(config: RunConfig) -> None:
-    """Refuse a configuration that does not fit the data, before anything starts.
-
-    Raises
-    ------
-    UserError
-        When the partition does not fit, the model does not fit the inputs, its output is not what the problem
-        needs, nothing of it is trained, or a client would be evaluated on no examples.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
-    dataset = dataset_of(config)
-    model, _ = model_of(config, dataset.spec)
-    inputs = dataset.spec.zeros(2, config.device)
-    try:
-        with torch.no_grad():
-            output = model.eval()(inputs)
-    except Exception as error:
-        raise does_not_fit(config.model, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
-        raise not_allowed("model", config.model, wanted)
-    if not trainable_names(model):
-        raise not_allowed("model", config.model, "one with a parameter that is trained")
-    if not dataset.has_examples:
-        return
-    if config.val_fraction and dataset.kind.trains_on_all:
-        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
-    if dataset.has_classes and dataset.spec.outputs < 2:
-        told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
-        raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
-    partitions = partitions_of(config)
-    if config.val_fraction and not len(partitions.val_rows):
-        raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
-    if config.eval_data == "local":
-        for split in held_out_splits(config, final=True).split(","):
-            rows = partitions.val if split == VALIDATION else partitions.test
-            if empty := [i for i, share in enumerate(rows) if not len(share)]:
-                told = f"{len(empty)} clients (the first is {empty[0]})"
-                raise not_allowed(
-                    "eval-data", "local", f"'global', since {told} would have no {split} examples"
-                )
-
-
 def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
     """All held-out examples of a split, as the server sees them."""
-    everything = np.arange(len(dataset.train))
-    prepare = dataset.kind.prepare(everything, config.normalize)
-    train, test = (seen_by(s.columns, config.feature_shift, None) for s in (dataset.train, dataset.test))
+    prepare = dataset.kind.prepare(np.arange(len(dataset.train)), config.normalize)
+    return _whole_split(config, dataset, split, prepare, None)
+
+
+@lru_cache(maxsize=16)
+def _whole_split(
+    config: RunConfig, dataset: Dataset, split: str, prepare: Prepare, domain: int | None
+) -> Examples:
+    """One object for all who see and prepare the examples alike: by it they are known to be the same."""
+    held_out, rows = dataset.test, np.arange(len(dataset.test))
     if split == VALIDATION:
-        return Examples(train, partitions_of(config).val_rows, prepare, device=config.device)
-    return Examples(test, np.arange(len(dataset.test)), prepare, device=config.device)
+        held_out, rows = dataset.train, partitions_of(config).val_rows
+    columns = seen_by(held_out.columns, config.feature_shift, domain)
+    return Examples(columns, rows, prepare, device=config.device)
 
 
 def local_task(
@@ -252,6 +225,10 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         )
         for split, own in rows.items()
     }
+    for split in (VALIDATION, TEST):
+        if split not in examples:
+            domain = domain_of(config.feature_shift, partition_id)
+            examples[split] = _whole_split(config, dataset, split, prepare, domain)
     model, initial = model_of(config, dataset.spec)
     training = LocalTraining(
         epochs=config.local_epochs,
@@ -277,11 +254,11 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
 def _rows_of(
     config: RunConfig, dataset: Dataset, partition_id: int, data_path: str
 ) -> dict[str, NDArray[np.int64]]:
-    """A client's rows: ``train``, and those that it is evaluated on."""
-    whole_test = np.arange(len(dataset.test))
+    """A client's own rows: ``train``, and those of the splits of which it is evaluated on a part."""
     if data_path:
         order = np.random.default_rng([config.seed, partition_id]).permutation(len(dataset.train))
         cut = int(config.val_fraction * len(order))
+        whole_test = np.arange(len(dataset.test))
         return {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut]), TEST: whole_test}
     if partition_id >= config.num_clients:
         raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
@@ -289,4 +266,4 @@ def _rows_of(
     train = shares.train[partition_id]
     if config.eval_data == "local":
         return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
-    return {"train": train, VALIDATION: shares.val_rows, TEST: whole_test}
+    return {"train": train}

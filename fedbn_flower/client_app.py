@@ -31,12 +31,15 @@ from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITI
 from .assembly import dataset_of, local_task, model_of, remembers, why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
+from .evaluation import Evaluations
 from .registry import CLIENT
 from .results.memory_file import signature
 from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .rule import make_strategy
 
 app = ClientApp()
+
+_evaluations = Evaluations()
 
 
 def partition_id_of(context: Context) -> int | None:
@@ -156,7 +159,9 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client = _client(message, context)
-    loss, num_examples, metrics = client.evaluate(_received(client, message), _config(message))
+    loss, num_examples, metrics = _evaluations.find(
+        client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
+    )
     record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
     return Message(RecordDict({METRICS: record}), reply_to=message)
 

@@ -53,7 +53,7 @@ def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
 
 
 class CsvLog:
-    """A CSV file that grows by whole groups of rows, each on disk when `append` returns.
+    """A CSV file that grows by whole groups of rows; they survive a power failure once `sync` returned.
 
     A column that first appears later makes the file be written anew, with the column empty above.
     """
@@ -81,6 +81,10 @@ class CsvLog:
         lines = csv_text(self.columns, rows).split("\n", 1)[1]
         with self.path.open("ab", buffering=0) as file:  # one write: a kill finds all of it done, or nothing
             file.write(lines.encode())
+
+    def sync(self) -> None:
+        """Have the rows on disk."""
+        with self.path.open("rb") as file:
             os.fsync(file.fileno())
 
 

@@ -16,9 +16,10 @@ from clients import FedAvgClient, evaluate_splits, load_entries
 from strategies import PhaseReport, RuleState, TooFewNodes
 from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, RUN
 
-from .assembly import check_fit, dataset_of, held_out_splits, model_of, partitions_of, whole_split
+from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
+from .fit import check_fit
 from .registry import CLIENT, OBJECTIVE, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
@@ -227,9 +228,10 @@ class Federation:
         return evaluate_splits(self.model, held_out, splits, self.problem)
 
     def _checkpoint_before(self, server_round: int) -> int:
-        """The last round that this one may have to be done again from."""
+        """The last round that this one may have to be done again from: the last checkpoint may be on its way
+        to the disk."""
         every = self.config.checkpoint_every or 1
-        return (server_round - 1) // every * every
+        return max(0, (server_round - 1) // every - 1) * every
 
     def _check_nodes(self, grid: Grid) -> None:
         expected = self.config.num_clients

@@ -32,14 +32,18 @@ def column_of(domain: str) -> str:
     return "x" if domain == PLAIN else f"x-{domain}"
 
 
+def domain_of(text: str, client: int) -> int:
+    """The number of the domain in which that client sees its images: its own modulo how many there are."""
+    return client % len(domains(text))
+
+
 def seen_by(columns: Mapping[str, NDArray], text: str, client: int | None) -> Mapping[str, NDArray]:
-    """The columns as that client sees them: client i in the domain of number i modulo how many there are.
+    """The columns as that client sees them, in the domain of `domain_of`.
 
     None is the server: it sees row r in the domain of number r modulo how many there are.
     """
     if text == PLAIN:
         return columns
-    names = domains(text)
-    own = column_of(MIXED if client is None else names[client % len(names)])
+    own = column_of(MIXED if client is None else domains(text)[domain_of(text, client)])
     others = {name: column for name, column in columns.items() if not name.startswith("x-")}
     return {**others, "x": columns[own]}

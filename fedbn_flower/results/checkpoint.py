@@ -23,6 +23,7 @@ from clients import Groups
 from ..errors import UserError
 from ..files import sync_folder, write_atomically
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
+from .writer import Writer
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,17 @@ class CheckpointFolder:
         self.path = path
         self.server = path / "server.safetensors"
 
-    def save(self, checkpoint: Checkpoint, memories: Iterable[tuple[int, Groups]]) -> None:
-        """Write a checkpoint; ``memories`` are those of the partitions that trained since the last one."""
+    def save(self, checkpoint: Checkpoint, memories: Iterable[tuple[int, Groups]], writer: Writer) -> None:
+        """Have a checkpoint written; ``memories`` are those of the partitions that trained since the last
+        one. All of it is taken down now; it is on disk when the writer is done."""
         self.path.mkdir(parents=True, exist_ok=True)
         folder = self._clients(checkpoint)
         written = []
         for partition, groups in memories:
             if groups:
                 written.append(client_name(partition))
-                folder.write(written[-1], checkpoint.run, checkpoint.server_round, groups)
-        folder.sync()
+                file = folder.packed(written[-1], checkpoint.run, checkpoint.server_round, groups)
+                writer.do(file.write, len(file.content))
         entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
         facts = {
@@ -70,9 +72,15 @@ class CheckpointFolder:
             "signature": checkpoint.signature,
         }
         contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
-        write_atomically(self.server, save(contiguous, {"facts": json.dumps(facts)}))
-        sync_folder(self.path)
-        folder.tidy(written, Moment(checkpoint.run, checkpoint.server_round, checkpoint.server_round))
+        server = save(contiguous, {"facts": json.dumps(facts)})
+
+        def complete() -> None:
+            folder.sync()
+            write_atomically(self.server, server)
+            sync_folder(self.path)
+            folder.tidy(written, Moment(checkpoint.run, checkpoint.server_round, checkpoint.server_round))
+
+        writer.do(complete, len(server))
 
     def load(self) -> Checkpoint | None:
         """The last checkpoint, or None if the run was stopped before its first.

@@ -74,14 +74,26 @@ class Moment:
         return cls(run, *rounds)  # type: ignore[arg-type]
 
 
+class MemoryFile(NamedTuple):
+    """A client's memory as it is to be written."""
+
+    path: Path
+    content: bytes
+
+    def write(self) -> None:
+        """It lasts once `MemoryFolder.sync` returned."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, self.content)
+
+
 @dataclass(frozen=True)
 class MemoryFolder:
-    """Reads, writes and tidies a folder of memories.
+    """Reads, packs and tidies a folder of memories.
 
     Parameters
     ----------
     path : Path
-        The folder; made by the first `write`.
+        The folder; made by the first file that is written.
     signature : str
         Tells what memories fit, see `memory_file.signature`.
     """
@@ -108,12 +120,11 @@ class MemoryFolder:
             if found := self._newest(client, own):
                 yield client, found[1]
 
-    def write(self, client: str, run: str, server_round: int, groups: Groups) -> None:
-        """Write what a client remembers after a round; it lasts once `sync` returned."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def packed(self, client: str, run: str, server_round: int, groups: Groups) -> MemoryFile:
+        """What a client remembers after a round, to be written."""
         path = self.path / f"{client}-{run}-{server_round:06d}.safetensors"
         facts = self._facts(client, Generation(run, server_round, path))
-        write_atomically(path, pack(groups, facts))
+        return MemoryFile(path, pack(groups, facts))
 
     def sync(self) -> None:
         """Have what was written survive a power failure."""
@@ -201,7 +212,7 @@ class FolderStore:
     def save(self, written: Groups) -> None:
         """Write the whole memory, with these groups in place of those of the same names."""
         groups = {**self.groups, **written}
-        self.folder.write(self.client, self.moment.run, self.moment.server_round, groups)
+        self.folder.packed(self.client, self.moment.run, self.moment.server_round, groups).write()
         self.folder.sync()
         self.folder.tidy([self.client], self.moment)
         remove_unfinished(self.folder.path, f"{self.client}-")

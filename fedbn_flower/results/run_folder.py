@@ -1,15 +1,14 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
-import contextlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from flwr.app import MetricRecord
 from safetensors.numpy import save
 
@@ -17,92 +16,31 @@ from clients import Groups
 
 from .. import __version__
 from ..assembly import client_names, held_out_splits
-from ..config import RunConfig
-from ..errors import UserError, not_allowed
-from ..files import CsvLog, remove_unfinished, write_atomically
+from ..errors import os_errors_told
+from ..files import CsvLog, write_atomically
 from ..rounds import Federation, Observer, RoundResult
 from .checkpoint import Checkpoint, CheckpointFolder
 from .memory_file import signature
 from .metrics import CLIENT_MEAN, figures_of
 from .plots import plot_curves, plot_partitions
+from .writer import Writer
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 
 
-def prepare_run_folder(path: Path) -> None:
-    """Make the folder.
-
-    Raises
-    ------
-    UserError
-        When it has something in it already, or cannot be made.
-    """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_make(path, error) from error
-
-
-def _cannot_make(path: Path, error: OSError) -> UserError:
-    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
-
-
-@contextlib.contextmanager
-def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
-    """Have a run's folder to oneself: new or empty, or the one to resume in.
-
-    ``patience`` is for how many seconds to wait for another process to let go of it.
-
-    Raises
-    ------
-    UserError
-        When it has something in it already, cannot be made, or is another process's.
-    """
-    if not config.resume:
-        prepare_run_folder(path)
-    try:
-        with FileLock(path / ".lock", timeout=patience):
-            remove_unfinished(path)
-            yield
-    except Timeout as error:
-        key = "resume" if config.resume else "run-dir"
-        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
-
-
-def default_run_folder(under: Path = Path()) -> Path:
-    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
-
-    Raises
-    ------
-    UserError
-        When it cannot be made.
-    """
-    first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
-    number = 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-            path = first.with_name(f"{first.name}-{number}")
-        except OSError as error:
-            raise _cannot_make(path, error) from error
-
-
 class RunFolder(Observer):
-    """Writes a run's folder as the run goes on; what is there stands, whatever ends the run.
+    """Writes a run's folder as the run goes on, from a thread that no round waits for; what is there stands,
+    whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
-    client reported; ``summary.json`` holds the last round's figures and is written after every round.
+    client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
+    model and the figures of one round: that of the last checkpoint, and in the end the last.
     What clients' means are is said in `metrics.held_out_means`.
 
     Parameters
     ----------
     path : Path
-        A new or empty folder, or the one to resume in; see `run_folder_locked`.
+        A new or empty folder, or the one to resume in; see `place.run_folder_locked`.
     federation : Federation
         The run.
     memories : callable, optional
@@ -128,10 +66,13 @@ class RunFolder(Observer):
             config = federation.config
             names = config.experiment, config.client, config.objective
             self.signature = signature(*names, federation.initial)
+        self.writer = Writer()
         self.checkpoints = CheckpointFolder(path / "checkpoint")
         self.changed: set[int] = set()
+        self.unwritten: RoundResult | None = None
         counters = checkpoint.counters if checkpoint else {}
-        self.started = time.monotonic() - counters.get("seconds", 0.0)
+        self.seconds: float = counters.get("seconds", 0.0)
+        self.started = time.monotonic() - self.seconds
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
@@ -153,6 +94,33 @@ class RunFolder(Observer):
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
+        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
+        self.seconds = time.monotonic() - self.started
+        self._note_train_examples(result)
+        config = self.federation.config
+        every, last = config.checkpoint_every, result.server_round == config.rounds
+        with self._refusals_told():
+            self._add_rows(result)
+            self.unwritten = result
+            if every and (last or result.server_round % every == 0):
+                self.writer.wait()  # for the checkpoint before
+                self._write(result)
+                self._save_checkpoint(result)
+
+    def finish(self) -> None:
+        """Write what the last checkpoint did not, and draw the curves of what was done so far."""
+        with self._refusals_told():
+            try:
+                if self.unwritten:
+                    self._write(self.unwritten)
+            finally:
+                self.writer.close()
+            plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+
+    def _refusals_told(self) -> AbstractContextManager[None]:
+        return os_errors_told("run-dir", f"write to {str(self.path)!r}")
+
+    def _add_rows(self, result: RoundResult) -> None:
         self.metrics.append(
             [
                 {
@@ -174,20 +142,25 @@ class RunFolder(Observer):
                 for partition, metrics in report.metrics.items()
             ]
         )
+
+    def _write(self, result: RoundResult) -> None:
+        """The model and the summary of a round, and the rows up to it."""
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
-        write_atomically(self.path / "model.safetensors", save(arrays))
-        summary = self._summary(result)
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
-        config = self.federation.config
-        every, last = config.checkpoint_every, result.server_round == config.rounds
-        if every and (last or result.server_round % every == 0):
-            self._save_checkpoint(result)
+        model, summary = save(arrays), json.dumps(self._summary(result), indent=2) + "\n"
+
+        def write() -> None:
+            self.metrics.sync()
+            self.clients.sync()
+            write_atomically(self.path / "model.safetensors", model)
+            write_atomically(self.path / "summary.json", summary)
+
+        self.writer.do(write, len(model))
+        self.unwritten = None
 
     def _save_checkpoint(self, result: RoundResult) -> None:
         strategy = self.federation.strategy
         counters = {
-            "seconds": time.monotonic() - self.started,
+            "seconds": self.seconds,
             "failures": self.failures,
             "train-examples": self.train_examples,
         }
@@ -201,24 +174,25 @@ class RunFolder(Observer):
             self.signature,
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed))
-        self.checkpoints.save(checkpoint, memories)
+        self.checkpoints.save(checkpoint, memories, self.writer)
         self.changed = set()
 
-    def _summary(self, result: RoundResult) -> dict[str, object]:
-        seconds = time.monotonic() - self.started
+    def _note_train_examples(self, result: RoundResult) -> None:
         for partition, metrics in result.train.metrics.items():
             self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
-        evaluated = result.evaluate.metrics
-        for partition, metrics in evaluated.items():
+        for partition, metrics in result.evaluate.metrics.items():
             if "train-examples" in metrics:
                 self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
+
+    def _summary(self, result: RoundResult) -> dict[str, object]:
+        evaluated = result.evaluate.metrics
         config, problem = self.federation.config, self.federation.problem
         splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
         split = f"{splits[-1]}-" if len(splits) > 1 else ""
         return {
             "rounds": result.server_round,
-            "seconds": round(seconds, 3),
-            "seconds-per-round": round(seconds / result.server_round, 4),
+            "seconds": round(self.seconds, 3),
+            "seconds-per-round": round(self.seconds / result.server_round, 4),
             "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
             "mean": figures_of(problem, result.means, split) if evaluated else None,
             "client-mean": figures_of(problem, result.means, CLIENT_MEAN + split) if evaluated else None,
@@ -233,10 +207,6 @@ class RunFolder(Observer):
             "compared-by": problem.compared_by,
             "failures": self.failures,
         }
-
-    def finish(self) -> None:
-        """Draw the curves of what was done so far."""
-        plot_curves(self.path / "curves.png", self.path / "metrics.csv")
 
 
 def _number(metrics: MetricRecord, key: str) -> float:

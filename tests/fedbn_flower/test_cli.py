@@ -17,8 +17,8 @@ from fedbn_flower.errors import UserError
 from fedbn_flower.flags import first_line
 from fedbn_flower.models import MODEL
 from fedbn_flower.registry import APP, CLIENT, OBJECTIVE, STRATEGY
+from fedbn_flower.results.place import default_run_folder
 from fedbn_flower.results.progress import RoundLines
-from fedbn_flower.results.run_folder import default_run_folder
 
 
 def help_of(capsys, arguments):

@@ -11,9 +11,8 @@ from torch.nn import functional
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.assembly import dataset_of, partitions_of
 from fedbn_flower.models.build import build_model
-from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
 
 from .test_run import Listening
@@ -186,21 +185,3 @@ def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked)
     if not asked:
         assert summary["mean"] is summary["client-mean"] is None
         assert {row["accuracy"] + row["client-mean-accuracy"] for row in metrics_of(tmp_path / "run")} == {""}
-
-
-@pytest.mark.parametrize(
-    ("every", "saved"),
-    [(0, [0, 0, 0, 0, 0]), (1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (9, [0, 0, 0, 0, 5])],
-)
-def test_a_checkpoint_is_written_so_often_and_at_the_end(configured, tmp_path, every, saved):
-    class Watch(Observer):
-        def __init__(self):
-            self.found = []
-
-        def on_round(self, result):
-            checkpoint = CheckpointFolder(tmp_path / "run" / "checkpoint").load()
-            self.found.append(checkpoint.server_round if checkpoint else 0)
-
-    watch = Watch()
-    simulate(Federation(configured(rounds=5, checkpoint_every=every)), tmp_path / "run", None, [watch])
-    assert watch.found == saved

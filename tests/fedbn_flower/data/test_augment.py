@@ -7,9 +7,10 @@ import torch
 from clients import Examples
 from clients.examples import as_they_are
 from clients.training import seeded
-from fedbn_flower.assembly import check_fit, local_task
+from fedbn_flower.assembly import local_task
 from fedbn_flower.data.augment import CropFlip
 from fedbn_flower.errors import UserError
+from fedbn_flower.fit import check_fit
 
 
 def possible(image, padding):

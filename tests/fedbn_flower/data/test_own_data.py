@@ -48,6 +48,7 @@ def test_sites_with_their_own_data_give_the_model_of_the_simulation(configured, 
     (tmp_path / "run").mkdir()
     results = RunFolder(tmp_path / "run", federation)
     got = federation.run(Sites(config, configs), [results])
+    results.finish()
     simulated = configured(client="fedavg")
     expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
     for name, array in expected.items():

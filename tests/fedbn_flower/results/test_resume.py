@@ -9,7 +9,7 @@ import pytest
 from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
 from fedbn_flower.results.checkpoint import CheckpointFolder
-from fedbn_flower.results.run_folder import run_folder_locked
+from fedbn_flower.results.place import run_folder_locked
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
 

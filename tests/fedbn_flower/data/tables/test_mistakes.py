@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbn_flower.assembly import check_fit, dataset_of, local_task
+from fedbn_flower.assembly import dataset_of, local_task
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.errors import UserError
+from fedbn_flower.fit import check_fit
 
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],

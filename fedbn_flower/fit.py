@@ -1,0 +1,53 @@
+"""Whether a configuration fits its data."""
+
+import torch
+
+from clients import trainable_names
+
+from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
+from .config import RunConfig
+from .errors import UserError, not_allowed
+from .models.build import does_not_fit
+
+
+def check_fit(config: RunConfig) -> None:
+    """Refuse a configuration that does not fit the data, before anything starts.
+
+    Raises
+    ------
+    UserError
+        When the partition does not fit, the model does not fit the inputs, its output is not what the problem
+        needs, nothing of it is trained, or a client would be evaluated on no examples.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
+    dataset = dataset_of(config)
+    model, _ = model_of(config, dataset.spec)
+    inputs = dataset.spec.zeros(2, config.device)
+    try:
+        with torch.no_grad():
+            output = model.eval()(inputs)
+    except Exception as error:
+        raise does_not_fit(config.model, dataset.spec, error) from error
+    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
+        raise not_allowed("model", config.model, wanted)
+    if not trainable_names(model):
+        raise not_allowed("model", config.model, "one with a parameter that is trained")
+    if not dataset.has_examples:
+        return
+    if config.val_fraction and dataset.kind.trains_on_all:
+        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+    if dataset.has_classes and dataset.spec.outputs < 2:
+        told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
+        raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
+    partitions = partitions_of(config)
+    if config.val_fraction and not len(partitions.val_rows):
+        raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
+    if config.eval_data == "local":
+        for split in held_out_splits(config, final=True).split(","):
+            rows = partitions.val if split == VALIDATION else partitions.test
+            if empty := [i for i, share in enumerate(rows) if not len(share)]:
+                told = f"{len(empty)} clients (the first is {empty[0]})"
+                raise not_allowed(
+                    "eval-data", "local", f"'global', since {told} would have no {split} examples"
+                )

@@ -1,0 +1,75 @@
+"""Where a run's folder is: made, and had to oneself."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ..config import RunConfig
+from ..errors import UserError, not_allowed
+from ..files import remove_unfinished
+
+
+def prepare_run_folder(path: Path) -> None:
+    """Make the folder.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, or cannot be made.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(path, error) from error
+
+
+def _cannot_make(path: Path, error: OSError) -> UserError:
+    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
+
+
+@contextlib.contextmanager
+def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
+    """Have a run's folder to oneself: new or empty, or the one to resume in.
+
+    ``patience`` is for how many seconds to wait for another process to let go of it.
+
+    Raises
+    ------
+    UserError
+        When it has something in it already, cannot be made, or is another process's.
+    """
+    if not config.resume:
+        prepare_run_folder(path)
+    try:
+        with FileLock(path / ".lock", timeout=patience):
+            remove_unfinished(path)
+            yield
+    except Timeout as error:
+        key = "resume" if config.resume else "run-dir"
+        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
+
+
+def default_run_folder(under: Path = Path()) -> Path:
+    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
+
+    Raises
+    ------
+    UserError
+        When it cannot be made.
+    """
+    first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = first.with_name(f"{first.name}-{number}")
+        except OSError as error:
+            raise _cannot_make(path, error) from error

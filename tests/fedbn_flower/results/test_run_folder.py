@@ -1,0 +1,164 @@
+"""When a run's folder is written, what it holds whatever ends the run, and what is told if it cannot be."""
+
+import csv
+import errno
+import json
+import os
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedbn_flower import cli, files
+from fedbn_flower.errors import UserError
+from fedbn_flower.results.checkpoint import CheckpointFolder
+from fedbn_flower.results.writer import Writer
+from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.simulation import simulate
+
+BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}
+
+
+class Stops(Observer):
+    """Ends the run after a round."""
+
+    def __init__(self, after, error=KeyboardInterrupt):
+        self.after, self.error, self.arrays = after, error, None
+
+    def on_round(self, result):
+        if result.server_round == self.after:
+            self.arrays = result.arrays
+            raise self.error
+
+
+def rounds_of(folder, name="metrics.csv"):
+    return list(dict.fromkeys(int(row["round"]) for row in csv.DictReader((folder / name).open())))
+
+
+@pytest.mark.parametrize(
+    ("every", "saved"),
+    [(0, [0, 0, 0, 0, 0]), (1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (9, [0, 0, 0, 0, 5])],
+)
+def test_what_costs_is_done_as_often_as_checkpoints_and_at_the_end(
+    configured, tmp_path, monkeypatch, every, saved
+):
+    """Rows are there after every round; the model, the summary and whatever is synced are not."""
+    monkeypatch.setattr(Writer, "do", lambda self, job, size: job())
+    folder, synced, found, totals = tmp_path / "run", [], [], []
+    fsync = os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda handle: synced.append(handle) or fsync(handle))
+
+    class Watch(Observer):
+        def on_round(self, result):
+            checkpoint = CheckpointFolder(folder / "checkpoint").load()
+            summary = folder / "summary.json"
+            found.append(
+                (
+                    checkpoint.server_round if checkpoint else 0,
+                    json.loads(summary.read_text())["rounds"] if summary.exists() else 0,
+                )
+            )
+            totals.append(len(synced))
+            assert rounds_of(folder) == rounds_of(folder, "clients.csv") == [*range(1, len(found) + 1)]
+
+    simulate(Federation(configured(rounds=5, checkpoint_every=every)), folder, None, [Watch()])
+    assert found == [(n, n) for n in saved]
+    assert [b > a for a, b in pairwise(totals)] == [b > a for a, b in pairwise(saved)]
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 5
+    assert (folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("every", [0, 1, 3])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every, error):
+    stops = Stops(5, error)
+    with pytest.raises(error):
+        simulate(
+            Federation(configured(**BITS, rounds=9, checkpoint_every=every)), tmp_path / "run", None, [stops]
+        )
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    for name, array in stops.arrays.items():
+        np.testing.assert_array_equal(model[name], array.numpy())
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 5
+    checkpoint = CheckpointFolder(tmp_path / "run" / "checkpoint").load()
+    assert (checkpoint.server_round if checkpoint else 0) == (5 // every * every if every else 0)
+
+
+def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured, tmp_path, monkeypatch):
+    """The rule's state and the clients' memories have moved on by then."""
+    goes_on, run = threading.Event(), Writer._run
+
+    def late(self, job):
+        assert goes_on.wait(60)
+        run(self, job)
+
+    class Late(Observer):
+        def on_round(self, result):
+            assert not (tmp_path / "late" / "checkpoint" / "server.safetensors").exists()
+            if result.server_round == 3:
+                goes_on.set()
+                raise KeyboardInterrupt
+
+    simulate(Federation(configured(**BITS, rounds=4)), tmp_path / "whole", None)
+    monkeypatch.setattr(Writer, "_run", late)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(
+            Federation(configured(**BITS, rounds=4, checkpoint_every=2)), tmp_path / "late", None, [Late()]
+        )
+    assert CheckpointFolder(tmp_path / "late" / "checkpoint").load().server_round == 2
+    simulate(Federation(configured(**BITS, rounds=4, resume=str(tmp_path / "late"))), tmp_path / "late", None)
+    whole, late = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "late"))
+    assert whole == late
+
+
+@pytest.mark.parametrize("refused", ["server.safetensors", "client-1", "model.safetensors"])
+def test_a_full_disk_is_told_in_one_line_and_the_checkpoint_before_stands(
+    configured, tmp_path, monkeypatch, refused
+):
+    """Nothing is written after what could not be: the server's file names complete clients only."""
+    replace, count = os.replace, []
+
+    def full(source, target):
+        if target.name.startswith(refused):
+            count.append(target)
+            if len(count) > 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(UserError, match="run-dir: cannot write to '.*run' .*No space left") as caught:
+        simulate(Federation(configured(**BITS, rounds=9)), tmp_path / "run", None)
+    assert "\n" not in str(caught.value)
+    assert len(count) == 3
+    assert CheckpointFolder(tmp_path / "run" / "checkpoint").load().server_round == 2
+    monkeypatch.undo()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.CsvLog, "sync", full)
+    place = ["--run-dir", str(tmp_path / "run"), "--cache-dir", str(cache_dir)]
+    assert cli.main(["--backend", "inline", "--rounds", "2", *place]) == 2
+    assert "error: run-dir: cannot write to " in capsys.readouterr().err
+
+
+def test_the_writer_holds_so_much_and_fails_for_good():
+    writer, done, goes_on = Writer(), [], threading.Event()
+    writer.do(lambda: goes_on.wait(60), 2**28)
+    writer.do(lambda: done.append("one"), 1)
+    threading.Timer(0.2, goes_on.set).start()
+    writer.do(lambda: done.append("two"), 1)  # waits for the first: more is held than may be
+    assert goes_on.is_set()
+    writer.do(lambda: 1 // 0, 1)
+    writer.do(lambda: done.append("never"), 1)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            writer.wait()
+    with pytest.raises(ZeroDivisionError):
+        writer.close()
+    assert done == ["one", "two"]
