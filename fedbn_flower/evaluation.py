@@ -8,10 +8,10 @@ from flwr.common import Scalar
 from torch import nn
 
 from clients import FedAvgClient
+from strategies.wire import TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""
-TRAIN_EXAMPLES = "train-examples"
 
 
 class Evaluations:

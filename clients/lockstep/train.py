@@ -169,9 +169,7 @@ def _together(examples: Sequence[Examples]) -> tuple[dict[str, Tensor], Prepare]
 
 
 def _of_same(columns: Columns, others: Columns) -> bool:
-    return columns is others or {n: id(a) for n, a in columns.items()} == {
-        n: id(a) for n, a in others.items()
-    }
+    return {n: id(a) for n, a in columns.items()} == {n: id(a) for n, a in others.items()}
 
 
 def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str, Tensor]) -> Objective:
