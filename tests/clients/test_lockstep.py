@@ -1,12 +1,15 @@
 """Clients in lockstep against the same clients one by one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
+from clients import CLIENTS, OBJECTIVES, Examples, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
+from clients.lockstep.train import _together
 
 from .helpers import CONFIG, make_client, make_examples, small_model
 
@@ -126,3 +129,22 @@ def test_a_client_that_diverges_is_alone_in_it():
     clients[2].memory.write("local", own)
     results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
     assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 1), (1, 10, 1)])
+def test_rows_of_one_table_each_prepared_as_its_client_does(scales):
+    """Three clients of one table, which prepare alike or one of them its own way."""
+    x, y = np.arange(6, dtype=np.float32).reshape(6, 1), np.arange(6) % 2
+    prepares = {scale: partial(scaled, scale) for scale in scales}
+    shares = [np.array(rows) for rows in ([4, 0], [3], [5, 1])]
+    examples = [
+        Examples({"x": x, "y": y}, rows, prepares[scale]) for rows, scale in zip(shares, scales, strict=True)
+    ]
+    columns, prepare = _together(examples)
+    inputs, targets = prepare(columns)
+    assert inputs.flatten().tolist() == [4, 0, 3 * scales[1], 5, 1]
+    assert targets.tolist() == [0, 0, 1, 1, 1]
+
+
+def scaled(scale, columns):
+    return columns["x"] * scale, columns["y"]
