@@ -32,6 +32,7 @@ from .registry import CLIENT, OBJECTIVE
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
 HELD = 2**28  # values of a cohort's examples: a GiB
+LITTLE = 2**24  # of a client's weights times its examples: what calling it costs takes longer
 
 
 @lru_cache(maxsize=4)
@@ -139,13 +140,19 @@ def why_one_by_one(config: RunConfig) -> str:
     """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
     if config.fast == "off":
         return "fast is off"
-    if int(config.fraction_train * config.num_clients) < 2 * GROUP:
-        return f"fewer than {2 * GROUP} a round"
     task, client = _local_task(config, 0), CLIENT.find(config.client)
-    most = max(map(len, partitions_of(config).train))
+    sizes = [len(rows) for rows in partitions_of(config).train]
+    most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
+    enough = 2 if products < LITTLE else 2 * GROUP
+    if int(config.fraction_train * config.num_clients) < enough:
+        return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > HELD:
         return "clients have too many examples to be held at once"
     return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
+
+
+def _weights(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def forget() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -200,11 +201,14 @@ def answer_all(
     return replies
 
 
+_rule = lru_cache(maxsize=4)(make_strategy)
+
+
 def _group(config: RunConfig, message: Message) -> GroupSum:
     model, initial = model_of(config, dataset_of(config).spec)
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    rule = make_strategy(config, model, initial.keys() - sent.keys())
+    rule = _rule(config, model, frozenset(initial.keys() - sent.keys()))
     return GroupSum(rule, int(_config(message)[SERVER_ROUND]), sent)
 
 

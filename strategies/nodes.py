@@ -42,6 +42,8 @@ class NodeDirectory:
         self._claims: dict[int, int | None] = {}
         self._partition_ids: dict[int, int] = {}
         self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
+        self._met: list[int] = []  # as the grid gave them last
+        self._ordered: list[int] = []
 
     def partition(self, node_id: int) -> int:
         """The node's partition id, or its node id where it has none."""
@@ -73,10 +75,12 @@ class NodeDirectory:
             waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
             LOGGER.info(waiting, len(nodes), at_least, reason)
             time.sleep(min(1, left))
-        if self.ask:
-            self._learn_partitions(grid, nodes)
-        self._tell_changes(nodes)
-        return sorted(nodes, key=self.rank)
+        if nodes != self._met:
+            if self.ask:
+                self._learn_partitions(grid, nodes)
+            self._tell_changes(nodes)
+            self._met, self._ordered = nodes, sorted(nodes, key=self.rank)
+        return list(self._ordered)
 
     def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
         if new := [node for node in nodes if node not in self._claims]:

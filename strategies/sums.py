@@ -42,7 +42,7 @@ class GroupSum:
     Parameters
     ----------
     rule : PseudoGradientStrategy
-        The server's rule, as it is set there; `can_be_summed`. It is this object's from now on.
+        The server's rule, as it is set there; `can_be_summed`. It serves one such object at a time.
     server_round : int
         The round.
     sent : Mapping[str, NDArray]

@@ -62,11 +62,17 @@ def test_one_line_says_how_clients_train(many, caplog, model):
 
 
 def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
+    """A client's work, about 96 digits by 9,866 weights, is little once, and not 20 times."""
     caplog.set_level(logging.INFO, "flwr.fedbn")
-    assert cohort_size(many(num_clients=2 * GROUP - 1)) == 1
+    few = 2 * GROUP - 1
+    assert cohort_size(many(num_clients=few, local_epochs=20)) == 1
+    assert cohort_size(many(num_clients=few)) == GROUP
+    assert cohort_size(many(num_clients=few, fraction_train=0.1)) == 1
     assert cohort_size(many(fast="off")) == 1
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
+        "clients train 8 at a time: in lockstep",
+        "clients train one by one: fewer than 2 a round",
         "clients train one by one: fast is off",
     ]
 
