@@ -143,7 +143,7 @@ def why_one_by_one(config: RunConfig) -> str:
     task, client = _local_task(config, 0), CLIENT.find(config.client)
     sizes = [len(rows) for rows in partitions_of(config).train]
     most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
-    enough = 2 if products < LITTLE else 2 * GROUP
+    enough = GROUP if products < LITTLE else 2 * GROUP
     if int(config.fraction_train * config.num_clients) < enough:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > HELD:
