@@ -1,6 +1,6 @@
 """The base of every client: load, train, evaluate; what stays at home is the subclass's one decision."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from .training import (
     EVALUATION_BATCH,
     LocalRun,
     LocalTraining,
+    all_work,
     evaluate_splits,
     load_entries,
     train_model,
@@ -54,6 +55,8 @@ class LocalTask:
         What is learnt.
     client_settings : Mapping[str, object]
         Values of the settings that the client's class declares, by attribute.
+    share : Callable[[int], float]
+        How much of its local work it does in a round, in (0, 1], by the round's number; all by default.
     """
 
     model: nn.Module
@@ -65,6 +68,7 @@ class LocalTask:
     objective: type[Objective] = Sgd
     problem: Problem = field(default_factory=Classification)
     client_settings: Mapping[str, Any] = field(default_factory=dict)
+    share: Callable[[int], float] = all_work
 
 
 class FedAvgClient(NumPyClient):
@@ -149,7 +153,8 @@ class FedAvgClient(NumPyClient):
             {name: self._by_one_name(arrays) for name, arrays in records.items()},
             task.problem,
         )
-        return LocalRun(task.train, task.training, objective, rate, (*task.seed, server_round))
+        seed = (*task.seed, server_round)
+        return LocalRun(task.train, task.training, objective, rate, seed, task.share(server_round))
 
     def end_run(
         self,

@@ -61,12 +61,21 @@ class Examples:
         """
         count = len(self)
         order = np.arange(count) if rng is None else rng.permutation(count)
+        starts = self._starts(batch_size)
+        for start, stop in zip(starts, [*starts[1:], count], strict=True):
+            yield order[start:stop]
+
+    def num_batches(self, batch_size: int) -> int:
+        """How many batches an epoch has."""
+        return len(self._starts(batch_size))
+
+    def _starts(self, batch_size: int) -> list[int]:
+        count = len(self)
         size = batch_size or max(count, 1)
         starts = list(range(0, count, size))
         if size > 1 and len(starts) > 1 and count - starts[-1] == 1:
             starts.pop()
-        for start, stop in zip(starts, [*starts[1:], count], strict=True):
-            yield order[start:stop]
+        return starts
 
     def load(self, batches: Iterable[Indices], training: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets of each batch of indices, their first axis the batch; augmented for training."""

@@ -1,5 +1,6 @@
 """The local training loop, and evaluation."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,15 @@ class LocalTraining:
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, learning_rate, weight_decay=self.weight_decay)
         return _Sgd(list(parameters), learning_rate, self.momentum, self.weight_decay)
+
+    def steps(self, examples: Examples, share: float = 1.0) -> int:
+        """Optimiser steps of that share of the work on these examples: ``max(1, ceil(share * all))``."""
+        return max(1, math.ceil(share * self.epochs * examples.num_batches(self.batch_size)))
+
+
+def all_work(server_round: int) -> float:
+    """The share of its local work that a client does in a round: all of it."""
+    return 1.0
 
 
 class Optimizer(Protocol):
@@ -94,7 +104,7 @@ class _Sgd:
 class LocalRun:
     """One client's training in one round: all that it needs but the model.
 
-    ``seed`` decides everything random (shuffling, dropout).
+    ``seed`` decides everything random (shuffling, dropout); ``share`` is how much of the work is done.
     """
 
     examples: Examples
@@ -102,15 +112,21 @@ class LocalRun:
     objective: Objective
     learning_rate: float
     seed: tuple[int, ...]
+    share: float = 1.0
 
     def generator(self) -> np.random.Generator:
         """The source of the run's randomness, from its start."""
         return np.random.default_rng(list(self.seed))
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
-        """The batches of each epoch, as indices into the examples."""
+        """The batches of each epoch, as indices into the examples; the last one ends with the share."""
+        left = self.training.steps(self.examples, self.share)
         for _ in range(self.training.epochs):
-            yield list(self.examples.batches(self.training.batch_size, rng))
+            if not left:
+                return
+            batches = list(self.examples.batches(self.training.batch_size, rng))[:left]
+            left -= len(batches)
+            yield batches
 
     def work(self, steps: int) -> LocalWork:
         """What the objective is told of the run when it is over."""

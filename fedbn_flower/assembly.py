@@ -6,7 +6,7 @@ Datasets, models and partitions are cached for the life of the process: a worker
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from .models import InputSpec
 from .models.build import build_model
 from .models.layout import lay_out
 from .registry import CLIENT, OBJECTIVE
+from .system import share_of_work
 
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
@@ -255,6 +256,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         OBJECTIVE.find(config.objective),
         dataset.problem,
         config.settings_for(CLIENT.find(config.client)),
+        partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
     )
 
 

@@ -29,9 +29,10 @@ from .data.shift_spec import domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODEL, InputSpec
+from .system import cycle_of
 
 
-class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.Training, keys.Data, keys.Run):
+class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Training, keys.Data, keys.Run):
     """One run; made by `of`."""
 
     algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)
@@ -110,8 +111,11 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     _check_trust(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
+    cycle_of(config.availability)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
+    if config.drop_stragglers and config.stragglers == 1:
+        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config
 
 

@@ -12,6 +12,7 @@ from .data.partition_spec import PartitionSpec
 from .data.shift_spec import FORMS as SHIFT_FORMS
 from .data.shift_spec import PLAIN
 from .registry import FORMS
+from .system import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Name = Annotated[
@@ -104,6 +105,23 @@ class Training(_Group):
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 
+class System(_Group):
+    """System heterogeneity"""
+
+    stragglers: float = setting(
+        0.0, ge=0, le=1, description="probability that a sampled client does a uniform part of its local work"
+    )
+    drop_stragglers: bool = setting(False, description="what stragglers have done is not used")
+    dropout: float = setting(
+        0.0, ge=0, lt=1, description="probability that a sampled client's answer never comes"
+    )
+    availability: Annotated[str, AVAILABILITY] = setting(
+        "always",
+        description="in which rounds a client is there, to train or to evaluate: ON of every PERIOD, from a "
+        "round of its own on, or those that a file names",
+    )
+
+
 class Evaluation(_Group):
     """Evaluation"""
 
@@ -143,7 +161,7 @@ class Folder(_Group):
     )
 
 
-GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, Evaluation, Runtime, Folder)
+GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Runtime, Folder)
 
 OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""

@@ -23,7 +23,7 @@ from .fit import check_fit
 from .registry import CLIENT, OBJECTIVE, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
-from .rule import make_strategy
+from .rule import make_strategy, participation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -96,6 +96,7 @@ class Federation:
         if not self.initial.keys() - self.local_names:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
         self.strategy = make_strategy(config, self.model, self.local_names)
+        self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
 
@@ -126,7 +127,7 @@ class Federation:
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
             self.run_name = checkpoint.run
-        updates = strategy.rule_state.updates
+        updates, asked = strategy.rule_state.updates, False
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
@@ -150,6 +151,7 @@ class Federation:
             replies = self._answers(grid, server_round, MessageType.TRAIN, messages, observers)
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
             train_report = evaluate_report = strategy.phase_report
+            asked |= bool(train_report.metrics or train_report.failures)
             evaluate_metrics: MetricRecord | None = None
             arrays = updated or arrays
 
@@ -174,10 +176,11 @@ class Federation:
             )
             for observer in observers:
                 observer.on_round(result)
-        if strategy.rule_state.updates == updates:
+        if strategy.rule_state.updates == updates and (asked or not updates):
             alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
             failed = "every client failed" if alone else "too few clients answered usefully"
-            raise RunFailed(f"{failed} in every round; the model was never updated")
+            told = f"{failed} in every round" if asked else "no client took part in any round"
+            raise RunFailed(f"{told}; the model was never updated")
         return arrays
 
     def _answers(

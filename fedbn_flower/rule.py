@@ -11,6 +11,7 @@ from strategies.wire import NUM_EXAMPLES
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import STRATEGY, told_in_one_line
+from .system import SeededParticipation, availability
 
 
 def make_strategy(
@@ -41,3 +42,19 @@ def make_strategy(
         )
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
+
+
+def participation(config: RunConfig) -> SeededParticipation:
+    """Who takes part in which round.
+
+    Raises
+    ------
+    UserError
+        When ``availability`` names a file that cannot be used.
+    """
+    return SeededParticipation(
+        config.seed,
+        config.dropout,
+        config.stragglers if config.drop_stragglers else 0.0,
+        availability(config.availability, config.seed, config.num_clients),
+    )

@@ -13,7 +13,7 @@ from .fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
 from .fedyogi import FedYogi
-from .nodes import TooFewNodes
+from .nodes import Participation, TooFewNodes
 from .replies import PhaseReport
 from .rounds import Extras, Round
 from .scaffold import Scaffold
@@ -46,6 +46,7 @@ __all__ = [
     "FedProx",
     "FedTrimmedAvg",
     "FedYogi",
+    "Participation",
     "PhaseReport",
     "PseudoGradientStrategy",
     "ReplyRefused",

@@ -1,5 +1,6 @@
 """The base of every server rule: sampling, checked replies, the mean as a fold, the pseudo-gradient."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,6 +18,17 @@ from .rule import ServerRule
 from .state import RuleState
 from .vectors import Vector
 from .wire import SERVER_ROUND
+
+
+def _tell_who_lacks(server_round: int, connected: int, there: int, sampled: int, asked: int) -> None:
+    """A line on those who do not take part in a round's training; a warning if that is everybody."""
+    if there == connected and asked == sampled:
+        return
+    told = (
+        f"{connected - there} of {connected} not there, {sampled - asked} of {sampled} sampled do not answer"
+    )
+    level = logging.INFO if asked else logging.WARNING
+    LOGGER.log(level, "round %d, train: %s%s", server_round, told, "" if asked else ": the model stays")
 
 
 class PseudoGradientStrategy(ServerRule):
@@ -88,8 +100,14 @@ class PseudoGradientStrategy(ServerRule):
             wanted["min_available_nodes"] = self.min_available_nodes
             title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
             nodes = self.node_directory.connected(grid, max(1, *wanted.values()), title)
-            chosen = sample(nodes, fraction, minimum, (self._seed_, server_round, int(training)))
-            LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(nodes))
+            partition, who = self.node_directory.partition, self.node_participation
+            there = [node for node in nodes if who.available(server_round, partition(node))]
+            chosen = sample(there, fraction, minimum, (self._seed_, server_round, int(training)))
+            LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(there))
+            if training:
+                sampled = len(chosen)
+                chosen = [node for node in chosen if who.answers(server_round, partition(node))]
+                _tell_who_lacks(server_round, len(nodes), len(there), sampled, len(chosen))
             self._connected_nodes_ = len(nodes)
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})

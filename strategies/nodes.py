@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -11,6 +12,26 @@ from .checks import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
 MAX_NAMES = 8  # that one line of the log has
+
+
+class Participation(Protocol):
+    """Who takes part in a round, of the connected nodes; by partition, or node id where that is unknown."""
+
+    def available(self, server_round: int, partition: int) -> bool:
+        """Whether the node can be sampled in this round, to train or to evaluate."""
+
+    def answers(self, server_round: int, partition: int) -> bool:
+        """Whether there will be an answer of use if it is sampled to train: it is not asked otherwise."""
+
+
+class Everybody:
+    """All who are connected."""
+
+    def available(self, server_round: int, partition: int) -> bool:
+        return True
+
+    def answers(self, server_round: int, partition: int) -> bool:
+        return True
 
 
 class TooFewNodes(TimeoutError):

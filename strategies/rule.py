@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .arguments import SignatureOfClass, bound
 from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
 from .means import MeanKind
-from .nodes import NodeDirectory
+from .nodes import Everybody, NodeDirectory, Participation
 from .replies import PhaseReport, Replies
 from .rounds import Extras, Round
 from .settings import declared, setting
@@ -76,6 +76,8 @@ class ServerRule(FlowerFedAvg):
             others["ask_partitions"], self._node_timeout_, others["query_timeout"]
         )
         """The nodes met so far, in partition order."""
+        self.node_participation: Participation = Everybody()
+        """Which of them take part in a round; all, unless it is replaced."""
         self._phase_replies_ = Replies(self.node_directory)
 
     @property

@@ -19,6 +19,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"errors", "files", "own", "forms"},
+    {"system"},
     {"listing"},
     {"registry"},
     {"models"},

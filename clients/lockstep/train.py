@@ -8,7 +8,7 @@ import torch
 from flwr.common import NDArrays, Scalar
 from torch import Tensor, nn
 
-from ..base import FedAvgClient
+from ..base import FedAvgClient, LocalTask
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..objectives import Objective
 from ..training import LocalRun
@@ -24,7 +24,8 @@ def fit_in_lockstep(
     All clients received the same parameters and config, and share one model object.
     """
     # Those with the most steps first: the clients still active are then always the first rows.
-    order = sorted(range(len(clients)), key=lambda i: -len(clients[i].task.train))
+    server_round = int(config["server-round"])
+    order = sorted(range(len(clients)), key=lambda i: _length(clients[i].task, server_round), reverse=True)
     model = stacked(clients[0].task.model, len(clients))
     entries = model.state_dict()
     rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
@@ -46,8 +47,8 @@ def fit_in_lockstep(
 def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[str, float]]:
     """Train the rows of a stacked model in place; each run's metrics.
 
-    ``runs`` are one a row, those with the most examples first, alike in everything but the examples, the
-    seed and the objective's memory.
+    ``runs`` are one a row, those with the most steps first, alike in everything but the examples, the seed,
+    the share and the objective's memory.
     """
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     training = runs[0].training
@@ -82,6 +83,11 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         for name, values in final.items():
             parameters[name].detach()[rows] = values
     return plan.metrics()
+
+
+def _length(task: LocalTask, server_round: int) -> tuple[int, int]:
+    """A client's steps in a round and, where those are as many, its examples."""
+    return task.training.steps(task.train, task.share(server_round)), len(task.train)
 
 
 class _Plan:
@@ -152,7 +158,7 @@ class _Plan:
             run.metrics(
                 steps[i],
                 {name: float(values[start:, i].sum()) for name, values in figures.items()},
-                len(run.examples),
+                int(self.sizes[start:, i].sum()),
             )
             for i, (run, start) in enumerate(zip(self.runs, self.last_epochs, strict=True))
         ]

@@ -14,7 +14,7 @@ from ..base import FedAvgClient, LocalTask
 from ..examples import Examples
 from ..memory import ContextStore, Memory
 from ..objectives.scaffold import CONTROL
-from ..training import LocalTraining, seeded
+from ..training import LocalTraining, all_work, seeded
 from ..update import Received
 from .stacked import stacked
 from .train import fit_in_lockstep
@@ -57,7 +57,15 @@ def _outcomes(
     stores = [ContextStore() for _ in SIZES]
     clients = [
         client(
-            replace(task, model=model, train=examples, evaluation={}, training=TRAINING, seed=(0, i)),
+            replace(
+                task,
+                model=model,
+                train=examples,
+                evaluation={},
+                training=TRAINING,
+                seed=(0, i),
+                share=all_work,
+            ),
             Memory(store),
         )
         for i, (examples, store) in enumerate(zip(_random_examples(task.train), stores, strict=True))
