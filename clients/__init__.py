@@ -3,9 +3,10 @@
 from .base import FedAvgClient, LocalTask
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
+from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
-from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
+from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
@@ -20,6 +21,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 
 __all__ = [
     "CLIENTS",
+    "LOSSES",
     "OBJECTIVES",
     "Classification",
     "Columns",
@@ -29,9 +31,11 @@ __all__ = [
     "FedBNClient",
     "Groups",
     "LeastSquares",
+    "Local",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
+    "Loss",
     "Memory",
     "NextCharacter",
     "Objective",

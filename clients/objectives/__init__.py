@@ -1,8 +1,12 @@
 """Local objectives, one file each."""
 
-from .base import LocalWork, Objective, Outcome
+from .base import Local, LocalWork, Objective, Outcome
 from .feddyn import FedDyn
+from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrs import FedRS
+from .fedsam import FedSAM
+from .moon import Moon
 from .scaffold import Scaffold
 from .sgd import Sgd
 
@@ -11,6 +15,10 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedprox": FedProx,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
+    "moon": Moon,
+    "fedrs": FedRS,
+    "fedsam": FedSAM,
+    "fedntd": FedNTD,
 }
 
-__all__ = ["OBJECTIVES", "LocalWork", "Objective", "Outcome"]
+__all__ = ["OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]
