@@ -21,7 +21,8 @@ class FedProto(FedAvg):
     a client's features by class, over how many examples it has, and the classes' shares of them. Weighted by
     examples, this is the mean over all examples of the class (equation 6, but for its 1/|N_j|, by which
     prototypes would shrink with the number of clients). A class that nobody had in a round keeps the
-    prototype that it had. They go out in a record of that name, once there are any; the model may stay at home.
+    prototype that it had. They go out in a record of that name, once there are any; the model may stay at
+    home.
     """
 
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012

@@ -18,8 +18,8 @@ class FedSat(PseudoGradientStrategy):
     """``x += eta mean_{c in P} sum_k w_k^c (x_k - x)``, ``w_k^c`` proportional to ``max(0, 1 - S_k[c])``.
 
     S_k[c] in [0, 1] tells how client k struggles with class c, in an ArrayRecord ``struggle`` of its answer;
-    P are the ``top_p`` classes of the greatest ``mean_k S_k``. Where all weights of a class are 0, all clients
-    count alike. So they do for BatchNorm statistics.
+    P are the ``top_p`` classes of the greatest ``mean_k S_k``. Where all weights of a class are 0, all
+    clients count alike. So they do for BatchNorm statistics.
 
     P is known when all answers are there, so a sum is kept for every class: that many models' memory.
     """
@@ -47,5 +47,7 @@ class FedSat(PseudoGradientStrategy):
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         kept = round.means[KEPT]
         chosen = np.argsort(kept, kind="stable")[: self.top_p]
-        steps = [round.means[f"class-{c}"] / kept[c] if kept[c] > 0 else delta for c in chosen]
-        return self.eta * np.mean(steps, axis=0, dtype=delta.dtype)
+        step = np.zeros_like(delta)
+        for c in chosen:
+            step += round.means[f"class-{c}"] / kept[c] if kept[c] > 0 else delta
+        return step * (self.eta / len(chosen))

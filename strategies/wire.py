@@ -6,7 +6,7 @@
 | `CONFIG` | ConfigRecord | train, evaluate | what the server says of the round |
 | `METRICS` | MetricRecord | the answers | numbers of the client |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
-| `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes of the classes; sums and shares of them |
+| `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; what they are made of |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | how a client struggles with each class |
 | `SUMS` | ArrayRecord | a simulated answer | what a group's answers come to, in the place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,17 +52,10 @@ class FedProto(Objective):
 
     def finish(self, work: LocalWork) -> Outcome:
         model, examples = self.client.model, self.client.examples
-        sums = counts = None
-        for inputs, targets in examples.load(examples.batches(BATCH)):
-            z, output = frozen(model, None, inputs)
-            if sums is None:
-                sums = torch.zeros(output.shape[1], z.shape[1], dtype=torch.float64, device=z.device)
-                counts = torch.zeros(output.shape[1], dtype=torch.float64, device=z.device)
-            sums.index_add_(0, targets, z.double())
-            counts += torch.bincount(targets, minlength=len(counts))
-        assert sums is not None
-        assert counts is not None
-        shares = {"sums": sums / len(examples), "shares": counts / len(examples)}
-        return Outcome(
-            records={PROTOTYPES: {n: x.numpy(force=True).astype(np.float32) for n, x in shares.items()}}
-        )
+        found = [frozen(model, None, inputs) for inputs, _ in examples.load(examples.batches(BATCH))]
+        classes = found[0][1].shape[1]
+        labels = functional.one_hot(examples.targets, classes).double()
+        sums = labels.T @ torch.cat([z for z, _ in found]).double()
+        parts = {"sums": sums, "shares": labels.sum(0)}
+        records = {name: (x / len(examples)).float().numpy(force=True) for name, x in parts.items()}
+        return Outcome(records={PROTOTYPES: records})
