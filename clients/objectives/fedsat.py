@@ -18,8 +18,8 @@ class FedSat(Objective):
     """f alone, beside a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
 
     Y are the batch's targets, one-hot, P the softmax of its outputs; the classes' counts N run in the same
-    way. The struggle with class i, ``S_i = sum_{j != i} C_ij / (N_i + e)``, at most 1, goes to the server.
-    Any loss will do; CALC is the one that uses C.
+    way. The struggle with class i, ``S_i = sum_{j != i} C_ij / (N_i + e)``, at most 1, goes to the server;
+    it is 1 for a class that the client has not met. Any loss will do; CALC is the one that uses C.
     """
 
     mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="what stays of the confusion")
@@ -53,7 +53,8 @@ class FedSat(Objective):
         assert self.confusion is not None
         assert self.counts is not None
         wrong = self.confusion.sum(1) - self.confusion.diagonal()
-        scores = (wrong / (self.counts + EPSILON)).clamp(0, 1)
+        met = self.counts > 0
+        scores = torch.where(met, wrong / (self.counts + EPSILON), 1.0).clamp(0, 1)
         return Outcome(
             memory={
                 "confusion": self.confusion.numpy(force=True),
