@@ -1,11 +1,13 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
+from .alone import AloneClient
 from .base import FedAvgClient, LocalTask
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
+from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
-from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
+from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .silobn import SiloBNClient
@@ -16,11 +18,14 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
+    "alone": AloneClient,
 }
 
 __all__ = [
     "CLIENTS",
+    "LOSSES",
     "OBJECTIVES",
+    "AloneClient",
     "Classification",
     "Columns",
     "ContextStore",
@@ -29,9 +34,11 @@ __all__ = [
     "FedBNClient",
     "Groups",
     "LeastSquares",
+    "Local",
     "LocalTask",
     "LocalTraining",
     "LocalWork",
+    "Loss",
     "Memory",
     "NextCharacter",
     "Objective",

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
+from .losses import Loss
 from .memory import Arrays, Memory
 from .names import aliases
-from .objectives import Objective
+from .objectives import Local, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
 from .settings import set_values, values
@@ -53,6 +54,10 @@ class LocalTask:
         What it minimises.
     problem : Problem
         What is learnt.
+    loss : type[Loss]
+        What a wrong prediction costs.
+    loss_settings : Mapping[str, object]
+        Values of the settings that the loss declares, by attribute.
     client_settings : Mapping[str, object]
         Values of the settings that the client's class declares, by attribute.
     share : Callable[[int], float]
@@ -67,6 +72,8 @@ class LocalTask:
     seed: tuple[int, int]
     objective: type[Objective] = Sgd
     problem: Problem = field(default_factory=Classification)
+    loss: type[Loss] = Loss
+    loss_settings: Mapping[str, Any] = field(default_factory=dict)
     client_settings: Mapping[str, Any] = field(default_factory=dict)
     share: Callable[[int], float] = all_work
 
@@ -152,6 +159,7 @@ class FedAvgClient(NumPyClient):
             self.memory.read(self.objective_group),
             {name: self._by_one_name(arrays) for name, arrays in records.items()},
             task.problem,
+            Local(task.model, task.train, task.loss(task.problem, task.train, task.loss_settings)),
         )
         seed = (*task.seed, server_round)
         return LocalRun(task.train, task.training, objective, rate, seed, task.share(server_round))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -84,6 +85,12 @@ class Examples:
             inputs, targets = self.prepared(np.concatenate(group))
             for batch, answers in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
                 yield self.augment(batch) if training and self.augment else batch, answers
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The targets of all examples, (n, ...); kept."""
+        groups = self._groups(np.array_split(np.arange(len(self)), max(1, math.ceil(len(self) / 1000))))
+        return torch.cat([self.prepared(np.concatenate(group))[1] for group in groups])
 
     def prepared(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and targets of some of the examples."""

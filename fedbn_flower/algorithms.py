@@ -15,9 +15,9 @@ from strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
 
 from .errors import UserError, not_allowed, unknown_name
 from .keys import FORMER_KEYS, OWN_KEYS
-from .registry import CLIENT, OBJECTIVE, STRATEGY, Registry
+from .registry import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry
 
-REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE)
+REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
 COMMANDS = {"help", "list"}
@@ -39,7 +39,7 @@ class Named:
 
 
 def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
-    """The strategy, the client and the objective of a configuration.
+    """The strategy, the client, the objective and the loss of a configuration.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from .keys import FORMER_KEYS, OWN_KEYS
 from .registry import absolute, short
 from .results.resume import resumed
 
-ALGORITHM_KEYS = ("strategy", "client", "objective", "model")
+ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
 GRID_KEYS = ("strategy", "client", "objective", "seed")
 
 
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
         For anything that is not allowed.
     """
     names = _Parser(add_help=False, allow_abbrev=False)
-    _add(names, [Flag(key, "", "", "") for key in (*GRID_KEYS, "resume")])
+    _add(names, [Flag(key, "", "", "") for key in (*GRID_KEYS, "loss", "resume")])
     chosen, _ = names.parse_known_args(arguments)
     algorithms = [] if chosen.resume else _algorithms(vars(chosen))
     parser = _full_parser(algorithms)
@@ -64,8 +64,7 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len({short(name) for name in axis}) < len(axis):
             raise UserError(f"{key}: {','.join(axis)!r} is not allowed; expected no value twice")
-    if "model" in values:
-        values["model"] = absolute(values["model"])
+    values |= {key: absolute(values[key]) for key in ("loss", "model") if key in values}
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
     return RunConfig.grid(values, cells)
 
@@ -80,7 +79,8 @@ def _axes(values: Mapping[str, str | None]) -> list[list[str]]:
 def _algorithms(names: Mapping[str, str | None]) -> list[Named]:
     """Every algorithm that the grid names."""
     cells = product(*_axes(names)[:-1])
-    found = (a for cell in cells for a in named(dict(zip(GRID_KEYS, cell, strict=False))))
+    loss = {"loss": names["loss"]} if names.get("loss") else {}
+    found = (a for cell in cells for a in named(dict(zip(GRID_KEYS, cell, strict=False)) | loss))
     return list(dict.fromkeys(found))
 
 

@@ -27,7 +27,7 @@ from .keys import OWN_KEYS
 from .models import InputSpec
 from .models.build import build_model
 from .models.layout import lay_out
-from .registry import CLIENT, OBJECTIVE
+from .registry import CLIENT, LOSS, OBJECTIVE
 from .system import share_of_work
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -238,6 +238,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = _whole_split(config, dataset, split, prepare, domain)
     model, initial = model_of(config, dataset.spec)
+    loss = LOSS.find(config.loss)
     training = LocalTraining(
         epochs=config.local_epochs,
         batch_size=config.batch_size,
@@ -255,6 +256,8 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         (config.seed, partition_id),
         OBJECTIVE.find(config.objective),
         dataset.problem,
+        loss,
+        config.settings_for(loss),
         config.settings_for(CLIENT.find(config.client)),
         partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
     )

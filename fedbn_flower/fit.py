@@ -6,8 +6,10 @@ from clients import trainable_names
 
 from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
 from .config import RunConfig
+from .data import Dataset
 from .errors import UserError, not_allowed
 from .models.build import does_not_fit
+from .registry import LOSS, OBJECTIVE
 
 
 def check_fit(config: RunConfig) -> None:
@@ -33,6 +35,7 @@ def check_fit(config: RunConfig) -> None:
         raise not_allowed("model", config.model, wanted)
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
+    _check_classes(config, dataset)
     if not dataset.has_examples:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
@@ -51,3 +54,10 @@ def check_fit(config: RunConfig) -> None:
                 raise not_allowed(
                     "eval-data", "local", f"'global', since {told} would have no {split} examples"
                 )
+
+
+def _check_classes(config: RunConfig, dataset: Dataset) -> None:
+    for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
+        if registry.find(name).of_classes and not dataset.has_classes:
+            told = f"another one: it is about classes, and {config.dataset!r} has {dataset.spec.predicts}"
+            raise not_allowed(registry.key, name, told)

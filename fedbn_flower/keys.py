@@ -37,6 +37,7 @@ class Run(_Group):
     strategy: Algorithm = setting("fedyogi", description="server rule")
     client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
     model: Algorithm = setting("auto", description="network; auto is the usual one for the kind of data")
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(

@@ -11,6 +11,7 @@ TABLES = {
     "strategy": ("strategies", "STRATEGIES"),
     "client": ("clients", "CLIENTS"),
     "objective": ("clients/objectives", "OBJECTIVES"),
+    "loss": ("clients/losses", "LOSSES"),
     "model": ("fedbn_flower/models", "MODELS"),
 }
 """Where the built-in ones of a kind are imported and named: a package, and a dictionary in it."""

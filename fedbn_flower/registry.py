@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from clients import CLIENTS, OBJECTIVES, FedAvgClient, Objective
+from clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
 from strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import UserError, not_allowed, unknown_name
@@ -116,6 +116,7 @@ class Registry(Generic[T]):
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+LOSS = Registry("loss", LOSSES, Loss)
 
 
 @contextmanager

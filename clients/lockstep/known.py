@@ -47,6 +47,8 @@ def _foreign(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
     """What of all but the model keeps them from it."""
     if vars(task.objective).get("elementwise") is not True:
         yield f"objective {task.objective.__name__} does not say that it is elementwise"
+    if vars(task.loss).get("alike") is not True:
+        yield f"loss {task.loss.__name__} does not say that it is alike for all clients"
     for name, method in vars(FedAvgClient).items():
         if name not in _OWN_OF_CLIENTS and callable(method) and getattr(client, name) is not method:
             yield f"client {client.__name__} has a {name} of its own"

@@ -191,7 +191,7 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
             for name, x in first.start.items()
         }
     taking_part = {name: parameters[name] for name in first.parameters}
-    return type(first)(taking_part, first.settings, memory, first.received, first.problem)
+    return type(first)(taking_part, first.settings, memory, first.received, first.problem, first.local)
 
 
 def _clip(gradients: Sequence[Tensor], bound: float) -> None:

@@ -1,8 +1,14 @@
 """Local objectives, one file each."""
 
-from .base import LocalWork, Objective, Outcome
+from .base import Local, LocalWork, Objective, Outcome
 from .feddyn import FedDyn
+from .fedntd import FedNTD
+from .fedproto import FedProto
 from .fedprox import FedProx
+from .fedrs import FedRS
+from .fedsam import FedSAM
+from .fedsat import FedSat
+from .moon import Moon
 from .scaffold import Scaffold
 from .sgd import Sgd
 
@@ -11,6 +17,12 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedprox": FedProx,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
+    "moon": Moon,
+    "fedrs": FedRS,
+    "fedsam": FedSAM,
+    "fedntd": FedNTD,
+    "fedproto": FedProto,
+    "fedsat": FedSat,
 }
 
-__all__ = ["OBJECTIVES", "LocalWork", "Objective", "Outcome"]
+__all__ = ["OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]

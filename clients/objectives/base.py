@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..examples import Examples
+from ..losses import Loss
 from ..memory import Arrays
 from ..problems import Classification, Problem
 from ..settings import set_values
@@ -36,8 +38,27 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class Local:
+    """What an objective may use of its client beside the parameters.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The whole model, its local entries included; it holds the received x when the objective is made.
+    examples : Examples
+        The client's training examples.
+    loss : Loss
+        What a wrong prediction costs.
+    """
+
+    model: nn.Module
+    examples: Examples
+    loss: Loss
+
+
 class Objective:
-    """Empirical risk f: the mean of the problem's loss. Subclasses add their own terms to its gradient.
+    """Empirical risk f: the mean of the loss. Subclasses add their own terms to its gradient.
 
     One object lives for one round of one client. Its settings are attributes, see `clients.settings`.
 
@@ -54,10 +75,14 @@ class Objective:
         What the server sent beside the model: arrays by name, by record.
     problem : Problem, optional
         What is learnt; classification unless another is given.
+    local : Local, optional
+        The client's model, examples and loss; without it the loss is the problem's.
     """
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """What the run's configuration must be for this objective: allowed values by key."""
+    of_classes: ClassVar[bool] = False
+    """Whether it is about (b, classes) outputs and class numbers (b,) only."""
     remembers: ClassVar[bool] = False
     """Whether `finish` leaves a memory."""
     elementwise: ClassVar[bool] = False
@@ -72,12 +97,16 @@ class Objective:
         memory: Arrays | None = None,
         received: Records | None = None,
         problem: Problem | None = None,
+        local: Local | None = None,
     ) -> None:
         self.parameters = parameters
         self.settings = settings
         self.memory = memory
         self.received = received or {}
         self.problem = problem or Classification()
+        self.local = local
+        self.criterion = local.loss if local else Loss(self.problem)
+        """f of a batch's outputs and targets."""
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
@@ -94,7 +123,20 @@ class Objective:
         (b,). With ``none`` the examples may be many clients', and the model all of theirs.
         """
         output = model(inputs)
-        return self.problem.loss(output, targets, reduction), output
+        return self.criterion(output, targets, reduction), output
+
+    @property
+    def client(self) -> Local:
+        """The client's model, examples and loss.
+
+        Raises
+        ------
+        ValueError
+            When the objective was made without them.
+        """
+        if self.local is None:
+            raise ValueError(f"{type(self).__name__} needs the client's model")
+        return self.local
 
     def correct_gradients(self) -> None:
         """Add the gradient of the objective's own terms, in place, to each of `gradients`."""

@@ -1,0 +1,30 @@
+"""Class-balanced loss: Cui et al. 2019, "Class-Balanced Loss Based on Effective Number of Samples"."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..settings import setting
+from .base import Loss, reduced
+
+
+class ClassBalanced(Loss):
+    """Cross-entropy, a class of n examples weighted by ``(1 - beta) / (1 - beta^n)`` (equation 12).
+
+    arXiv 1901.05555; n are the client's own, and the weights of the classes that it has have a mean of 1.
+    """
+
+    of_classes = True
+
+    beta: float = setting(
+        0.9999, ge=0, lt=1, alias="cb-beta", description="how fast more examples of a class add less"
+    )
+
+    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        counts = self.class_counts(output).double()
+        present = counts > 0
+        weights = torch.where(present, (1 - self.beta) / (1 - self.beta ** counts.clamp(min=1)), 0.0)
+        weights = (weights * present.sum() / weights.sum()).to(output)
+        return reduced(
+            weights[targets] * functional.cross_entropy(output, targets, reduction="none"), reduction
+        )

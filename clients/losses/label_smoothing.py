@@ -1,0 +1,19 @@
+"""Label smoothing: Szegedy et al. 2016, "Rethinking the Inception Architecture" (arXiv 1512.00567)."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from ..settings import setting
+from .base import Loss
+
+
+class LabelSmoothing(Loss):
+    """Cross-entropy to ``(1 - s) one-hot + s / classes`` (section 7)."""
+
+    of_classes = True
+    alike = True
+
+    smoothing: float = setting(0.1, ge=0, lt=1, description="share of the target that all classes divide")
+
+    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        return functional.cross_entropy(output, targets, label_smoothing=self.smoothing, reduction=reduction)

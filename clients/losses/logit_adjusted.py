@@ -1,0 +1,22 @@
+"""Logit adjustment: Menon et al. 2021, "Long-Tail Learning via Logit Adjustment" (arXiv 2007.07314)."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from ..settings import setting
+from .base import Loss
+
+
+class LogitAdjusted(Loss):
+    """Cross-entropy of ``z + tau log q`` (equation 10), q the classes' shares of the client's examples.
+
+    A class that the client lacks counts as one example.
+    """
+
+    of_classes = True
+
+    tau: float = setting(1.0, ge=0, alias="logit-tau", description="weight of the log frequencies")
+
+    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        adjusted = output + self.tau * self.frequencies(output).log()
+        return functional.cross_entropy(adjusted, targets, reduction=reduction)

@@ -1,0 +1,43 @@
+"""FedNTD: Lee et al. 2022, "Preservation of the Global Knowledge by Not-True Distillation" (2106.03097)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..heads import frozen
+from ..settings import setting
+from .base import Objective
+
+
+class FedNTD(Objective):
+    """``f + beta T^2 KL(q_x || q)`` over the classes that are not an example's own (equations 3 to 5).
+
+    q_x and q are the softmax, at temperature T and without the true class, of the received model, in
+    evaluation mode, and of the local one.
+    """
+
+    beta: float = setting(1.0, ge=0, alias="ntd-beta", description="weight of the distillation")
+    temperature: float = setting(1.0, gt=0, alias="ntd-temperature", description="T of the distillation")
+
+    of_classes = True
+
+    def begin(self) -> None:
+        self.x = {name: entry.clone() for name, entry in self.client.model.state_dict().items()}
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        output = model(inputs)
+        teacher, student = (
+            functional.log_softmax(not_true(logits, targets) / self.temperature, 1)
+            for logits in (frozen(model, self.x, inputs)[1], output)
+        )
+        each = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
+        distillation = self.beta * self.temperature**2 * (each.mean() if reduction == "mean" else each)
+        return self.criterion(output, targets, reduction) + distillation, output
+
+
+def not_true(logits: Tensor, targets: Tensor) -> Tensor:
+    """Logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
+    others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, targets.unsqueeze(1), False)
+    return logits[others].view(len(logits), -1)

@@ -1,0 +1,26 @@
+"""FedRS: Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax" (KDD)."""
+
+from torch import Tensor, nn
+
+from ..settings import setting
+from .base import Objective
+
+
+class FedRS(Objective):
+    """f of logits scaled class by class: ``s_c z_c`` with ``s_c = (1 - a) q_c / max q + a``.
+
+    q are the classes' shares of the client's examples: a class that it lacks is scaled by a, not masked. The
+    output is as it is.
+    """
+
+    a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class that a client lacks")
+
+    of_classes = True
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        output = model(inputs)
+        counts = self.criterion.class_counts(output)
+        scale = (1 - self.a) * counts / counts.max() + self.a
+        return self.criterion(scale * output, targets, reduction), output

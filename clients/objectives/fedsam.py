@@ -1,0 +1,38 @@
+"""FedSAM: Qu et al. 2022, "Generalized Federated Learning via Sharpness Aware Minimization" (2206.02618)."""
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..settings import setting
+from .base import Objective
+
+
+class FedSAM(Objective):
+    """The gradient of f at ``w + rho grad f / ||grad f||``, applied at w (Algorithm 1).
+
+    The norm is over all that is trained. The first pass moves no BatchNorm statistics; loss and output are
+    those of the second, at the perturbed weights.
+    """
+
+    rho: float = setting(0.05, ge=0, description="length of the perturbation", allow_inf_nan=False)
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        first = self.criterion(functional_call(model, buffers, (inputs,)), targets)
+        found = torch.autograd.grad(first, trained, allow_unused=True)
+        gradients = {p: g for p, g in zip(trained, found, strict=True) if g is not None}
+        norm = torch.stack([g.norm() for g in gradients.values()]).norm().clamp(min=1e-12)
+        self.unperturbed = {p: p.detach().clone() for p in gradients}
+        for p, gradient in gradients.items():
+            p.detach().add_(gradient * (self.rho / norm))
+        output = model(inputs)
+        return self.criterion(output, targets, reduction), output
+
+    def correct_gradients(self) -> None:
+        """The step is made from w, bit for bit."""
+        for p, w in self.unperturbed.items():
+            p.detach().copy_(w)

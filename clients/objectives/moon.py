@@ -1,0 +1,50 @@
+"""MOON: Li et al. 2021, "Model-Contrastive Federated Learning" (arXiv 2103.16257)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..heads import features, frozen
+from ..settings import setting
+from .base import LocalWork, Objective, Outcome
+
+
+class Moon(Objective):
+    """``f - mu log(e^{sim(z, z_x)/T} / (e^{sim(z, z_x)/T} + e^{sim(z, z_prev)/T}))`` (equation 3).
+
+    z is what goes into the head, z_x that of the received model and z_prev that of the model with which this
+    client ended its last round, local entries included; both in evaluation mode, with which nothing of
+    them moves. A client that has none yet takes the received one for it: the term is then a constant, and
+    left out.
+    """
+
+    mu: float = setting(1.0, ge=0, description="weight of the contrastive term", allow_inf_nan=False)
+    temperature: float = setting(
+        0.5, gt=0, alias="moon-temperature", description="T of the contrastive term", allow_inf_nan=False
+    )
+
+    remembers = True
+
+    def begin(self) -> None:
+        entries = self.client.model.state_dict()
+        self.x = {name: entry.clone() for name, entry in entries.items()}
+        self.previous: dict[str, Tensor] | None = None
+        if self.memory is not None:
+            self.previous = {n: torch.from_numpy(self.memory[n]).to(x.device) for n, x in self.x.items()}
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        z, output = features(model, inputs)
+        loss = self.criterion(output, targets, reduction)
+        if self.previous is None:
+            return loss, output
+        frozen_z = [frozen(model, entries, inputs)[0] for entries in (self.x, self.previous)]
+        similarities = torch.stack([functional.cosine_similarity(z, other) for other in frozen_z], 1)
+        first = torch.zeros(len(z), dtype=torch.long, device=z.device)
+        contrast = functional.cross_entropy(similarities / self.temperature, first, reduction=reduction)
+        return loss + self.mu * contrast, output
+
+    def finish(self, work: LocalWork) -> Outcome:
+        entries = self.client.model.state_dict()
+        return Outcome(memory={name: entry.numpy(force=True) for name, entry in entries.items()})
