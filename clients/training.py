@@ -1,7 +1,6 @@
 """The local training loop, and evaluation."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .examples import LOADED, Examples
+from .generators import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
 
@@ -184,20 +184,6 @@ class _Tally:
             self.totals[name] = self.totals.get(name, 0.0) + value.item()
         self.predictions += counts.sum().item()
         self.batches, self.held = [], 0
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generators, seeded, the GPU's too if it is in use; afterwards as they were before."""
-    generators = [torch.default_generator, *torch.cuda.default_generators]
-    before = [generator.get_state() for generator in generators]
-    for generator in generators:
-        generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
 
 
 def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:
