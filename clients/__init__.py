@@ -1,8 +1,11 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
 from .base import FedAvgClient, LocalTask
+from .ditto import DittoClient
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
+from .fedper import FedPerClient
+from .fedrep import FedRepClient
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
 from .objectives import OBJECTIVES, LocalWork, Objective, Outcome
@@ -16,6 +19,9 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
+    "fedper": FedPerClient,
+    "fedrep": FedRepClient,
+    "ditto": DittoClient,
 }
 
 __all__ = [
@@ -24,9 +30,12 @@ __all__ = [
     "Classification",
     "Columns",
     "ContextStore",
+    "DittoClient",
     "Examples",
     "FedAvgClient",
     "FedBNClient",
+    "FedPerClient",
+    "FedRepClient",
     "Groups",
     "LeastSquares",
     "LocalTask",

@@ -125,13 +125,15 @@ class LocalRun:
         return {**{f"train-{name}": value for name, value in figures.items()}, "local-steps": steps}
 
 
-def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
-    """Train in place; the run's metrics."""
+def train_model(model: nn.Module, run: LocalRun, still: Iterable[nn.Module] = ()) -> dict[str, float]:
+    """Train in place; the run's metrics. Modules that are ``still`` are in evaluation mode."""
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     steps = 0
     model.train()
+    for module in still:
+        module.training = False
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
             tally = _Tally(run.objective.problem)

@@ -14,6 +14,7 @@ from .data.shift_spec import PLAIN
 from .registry import FORMS
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
+Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -34,7 +35,7 @@ class Run(_Group):
     """What runs"""
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
-    client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
+    client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
     model: Algorithm = setting("auto", description="network; auto is the usual one for the kind of data")
     rounds: int = setting(10, ge=1, description="rounds")
@@ -114,6 +115,9 @@ class Evaluation(_Group):
     )
     eval_data: Literal["global", "local"] = setting(
         "global", description="the whole held-out set, or the client's share of it"
+    )
+    fine_tune: int = setting(
+        0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
     )
     fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
 
