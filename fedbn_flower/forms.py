@@ -1,4 +1,4 @@
-"""What ``--dataset``, ``--partition`` and ``--client`` may be, in words: quick to import, unlike what parses them."""
+"""What some keys may be, in words: quick to import, unlike what parses them."""
 
 DATASET = (
     "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "
