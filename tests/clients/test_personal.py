@@ -20,6 +20,7 @@ from clients import (
     Regression,
     SiloBNClient,
 )
+from clients.fine_tuning import FineTuning
 from clients.lockstep import why_alone, why_unknown
 
 from .helpers import CONFIG, make_client, small_model
@@ -194,7 +195,7 @@ def test_fine_tuning_by_hand():
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_fine_tuning_is_forgotten_and_draws_its_own_batches(name):
+def test_fine_tuning_is_forgotten(name):
     def trained(**config):
         record = RecordDict()
         client = make_client(CLIENTS[name], record, training=LocalTraining(1, 8))
@@ -234,3 +235,24 @@ def test_a_tied_head_keeps_the_embedding_at_home():
     assert client.local_names == ["1.weight", "1.bias", "3.weight", "3.bias"]
     client = make_client(FedPerClient)
     assert client.local_names == ["4.weight", "4.bias"]
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("fedavg", 1), ("fedrep", 11), ("ditto", 2)])
+def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs):
+    """Fine-tuning too, by steps: 7 batches are an epoch of 5 and 2 of the next."""
+    orders, batches = [], Examples.batches
+
+    def noted(self, size, rng=None):
+        found = list(batches(self, size, rng))
+        if rng is not None:
+            orders.append(tuple(np.concatenate(found)))
+        return iter(found)
+
+    monkeypatch.setattr(Examples, "batches", noted)
+    client = make_client(CLIENTS[name])
+    client.fit(client.get_parameters({}), PULLED | {"fine-tune": 7})
+    assert len(orders) == len(set(orders)) == epochs + 2
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    tuning = FineTuning.like(run, 7)
+    (only,) = tuning.epochs(tuning.generator())
+    assert [len(batch) for batch in only] == [8] * 7
