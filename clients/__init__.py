@@ -2,8 +2,11 @@
 
 from .alone import AloneClient
 from .base import FedAvgClient, LocalTask
+from .ditto import DittoClient
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
+from .fedper import FedPerClient
+from .fedrep import FedRepClient
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
 from .names import trainable_names
@@ -19,6 +22,9 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
     "alone": AloneClient,
+    "fedper": FedPerClient,
+    "fedrep": FedRepClient,
+    "ditto": DittoClient,
 }
 
 __all__ = [
@@ -29,9 +35,12 @@ __all__ = [
     "Classification",
     "Columns",
     "ContextStore",
+    "DittoClient",
     "Examples",
     "FedAvgClient",
     "FedBNClient",
+    "FedPerClient",
+    "FedRepClient",
     "Groups",
     "LeastSquares",
     "Local",

@@ -1,8 +1,8 @@
 """The base of every client: load, train, evaluate; what stays at home is the subclass's one decision."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
+from .fine_tuning import FineTuning
 from .losses import Loss
-from .memory import Arrays, Memory
+from .memory import Arrays, ContextStore, Memory
 from .names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
@@ -91,6 +92,10 @@ class FedAvgClient(NumPyClient):
     """
 
     LOCAL_GROUP = "local"
+    decides: ClassVar[str] = ""
+    """What it decides about, in words: two that decide about the same do not go together."""
+    remembers: ClassVar[bool] = False
+    """Whether it remembers more than its local entries."""
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
@@ -132,7 +137,7 @@ class FedAvgClient(NumPyClient):
         config : dict
             ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
             settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
-            the trained model.
+            the trained model, after ``fine-tune`` more steps that are forgotten.
 
         Raises
         ------
@@ -143,7 +148,15 @@ class FedAvgClient(NumPyClient):
         self.load(entries, parameters)
         records = parameters.records if isinstance(parameters, Received) else {}
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
-        return self.end_run(run, train_model(self.task.model, run), entries, config)
+        return self.end_run(run, self.train(run, config), entries, config)
+
+    def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
+        """Train the loaded model in place; the run's metrics."""
+        return train_model(self.task.model, run)
+
+    def with_objective(self, objective: type[Objective]) -> Self:
+        """This client with another objective and no memory, for its `begin_run`."""
+        return type(self)(replace(self.task, objective=objective), Memory(ContextStore()))
 
     def begin_run(
         self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar], records: Records
@@ -172,11 +185,7 @@ class FedAvgClient(NumPyClient):
         config: Mapping[str, Scalar],
     ) -> Update:
         """What `fit` returns, from the trained model's entries; the client's memory is written."""
-        lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
-        if not torch.stack(list(lengths.values())).isfinite().all():
-            for name, length in lengths.items():
-                if not length.isfinite() and self._has_diverged(name, entries[name]):
-                    raise FloatingPointError(f"training diverged: {name} is not finite")
+        self.check_finite(entries)
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
         metrics |= outcome.metrics
         if outcome.memory is not None:
@@ -187,17 +196,42 @@ class FedAvgClient(NumPyClient):
             self.memory.write(self.objective_group, outcome.memory)
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
-        splits = str(config["eval-splits"])
-        if splits:
-            self.task.model.load_state_dict(dict(entries))
-            metrics |= evaluate_splits(self.task.model, self.task.evaluation, splits, self.task.problem)
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        return Update(self._sent(entries), len(self.task.train), dict(metrics), records)
+        update = Update(self._sent(entries), len(self.task.train), dict(metrics), records)
+        if config["eval-splits"]:
+            self.task.model.load_state_dict(dict(entries))
+            update.metrics.update(self.figures(config))
+        return update
+
+    def check_finite(self, entries: Mapping[str, Tensor]) -> None:
+        """Refuse a model that training has spoilt.
+
+        Raises
+        ------
+        FloatingPointError
+            For the first entry that is not finite, where it is not as it began.
+        """
+        lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
+        if not torch.stack(list(lengths.values())).isfinite().all():
+            for name, length in lengths.items():
+                if not length.isfinite() and self._has_diverged(name, entries[name]):
+                    raise FloatingPointError(f"training diverged: {name} is not finite")
 
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Evaluate the received shared entries together with the client's own local ones.
+        """Evaluate the received shared entries together with the client's own local ones, on ``eval-splits``.
+
+        With ``fine-tune`` the config holds what `fit` needs to know of the learning rate, too.
+        """
+        self.load_to_evaluate(parameters)
+        metrics: dict[str, Scalar] = dict(self.figures(config))
+        split = str(config["eval-splits"]).split(",", maxsplit=1)[0]
+        metrics["train-examples"] = len(self.task.train)
+        return float(metrics.pop("loss")), len(self.task.evaluation[split]), metrics
+
+    def load_to_evaluate(self, parameters: NDArrays) -> None:
+        """Set the model to what the client evaluates.
 
         A client that never trained has no BatchNorm statistics of its own yet: it estimates them on its
         training examples first (AdaBN).
@@ -207,10 +241,15 @@ class FedAvgClient(NumPyClient):
             self.local_names
         ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
-        splits = str(config["eval-splits"])
-        metrics = evaluate_splits(task.model, task.evaluation, splits, task.problem)
-        num_examples = len(task.evaluation[splits.split(",", maxsplit=1)[0]])
-        return metrics.pop("loss"), num_examples, {**metrics, "train-examples": len(task.train)}
+
+    def figures(self, config: Mapping[str, Scalar]) -> dict[str, float]:
+        """What the loaded model comes to on ``eval-splits``, first trained by ``fine-tune`` plain steps."""
+        task = self.task
+        if steps := int(config.get("fine-tune", 0)):
+            parameters = dict(task.model.named_parameters())
+            run = self.with_objective(Sgd).begin_run(parameters, config, {})
+            train_model(task.model, FineTuning.like(run, steps))
+        return evaluate_splits(task.model, task.evaluation, str(config["eval-splits"]), task.problem)
 
     def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
         """Set every entry of a model; whether the local ones are this client's own."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from .examples import Examples
+from .generators import seeded
 from .names import aliases
-from .training import seeded
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)

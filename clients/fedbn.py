@@ -9,6 +9,8 @@ from .batch_norm import batch_norm_entries
 class FedBNClient(FedAvgClient):
     """Keeps every BatchNorm entry at home and shares everything else (arXiv 2102.07623, Algorithm 1)."""
 
+    decides = "BatchNorm"
+
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
         return batch_norm_entries(model)

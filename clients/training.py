@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .examples import LOADED, Examples
+from .generators import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
 
@@ -141,13 +141,15 @@ class LocalRun:
         return {**{f"train-{name}": value for name, value in figures.items()}, "local-steps": steps}
 
 
-def train_model(model: nn.Module, run: LocalRun) -> dict[str, float]:
-    """Train in place; the run's metrics."""
+def train_model(model: nn.Module, run: LocalRun, still: Iterable[nn.Module] = ()) -> dict[str, float]:
+    """Train in place; the run's metrics. Modules that are ``still`` are in evaluation mode."""
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     steps = 0
     model.train()
+    for module in still:
+        module.training = False
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
             tally = _Tally(run.objective.problem)
@@ -200,20 +202,6 @@ class _Tally:
             self.totals[name] = self.totals.get(name, 0.0) + value.item()
         self.predictions += counts.sum().item()
         self.batches, self.held = [], 0
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generators, seeded, the GPU's too if it is in use; afterwards as they were before."""
-    generators = [torch.default_generator, *torch.cuda.default_generators]
-    before = [generator.get_state() for generator in generators]
-    for generator in generators:
-        generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
 
 
 def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:

@@ -16,6 +16,7 @@ from strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
 from .errors import UserError, not_allowed, unknown_name
 from .keys import FORMER_KEYS, OWN_KEYS
 from .registry import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry
+from .unions import parts
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NOT_GIVEN = "auto"
@@ -49,10 +50,15 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     found = []
     for registry in REGISTRIES:
         name = str(names.get(registry.key, OWN_KEYS[registry.key].default))
-        algorithm = Named(registry.key, name, registry.find(name), name in registry.names)
+        algorithm = _named(registry.key, name, registry.find(name))
         _check_declaration(algorithm)
         found.append(algorithm)
     return tuple(found)
+
+
+def _named(kind: str, name: str, cls: type) -> Named:
+    built_in = next(r.names for r in REGISTRIES if r.key == kind)
+    return Named(kind, name, cls, name in built_in)
 
 
 def _check_declaration(algorithm: Named) -> None:
@@ -177,7 +183,12 @@ def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -
 
 
 def _is_called(algorithm: Named, name: str) -> bool:
-    """By its name as given, or its class's; one from a file also by those of the classes it extends."""
+    """By its name as given, or its class's; one from a file also by those of the classes it extends; several
+    joined by what one of them is called."""
+    if algorithm.kind == CLIENT.key and len(several := parts(algorithm.name)) > 1:
+        classes = algorithm.cls.__bases__
+        pairs = zip(several, classes, strict=True)
+        return any(_is_called(_named(algorithm.kind, one, cls), name) for one, cls in pairs)
     if name in (algorithm.name, algorithm.cls.__name__) or algorithm.name.endswith(f"/{name}"):
         return True
     if algorithm.built_in:

@@ -121,7 +121,7 @@ def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, N
 def remembers(config: RunConfig, model: nn.Module) -> bool:
     """Whether clients of this model remember anything between rounds."""
     objective, client = OBJECTIVE.find(config.objective), CLIENT.find(config.client)
-    return objective.remembers or bool(client.local_entries(model))
+    return objective.remembers or client.remembers or bool(client.local_entries(model))
 
 
 def cohort_size(config: RunConfig) -> int:

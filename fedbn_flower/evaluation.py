@@ -8,7 +8,7 @@ from flwr.common import Scalar
 from torch import nn
 
 from clients import FedAvgClient
-from strategies.wire import TRAIN_EXAMPLES
+from strategies.wire import CONFIG, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""
@@ -16,7 +16,8 @@ Found = tuple[float, int, dict[str, Scalar]]
 
 class Evaluations:
     """The last evaluation, for those clients that would do it again: of the same content, by a client that
-    keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples.
+    keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples,
+    without training for it.
 
     A model of one's own might draw at random, or remember, where PyTorch knows nothing of it. So the second
     client evaluates too, once for each model; unless it finds the very same, every client goes on doing so.
@@ -31,7 +32,7 @@ class Evaluations:
 
     def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
         """What ``evaluate()`` gives; it is called only if it is not known."""
-        if not _evaluates_as_all_do(client):
+        if not _evaluates_as_all_do(client) or content.config_records[CONFIG].get(FINE_TUNE):
             return evaluate()
         task, received = client.task, _copied(content)
         on = (task.model, task.problem, *task.evaluation.items())
@@ -52,7 +53,8 @@ def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether nothing but the received model, and how many examples it has, is the client's own."""
     if client.local_names or client.shared_names != list(client.task.initial):
         return False
-    methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in ("evaluate", "load"))
+    names = ("evaluate", "figures", "load", "load_to_evaluate")
+    methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)
     return all(getattr(method, "__func__", None) is base for method, base in methods)
 
 

@@ -1,4 +1,4 @@
-"""What ``--dataset`` and ``--partition`` may be, in words: quick to import, unlike what parses them."""
+"""What some keys may be, in words: quick to import, unlike what parses them."""
 
 DATASET = (
     "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "
@@ -9,3 +9,4 @@ PARTITION = (
     "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
     f"silos:0-4,5-9 or {PARTITIONER}"
 )
+UNION = "NAME+NAME: keeps at home what either does, with the methods of both, as in fedbn+fedper"

@@ -15,6 +15,7 @@ from .registry import FORMS
 from .system import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
+Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -35,7 +36,7 @@ class Run(_Group):
     """What runs"""
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
-    client: Algorithm = setting("fedbn", description="what stays at home (BatchNorm policy)")
+    client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
     model: Algorithm = setting("auto", description="network; auto is the usual one for the kind of data")
@@ -133,6 +134,9 @@ class Evaluation(_Group):
     )
     eval_data: Literal["global", "local"] = setting(
         "global", description="the whole held-out set, or the client's share of it"
+    )
+    fine_tune: int = setting(
+        0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
     )
     fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
 

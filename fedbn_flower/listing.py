@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from .forms import DATASET, PARTITION
+from .forms import DATASET, PARTITION, UNION
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
@@ -54,5 +54,6 @@ def lines() -> Iterator[str]:
     for kind in TABLES:
         for name, about in built_in_names(kind):
             yield f"{kind:<10} {name:<12} {about}"
+    yield f"client     {UNION}"
     yield f"dataset    {DATASET}"
     yield f"partition  {PARTITION}"

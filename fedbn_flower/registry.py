@@ -1,11 +1,12 @@
-"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object of `own`."""
+"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object of `own`;
+several clients joined by ``+``."""
 
 import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,7 @@ from strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import UserError, not_allowed, unknown_name
 from .own import MARK, is_own, own_objects
+from .unions import JOIN, parts, union
 
 APP = Path(__file__).resolve().parents[1]
 """The folder that holds this package: the checkout, or where Flower has unpacked the app."""
@@ -39,11 +41,14 @@ class Registry(Generic[T]):
         The built-in ones.
     base : type, optional
         The class that others must extend; without it anything that can be called will do.
+    joined : Callable, optional
+        Makes one of several by name, and of the name that joins theirs.
     """
 
     key: str
     names: Mapping[str, T]
     base: type | None = None
+    joined: Callable[[Mapping[str, T], str], T] | None = None
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -57,6 +62,8 @@ class Registry(Generic[T]):
             return self.names[name]
         if is_own(name):
             return self._own(name)
+        if self.joined and len(several := parts(name)) > 1:
+            return self.joined({one: self.find(one) for one in several}, name)
         place, colon, attribute = name.rpartition(":")
         if not colon:
             raise unknown_name(self.key, name, self.names, FORMS)
@@ -114,7 +121,7 @@ class Registry(Generic[T]):
 
 
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
-CLIENT = Registry("client", CLIENTS, FedAvgClient)
+CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
 
@@ -142,6 +149,8 @@ class _LoadError(Exception):
 
 def absolute(name: str) -> str:
     """The same algorithm for a process in another folder: a file's path in full."""
+    if len(several := parts(name)) > 1:
+        return JOIN.join(map(absolute, several))
     place, _, attribute = name.rpartition(":")
     path = _path(place) if place.endswith(".py") else None
     return f"{path}:{attribute}" if path else name
@@ -152,6 +161,8 @@ def short(name: str) -> str:
     place, colon, attribute = name.rpartition(":")
     if is_own(name):
         return name.rpartition(MARK)[0]
+    if len(several := parts(name)) > 1:
+        return JOIN.join(map(short, several))
     stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
     return f"{stem}.{attribute}" if colon else name
 

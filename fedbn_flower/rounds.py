@@ -14,7 +14,7 @@ from flwr.serverapp.exception import AggregationError, InconsistentMessageReplie
 
 from clients import FedAvgClient, evaluate_splits, load_entries
 from strategies import PhaseReport, RuleState, TooFewNodes
-from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, RUN
+from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, FINE_TUNE, RUN
 
 from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
@@ -24,6 +24,7 @@ from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
 from .rule import make_strategy, participation
+from .unions import parts
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -129,12 +130,14 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
             self.run_name = checkpoint.run
         updates, asked = strategy.rule_state.updates, False
+        rates = {CLIENT_LR: config.client_lr, CLIENT_LR_DECAY: config.client_lr_decay}
+        fine_tuning = {FINE_TUNE: config.fine_tune, **rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
                 **config.messages_for(OBJECTIVE.find(config.objective)),
-                CLIENT_LR: config.client_lr,
-                CLIENT_LR_DECAY: config.client_lr_decay,
+                **rates,
+                **fine_tuning,
             }
         )
         for server_round in range(first_round, config.rounds + 1):
@@ -157,7 +160,7 @@ class Federation:
             arrays = updated or arrays
 
             if not after_training:
-                evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment})
+                evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment, **fine_tuning})
                 messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
                 replies = self._answers(grid, server_round, MessageType.EVALUATE, messages, observers)
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
@@ -210,9 +213,13 @@ class Federation:
         yield from self.dataset.notes
         if self.dataset.has_examples:
             yield partitions_of(config).left_out(config.partition, config.eval_data)
-        client = CLIENT.find(config.client)
-        if client.local_entries is not FedAvgClient.local_entries and not self.local_names:
-            yield f"client: {config.client!r} keeps nothing at home of {config.model!r}: it is FedAvg here"
+        for name in parts(config.client):
+            client = CLIENT.find(name)
+            if client.local_entries is not FedAvgClient.local_entries and not client.local_entries(
+                self.model
+            ):
+                as_fedavg = ": it is FedAvg here" if name == config.client else ""
+                yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
         asks_nobody = config.eval_model == "aggregated" and not config.fraction_evaluate
         if asks_nobody and not self.server_evaluates:
             lacks = f"what client {config.client!r} keeps at home" if self.local_names else "data"

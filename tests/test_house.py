@@ -18,7 +18,7 @@ FORBIDDEN = {
 }
 
 LAYERS = (
-    {"errors", "files", "own", "forms"},
+    {"errors", "files", "own", "forms", "unions"},
     {"system"},
     {"listing"},
     {"registry"},

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ..base import FedAvgClient, LocalTask
 from ..examples import Examples
+from ..generators import seeded
 from ..memory import ContextStore, Memory
 from ..objectives.scaffold import CONTROL
-from ..training import LocalTraining, all_work, seeded
+from ..training import LocalTraining, all_work
 from ..update import Received
 from .stacked import stacked
 from .train import fit_in_lockstep

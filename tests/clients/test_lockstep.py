@@ -78,7 +78,7 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
             np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn", "fedper"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_client_and_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}

@@ -57,12 +57,13 @@ def test_help_knows_the_settings_of_a_file(capsys):
 def test_every_name_is_listed_with_a_line_on_it(capsys):
     """What is read from the source is what an import gives."""
     assert cli.main(["--list"]) == 0
-    *lines, dataset, partition = capsys.readouterr().out.splitlines()
+    *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
         for registry in (STRATEGY, CLIENT, OBJECTIVE, MODEL)
         for name, algorithm in registry.names.items()
     ]
+    assert union.startswith("client     NAME+NAME: ")
     assert dataset.startswith("dataset    digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
 

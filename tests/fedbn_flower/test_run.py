@@ -22,6 +22,7 @@ LOCAL = {
     "fedavg": set(),
     "silobn": {"2.running_mean", "2.running_var", "2.num_batches_tracked"},
     "fedbn": {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"},
+    **{name: {"4.weight", "4.bias"} for name in ("fedper", "fedrep", "fedper+ditto")},
 }
 MLP_BN = {"1.weight", "1.bias", "4.weight", "4.bias"} | LOCAL["fedbn"]
 

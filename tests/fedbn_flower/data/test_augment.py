@@ -6,7 +6,7 @@ import torch
 
 from clients import Examples
 from clients.examples import as_they_are
-from clients.training import seeded
+from clients.generators import seeded
 from fedbn_flower.assembly import local_task
 from fedbn_flower.data.augment import CropFlip
 from fedbn_flower.errors import UserError

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clients.training import seeded
+from clients.generators import seeded
 from fedbn_flower.assembly import initial_model
 from fedbn_flower.models import InputSpec
 from fedbn_flower.models.build import build_model

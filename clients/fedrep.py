@@ -1,0 +1,50 @@
+"""FedRep: Collins et al. 2021, "Exploiting Shared Representations for Personalized Federated Learning"."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from flwr.common import Scalar
+from torch import nn
+
+from .fedper import FedPerClient
+from .heads import head_entries, head_of
+from .objectives.sgd import Sgd
+from .settings import setting
+from .training import LocalRun, train_model
+
+HEAD = 1  # beside the round in the seed of the head's training
+
+
+class FedRepClient(FedPerClient):
+    """Keeps the head at home: it is trained first, then the body (arXiv 2102.07078, algorithm 1).
+
+    Of what is not being trained, nothing moves: it is in evaluation mode. The objective's terms, which are
+    about shared parameters, take part in the body's training only.
+    """
+
+    head_epochs: int = setting(10, ge=1, description="passes over its examples that train the head")
+
+    def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
+        model, entries = self.task.model, head_entries(self.task.model)
+        inside = set(head_of(model)[1].modules())
+        outside = set(model.modules()) - inside
+        plain = self.with_objective(Sgd).begin_run(dict(model.named_parameters()), config, {})
+        training = replace(run.training, epochs=self.head_epochs)
+        with _still(p for name, p in model.named_parameters() if name not in entries):
+            train_model(model, replace(plain, training=training, seed=(*run.seed, HEAD)), outside)
+        with _still(p for name, p in model.named_parameters() if name in entries):
+            return train_model(model, run, inside)
+
+
+@contextmanager
+def _still(parameters: Iterator[nn.Parameter]) -> Iterator[None]:
+    """Parameters that are not trained; afterwards they are again."""
+    trained = [p for p in parameters if p.requires_grad]
+    for p in trained:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in trained:
+            p.requires_grad_(True)
