@@ -16,16 +16,17 @@ class Calc(Loss):
 
     q are the classes' shares of the client's examples, an absent class counting as one example. D is the
     running confusion C made symmetric, its rows summing to 1, without its diagonal, over its largest entry; M
-    is the same of the softmax of C's rows. D and M are constants to the gradient.
+    is the same of the softmax of C's rows. D and M are constants to the gradient; where nobody keeps C, as in
+    what a client trains for itself alone, they are 0.
     """
 
     requires: ClassVar = {"objective": {"fedsat"}}
     of_classes = True
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-        if self.confusion is None:
-            raise ValueError("Calc needs a confusion, which the objective FedSat keeps")
         z = output - FREQUENCY * self.frequencies(output) ** -0.25
+        if self.confusion is None:
+            return functional.cross_entropy(z, targets, reduction=reduction)
         margins, confused = margins_of(self.confusion), margins_of(self.confusion.softmax(1))
         contrast = torch.logsumexp(z + margins[targets], 1) - z.gather(1, targets.unsqueeze(1)).squeeze(1)
         usual = functional.cross_entropy(z - CONFUSED * confused[targets], targets, reduction="none")

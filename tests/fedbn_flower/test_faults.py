@@ -11,9 +11,11 @@ from fedbn_flower.rounds import Federation, Observer
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
 from fedbn_flower.simulation import simulate
+from strategies import STRATEGIES
 from strategies.replies import NO_ANSWER
 
-from .test_run import TRIPLES, Fragile, explode
+from .combinations import COVER, title
+from .test_run import Fragile, explode
 
 
 class Watching(Observer):
@@ -74,11 +76,12 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
     assert models[0] == models[1] == models[2]
 
 
-@pytest.mark.parametrize(("strategy", "client", "objective"), [t for t in TRIPLES if t[2] != "fedprox"])
-def test_every_rule_runs_on_robust_means(configured, tmp_path, strategy, client, objective):
-    chosen = {"strategy": strategy, "client": client, "objective": objective}
+@pytest.mark.parametrize(
+    "names", [names for names in COVER if "mean" not in STRATEGIES[names["strategy"]].requires], ids=title
+)
+def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
-    config = configured(**chosen, **robust, partition="iid", num_clients=3, rounds=1)
+    config = configured(**names, **robust, partition="iid", num_clients=3, rounds=1)
     assert simulate(Federation(config), tmp_path / "run", None)["failures"] == 0
 
 

@@ -9,14 +9,13 @@ import pytest
 from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
-from clients import CLIENTS, OBJECTIVES, FedAvgClient
+from clients import CLIENTS, FedAvgClient
 from fedbn_flower.assembly import initial_model
 from fedbn_flower.errors import RunFailed, UserError
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.server_app import main as server_main
 from fedbn_flower.simulation import simulate
-from strategies import STRATEGIES
 
 LOCAL = {
     "fedavg": set(),
@@ -115,24 +114,6 @@ def test_there_is_no_global_model_where_batch_norm_stays_at_home(configured, tmp
     summary = simulate(Federation(configured(client=client)), tmp_path / "run", None)
     assert summary["global"] is None
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL[client]
-
-
-TRIPLES = [
-    (strategy, client, objective)
-    for strategy, rule in STRATEGIES.items()
-    for client in CLIENTS
-    for objective, term in OBJECTIVES.items()
-    if objective in rule.requires.get("objective", {objective})
-    and strategy in term.requires.get("strategy", {strategy})
-]
-
-
-@pytest.mark.parametrize(("strategy", "client", "objective"), TRIPLES)
-def test_every_allowed_combination_runs(configured, tmp_path, strategy, client, objective):
-    config = configured(strategy=strategy, client=client, objective=objective, rounds=2)
-    summary = simulate(Federation(config), tmp_path / "run", None)
-    assert summary["failures"] == 0
-    assert all(0 < c["accuracy"] <= 1 for c in summary["clients"].values())
 
 
 def test_a_validation_share_stands_in_until_the_last_round(configured, tmp_path):

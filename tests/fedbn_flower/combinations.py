@@ -1,0 +1,42 @@
+"""Which built-in algorithms go together, and few combinations in which every two that do meet."""
+
+from itertools import combinations, product
+
+from clients import CLIENTS, LOSSES, OBJECTIVES
+from strategies import STRATEGIES
+
+KINDS = ("strategy", "client", "objective", "loss")
+TABLES = (STRATEGIES, CLIENTS, OBJECTIVES, LOSSES)
+
+
+def is_allowed(names):
+    chosen = dict(zip(KINDS, names, strict=True))
+    if chosen["client"] == "alone" and not STRATEGIES[chosen["strategy"]].goes_without_model:
+        return False
+    classes = [table[name] for table, name in zip(TABLES, names, strict=True)]
+    needs = [(key, wanted) for cls in classes for key, wanted in getattr(cls, "requires", {}).items()]
+    return all(chosen[key] in wanted for key, wanted in needs if key in chosen)
+
+
+ALLOWED = [names for names in product(*TABLES) if is_allowed(names)]
+
+
+def pairs(names):
+    return set(combinations(zip(KINDS, names, strict=True), 2))
+
+
+def covering():
+    """Greedily: the one with the most pairs that have not met, until all have."""
+    left = set().union(*map(pairs, ALLOWED))
+    while left:
+        best = max(ALLOWED, key=lambda names: len(pairs(names) & left))
+        left -= pairs(best)
+        yield dict(zip(KINDS, best, strict=True))
+
+
+COVER = list(covering())
+"""Every allowed pair of names is in one of them."""
+
+
+def title(chosen):
+    return "-".join(chosen.values())

@@ -1,0 +1,31 @@
+"""Everything that goes together runs, on every runtime alike."""
+
+import pytest
+
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+
+from .combinations import ALLOWED, COVER, KINDS, title
+
+CELLS = sorted({names[:2] for names in ALLOWED})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "client"), CELLS)
+def test_every_allowed_combination_runs(configured, tmp_path, strategy, client):
+    for names in ALLOWED:
+        if names[:2] == (strategy, client):
+            chosen = dict(zip(KINDS, names, strict=True)) | {"rounds": 2, "checkpoint_every": 0}
+            if client == "fedrep":
+                chosen["head_epochs"] = 1
+            summary = simulate(
+                Federation(configured(**chosen)), tmp_path / title(dict(enumerate(names))), None
+            )
+            assert summary["failures"] == 0, names
+            assert all(0 < c["accuracy"] <= 1 for c in summary["clients"].values()), names
+
+
+@pytest.mark.parametrize("names", COVER[::4], ids=title)
+def test_some_of_them_run(configured, tmp_path, names):
+    summary = simulate(Federation(configured(**names, rounds=1)), tmp_path / "run", None)
+    assert summary["failures"] == 0
