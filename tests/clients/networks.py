@@ -193,3 +193,11 @@ CHANGES = [
     lambda m: [b.train(False) for b in m.modules() if isinstance(b, nn.BatchNorm1d)],
     lambda m: m.eval(),
 ]
+
+
+def dropping():
+    """BatchNorm and dropout."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 3)
+    )

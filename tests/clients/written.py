@@ -199,14 +199,15 @@ def check_rounds(client, formula: Formula, where: Where = here, config=None) -> 
 def trained(
     client, formula: Formula, where: Where, x: Entries, previous: Entries | None, server_round: int
 ) -> Entries:
-    """Two epochs in batches of 8: clipped gradients, weight decay, momentum; BatchNorm at what is stepped by."""
+    """Two epochs in batches of 8: clipped gradients, weight decay, momentum; BatchNorm moves where the
+    gradient is found."""
     rng = np.random.default_rng([0, 5, server_round])
     rng.integers(2**63)
     w, velocity = dict(x), torch.zeros_like(flat(x))
     for batch in (part for _ in range(2) for part in np.split(rng.permutation(40), 5)):
         inputs, targets = client.task.train.prepared(batch)
 
-        def f(point, inputs=inputs, targets=targets):
+        def f(point, w=w, inputs=inputs, targets=targets):
             return formula(At(inputs, targets, at_point(w, point), x, previous))
 
         point = flat(w)
