@@ -1,5 +1,6 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
+from .alone import AloneClient
 from .base import FedAvgClient, LocalTask
 from .examples import Columns, Examples, Prepare
 from .fedbn import FedBNClient
@@ -17,12 +18,14 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
+    "alone": AloneClient,
 }
 
 __all__ = [
     "CLIENTS",
     "LOSSES",
     "OBJECTIVES",
+    "AloneClient",
     "Classification",
     "Columns",
     "ContextStore",

@@ -20,7 +20,7 @@ from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whol
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .fit import check_fit
-from .registry import CLIENT, OBJECTIVE, told_in_one_line
+from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means
 from .rule import make_strategy
@@ -93,7 +93,8 @@ class Federation:
         if unknown := self.local_names - self.initial.keys():
             told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
             raise UserError(f"client: {config.client!r} {told}")
-        if not self.initial.keys() - self.local_names:
+        alone = not self.initial.keys() - self.local_names
+        if alone and not STRATEGY.find(config.strategy).goes_without_model:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
         self.strategy = make_strategy(config, self.model, self.local_names)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"

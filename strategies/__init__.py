@@ -12,6 +12,8 @@ from .fedadam import FedAdam
 from .fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
+from .fedproto import FedProto
+from .fedsat import FedSat
 from .fedyogi import FedYogi
 from .nodes import TooFewNodes
 from .replies import PhaseReport
@@ -30,6 +32,8 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadam": FedAdam,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
+    "fedproto": FedProto,
+    "fedsat": FedSat,
 }
 
 __all__ = [
@@ -43,7 +47,9 @@ __all__ = [
     "FedDyn",
     "FedMedian",
     "FedNova",
+    "FedProto",
     "FedProx",
+    "FedSat",
     "FedTrimmedAvg",
     "FedYogi",
     "PhaseReport",

@@ -93,7 +93,7 @@ class PseudoGradientStrategy(ServerRule):
             self._connected_nodes_ = len(nodes)
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-            if training and len(arrays):
+            if training and (len(arrays) or self.goes_without_model):
                 for name, extra in self.extra_records(self.rule_state, self.new_round(server_round)).items():
                     content[name] = extra
             sent = list(self._construct_messages(content, chosen, phase))
@@ -140,7 +140,7 @@ class PseudoGradientStrategy(ServerRule):
         if constant is not None:  # attention masks, no weights
             parameters[constant] = delta[constant]
             delta[constant] = 0
-        if self._sent_model_:
+        if self._sent_model_ or self.goes_without_model:
             step = self.server_step(delta, self.rule_state, round)
         else:
             state = RuleState()

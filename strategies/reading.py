@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .checks import MAX_WEIGHT, Answer, check_train_reply, clipping_factor, weighted_metrics
+from .checks import MAX_WEIGHT, Answer, ReplyRefused, check_train_reply, clipping_factor, weighted_metrics
 from .means import new_mean
 from .rounds import Extras, Fold, Partial, Round
 from .rule import ServerRule
@@ -51,6 +51,7 @@ class Reading:
         self.contents: list[RecordDict] = []
         self.fold = Fold(self.new_partial, count)
         self._reference: tuple[Vector, Vector] | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, as the first answer has them
         if rule._sent_model_:
             self._begin(rule.new_round(server_round))
 
@@ -82,7 +83,11 @@ class Reading:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(rule.new_round(self.server_round, zeros))
         assert self.round
-        return Read(answer.metrics, answer, rule.read_extras(answer, self.round))
+        extras = rule.read_extras(answer, self.round)
+        for name, vector in extras.vectors.items():
+            if vector.shape != (wanted := self._shapes.setdefault(name, vector.shape)):
+                raise ReplyRefused(f"{name}: shape {vector.shape}, expected {wanted}", "shape")
+        return Read(answer.metrics, answer, extras)
 
     def _summed(self, content: RecordDict) -> Read:
         metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))

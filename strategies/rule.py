@@ -31,6 +31,8 @@ class ServerRule(FlowerFedAvg):
     """What the rule needs of the rest of a run: keys of the run configuration -> the values it goes with."""
     weighs_alike: ClassVar[bool] = False
     """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
+    goes_without_model: ClassVar[bool] = False
+    """Whether the rule has a use for answers when all of the model stays at home."""
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in another process than the server's: it needs the answer,
     the model sent and the rule's settings only. It is not inherited: a class says it of its own method."""

@@ -6,6 +6,8 @@
 | `CONFIG` | ConfigRecord | train, evaluate | what the server says of the round |
 | `METRICS` | MetricRecord | the answers | numbers of the client |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
+| `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; what they are made of |
+| `STRUGGLE` | ArrayRecord | train's answer, FedSat | how a client struggles with each class |
 | `SUMS` | ArrayRecord | a simulated answer | what a group's answers come to, in the place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
@@ -19,6 +21,8 @@ ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
 CONTROL = "control"
+PROTOTYPES = "prototypes"
+STRUGGLE = "struggle"
 SUMS = "sums"
 SUM_WEIGHTS = "sum-weights"
 PARTITION = "partition"

@@ -1,6 +1,7 @@
 """Losses: what a wrong prediction costs in training, one file each."""
 
 from .base import Loss
+from .calc import Calc
 from .class_balanced import ClassBalanced
 from .focal import Focal
 from .label_smoothing import LabelSmoothing
@@ -12,6 +13,7 @@ LOSSES: dict[str, type[Loss]] = {
     "focal": Focal,
     "label-smoothing": LabelSmoothing,
     "logit-adjusted": LogitAdjusted,
+    "calc": Calc,
 }
 
 __all__ = ["LOSSES", "Loss"]

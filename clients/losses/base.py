@@ -43,6 +43,8 @@ class Loss:
     ) -> None:
         self.problem = problem or Classification()
         self.examples = examples
+        self.confusion: Tensor | None = None
+        """The client's running confusion of classes, (classes, classes), where its objective keeps one."""
         set_values(self, settings or {})
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

@@ -9,9 +9,9 @@ from .base import Loss, reduced
 
 
 class ClassBalanced(Loss):
-    """Cross-entropy, a class of n examples weighted by ``(1 - beta) / (1 - beta^n)`` (1901.05555, equation 12).
+    """Cross-entropy, a class of n examples weighted by ``(1 - beta) / (1 - beta^n)`` (equation 12).
 
-    n are the client's own; the weights of the classes that it has are scaled to a mean of 1.
+    arXiv 1901.05555; n are the client's own, and the weights of the classes that it has have a mean of 1.
     """
 
     of_classes = True

@@ -3,9 +3,11 @@
 from .base import Local, LocalWork, Objective, Outcome
 from .feddyn import FedDyn
 from .fedntd import FedNTD
+from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedsam import FedSAM
+from .fedsat import FedSat
 from .moon import Moon
 from .scaffold import Scaffold
 from .sgd import Sgd
@@ -19,6 +21,8 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedrs": FedRS,
     "fedsam": FedSAM,
     "fedntd": FedNTD,
+    "fedproto": FedProto,
+    "fedsat": FedSat,
 }
 
 __all__ = ["OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]

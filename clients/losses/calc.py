@@ -1,0 +1,40 @@
+"""CALC, the loss that goes with FedSat: margins from the frequencies and the confusion of classes."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .base import Loss, reduced
+
+FREQUENCY, PULL, CONFUSED = 0.1, 0.05, 0.5
+
+
+class Calc(Loss):
+    """``0.95 (-z_y + log sum_j exp(z_j + D_yj)) + 0.05 CE(z - 0.5 M_y)`` of logits ``z - 0.1 q^(-1/4)``.
+
+    q are the classes' shares of the client's examples, an absent class counting as one example. D is the
+    running confusion C made symmetric, its rows summing to 1, without its diagonal, over its largest entry; M
+    is the same of the softmax of C's rows. D and M are constants to the gradient.
+    """
+
+    requires: ClassVar = {"objective": {"fedsat"}}
+    of_classes = True
+
+    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        if self.confusion is None:
+            raise ValueError("Calc needs a confusion, which the objective FedSat keeps")
+        z = output - FREQUENCY * self.frequencies(output) ** -0.25
+        margins, confused = margins_of(self.confusion), margins_of(self.confusion.softmax(1))
+        contrast = torch.logsumexp(z + margins[targets], 1) - z.gather(1, targets.unsqueeze(1)).squeeze(1)
+        usual = functional.cross_entropy(z - CONFUSED * confused[targets], targets, reduction="none")
+        return reduced((1 - PULL) * contrast + PULL * usual, reduction)
+
+
+def margins_of(confusion: Tensor) -> Tensor:
+    """(C + C^T) / 2, its rows summing to 1, its diagonal 0, over its largest entry."""
+    both = (confusion + confusion.T) / 2
+    rows = both / both.sum(1, keepdim=True)
+    rows = rows - torch.diag(rows.diagonal())
+    return rows / rows.max()

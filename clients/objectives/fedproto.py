@@ -1,0 +1,61 @@
+"""FedProto: Tan et al. 2022, "FedProto: Federated Prototype Learning" (arXiv 2105.00243)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..heads import features, frozen
+from ..settings import setting
+from .base import LocalWork, Objective, Outcome
+
+PROTOTYPES = "prototypes"
+"""The record in which prototypes come, and in which the sums of features go."""
+BATCH = 1000
+
+
+class FedProto(Objective):
+    """``f + lambda MSE(z, prototype of its class)`` (equation 7), z being what goes into the head.
+
+    Examples of a class that has no prototype yet add nothing. Afterwards the sums of the trained model's
+    features by class and the classes' shares go to the server; they are made in evaluation mode.
+    """
+
+    weight: float = setting(
+        1.0,
+        ge=0,
+        alias="proto-lambda",
+        description="weight of the distance to prototypes",
+        allow_inf_nan=False,
+    )
+
+    requires: ClassVar = {"strategy": {"fedproto"}}
+    of_classes = True
+
+    def begin(self) -> None:
+        arrays = self.received.get(PROTOTYPES)
+        device = next(self.client.model.parameters()).device
+        self.prototypes = torch.from_numpy(arrays["prototypes"]).to(device) if arrays else None
+        self.known = torch.from_numpy(arrays["known"] > 0).to(device) if arrays else None
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        z, output = features(model, inputs)
+        loss = self.criterion(output, targets, reduction)
+        if self.prototypes is None or self.known is None:
+            return loss, output
+        wanted = torch.where(self.known[targets].unsqueeze(1), self.prototypes[targets], z.detach())
+        each = functional.mse_loss(z, wanted, reduction="none").mean(1)
+        return loss + self.weight * (each.mean() if reduction == "mean" else each), output
+
+    def finish(self, work: LocalWork) -> Outcome:
+        model, examples = self.client.model, self.client.examples
+        found = [frozen(model, None, inputs) for inputs, _ in examples.load(examples.batches(BATCH))]
+        classes = found[0][1].shape[1]
+        labels = functional.one_hot(examples.targets, classes).double()
+        sums = labels.T @ torch.cat([z for z, _ in found]).double()
+        parts = {"sums": sums, "shares": labels.sum(0)}
+        records = {name: (x / len(examples)).float().numpy(force=True) for name, x in parts.items()}
+        return Outcome(records={PROTOTYPES: records})

@@ -1,0 +1,64 @@
+"""FedSat: how much a client struggles with each class."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..settings import setting
+from .base import LocalWork, Objective, Outcome
+
+STRUGGLE = "struggle"
+"""The record in which the scores go."""
+EPSILON = 1e-6
+
+
+class FedSat(Objective):
+    """f alone, beside a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
+
+    Y are the batch's targets, one-hot, P the softmax of its outputs; the classes' counts N run in the same
+    way. The struggle with class i, ``S_i = sum_{j != i} C_ij / (N_i + e)``, at most 1, goes to the server;
+    it is 1 for a class that the client has not met. Any loss will do; CALC is the one that uses C.
+    """
+
+    mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="what stays of the confusion")
+
+    requires: ClassVar = {"strategy": {"fedsat"}}
+    of_classes = True
+    remembers = True
+
+    def begin(self) -> None:
+        device = next(iter(self.start.values())).device
+        kept = {name: torch.from_numpy(array).to(device) for name, array in (self.memory or {}).items()}
+        self.confusion, self.counts = kept.get("confusion"), kept.get("counts")
+
+    def loss(
+        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
+    ) -> tuple[Tensor, Tensor]:
+        output = model(inputs)
+        self._count(output.detach(), targets)
+        self.criterion.confusion = self.confusion
+        return self.criterion(output, targets, reduction), output
+
+    def _count(self, output: Tensor, targets: Tensor) -> None:
+        classes = output.shape[1]
+        if self.confusion is None or self.counts is None:
+            self.confusion, self.counts = output.new_zeros(classes, classes), output.new_zeros(classes)
+        labels = functional.one_hot(targets, classes).to(output)
+        self.confusion = self.mu * self.confusion + (1 - self.mu) * (labels.T @ output.softmax(1) + EPSILON)
+        self.counts = self.mu * self.counts + (1 - self.mu) * labels.sum(0)
+
+    def finish(self, work: LocalWork) -> Outcome:
+        assert self.confusion is not None
+        assert self.counts is not None
+        wrong = self.confusion.sum(1) - self.confusion.diagonal()
+        met = self.counts > 0
+        scores = torch.where(met, wrong / (self.counts + EPSILON), 1.0).clamp(0, 1)
+        return Outcome(
+            memory={
+                "confusion": self.confusion.numpy(force=True),
+                "counts": self.counts.numpy(force=True),
+            },
+            records={STRUGGLE: {"scores": scores.numpy(force=True)}},
+        )
