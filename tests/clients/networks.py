@@ -196,8 +196,7 @@ CHANGES = [
 
 
 def dropping():
-    """BatchNorm and dropout."""
+    """BatchNorm, dropout, and one that draws in evaluation mode too."""
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 3)
-    )
+    body = nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.3), FunctionalDropout()
+    return nn.Sequential(*body, nn.Linear(6, 3))

@@ -33,7 +33,7 @@ def test_its_gradient_is_that_of_the_formula(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_rounds_are_those_of_the_formula(case):
+def test_three_rounds_are_those_of_the_formula(case):
     check_rounds(make_client(*case, "fedrs", training=TRAINING), written, config={"rs-a": 0.3})
 
 

@@ -25,7 +25,7 @@ def test_its_gradient_is_that_of_the_formula(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_rounds_are_those_of_the_formula(case):
+def test_three_rounds_are_those_of_the_formula(case):
     """Statistics, momentum, clipping and decay included: the step is made from w, by what is found uphill."""
     client = make_client(*case, "fedsam", training=TRAINING)
     check_rounds(client, usual, uphill, {"rho": RHO})

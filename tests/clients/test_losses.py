@@ -88,7 +88,7 @@ def test_its_gradient_is_that_of_the_formula(name, case):
 
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize(("policy", "batch_norm"), CASES)
-def test_two_rounds_are_those_of_the_formula(name, policy, batch_norm):
+def test_three_rounds_are_those_of_the_formula(name, policy, batch_norm):
     client = make_client(policy, batch_norm, "sgd", name, SETTINGS[name], TRAINING)
     check_rounds(client, formula_of(name))
 

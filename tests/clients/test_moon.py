@@ -41,8 +41,8 @@ def test_its_gradient_is_that_of_the_formula(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_rounds_are_those_of_the_formula(case):
-    """The second one's previous model is that of the first one's end, BatchNorm included."""
+def test_three_rounds_are_those_of_the_formula(case):
+    """A later one's previous model is that of the end of the one before, BatchNorm included."""
     check_rounds(make_client(*case, "moon", training=TRAINING), written, config=SETTINGS)
 
 

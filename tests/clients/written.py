@@ -176,12 +176,12 @@ def check_gradient(client, formula: Formula, where: Where = here, config=None) -
 
 
 def check_rounds(client, formula: Formula, where: Where = here, config=None) -> None:
-    """Two rounds of a client's training, from other received entries each, against the same written out."""
+    """Three rounds of a client's training, from other received entries each, against the same written out."""
     policy, model = next(n for n, cls in CLIENTS.items() if type(client) is cls), client.task.model
     initial = {n: e.clone() for n, e in model.state_dict().items()}
     own = {n: initial[n] for n in LOCAL[policy] if n in initial}
     previous = None
-    for server_round in (1, 2):
+    for server_round in (1, 2, 3):
         x = entries_like(initial, 5 + server_round) | own
         told = CONFIG | {"server-round": server_round, "client-lr": RATE} | (config or {})
         arrays, _, metrics = client.fit([x[n].numpy() for n in client.shared_names], told)
