@@ -175,6 +175,17 @@ def test_every_objective_learns_with_every_loss(objective, loss):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("name", WRITTEN)
+def test_held_out_examples_are_scored_by_the_usual_loss(name):
+    client = make_client("fedavg", False, "sgd", name, SETTINGS[name])
+    told = CONFIG | {"client-lr": 0.0, "eval-splits": "test"}
+    metrics = client.fit(client.get_parameters({}), told)[2]
+    inputs, targets = client.task.train.prepared(np.arange(40))
+    z = forward(client.task.model.state_dict(), inputs)[1]
+    assert metrics["loss"] == pytest.approx(cross_entropy(z, targets).mean().item())
+    assert metrics["train-loss"] == pytest.approx(WRITTEN[name](z, targets).mean().item(), rel=1e-3)
+
+
 @pytest.mark.parametrize("name", ["focal", "label-smoothing"])
 def test_clients_whose_losses_are_alike_train_in_lockstep(name):
     runs = []
