@@ -1,5 +1,6 @@
 """Focal loss: Lin et al. 2017, "Focal Loss for Dense Object Detection" (arXiv 1708.02002)."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,4 +18,5 @@ class Focal(Loss):
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         logs = functional.log_softmax(output, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return reduced(-((1 - logs.exp()) ** self.gamma) * logs, reduction)
+        missed = (-logs.expm1()).clamp(min=torch.finfo(logs.dtype).tiny)  # at 0 a root has no gradient
+        return reduced(-(missed**self.gamma) * logs, reduction)

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..settings import setting
 from .base import Objective
@@ -21,9 +20,11 @@ class FedSAM(Objective):
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
     ) -> tuple[Tensor, Tensor]:
         trained = [p for p in model.parameters() if p.requires_grad]
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        first = self.criterion(functional_call(model, buffers, (inputs,)), targets)
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        first = self.criterion(model(inputs), targets)
         found = torch.autograd.grad(first, trained, allow_unused=True)
+        for buffer, before in buffers:
+            buffer.copy_(before)
         gradients = {p: g for p, g in zip(trained, found, strict=True) if g is not None}
         norm = torch.stack([g.norm() for g in gradients.values()]).norm().clamp(min=1e-12)
         self.unperturbed = {p: p.detach().clone() for p in gradients}

@@ -193,3 +193,10 @@ CHANGES = [
     lambda m: [b.train(False) for b in m.modules() if isinstance(b, nn.BatchNorm1d)],
     lambda m: m.eval(),
 ]
+
+
+def dropping():
+    """BatchNorm, dropout, and one that draws in evaluation mode too."""
+    torch.manual_seed(0)
+    body = nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.3), FunctionalDropout()
+    return nn.Sequential(*body, nn.Linear(6, 3))

@@ -156,6 +156,8 @@ def test_the_work_is_that_of_the_clients_own_training(optimizer, momentum):
 class Reaches(nn.Module):
     """The loss does not reach ``idle``."""
 
+    head = "used"
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -179,8 +181,10 @@ def test_what_the_loss_does_not_reach_stays(name):
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_no_correction_is_added_to_a_gradient_that_is_not_there(name):
+@pytest.mark.parametrize(
+    ("name", "expected"), [("sgd", 0), ("fedprox", 0.01), ("feddyn", -1 + 0.01), ("scaffold", 3 - 1)]
+)
+def test_no_correction_is_added_to_a_gradient_that_is_not_there(name, expected):
     parameters = dict(nn.Linear(4, 3).named_parameters())
     ones = {n: np.ones(tuple(p.shape), np.float32) for n, p in parameters.items()}
     memory = ones if OBJECTIVES[name].remembers else None
@@ -191,8 +195,7 @@ def test_no_correction_is_added_to_a_gradient_that_is_not_there(name):
     parameters["weight"].grad = torch.zeros(3, 4)
     objective.correct_gradients()
     assert parameters["bias"].grad is None
-    expected = {"sgd": 0, "fedprox": 0.01, "feddyn": -1 + 0.01, "scaffold": 3 - 1}
-    np.testing.assert_allclose(parameters["weight"].grad.numpy(), expected[name], atol=1e-6)
+    np.testing.assert_allclose(parameters["weight"].grad.numpy(), expected, atol=1e-6)
 
 
 def test_scaffold_without_the_servers_variate_is_refused():

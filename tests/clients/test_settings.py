@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from clients import OBJECTIVES, FedAvgClient, Objective, setting
+from clients import LOSSES, OBJECTIVES, FedAvgClient, Objective, setting
 from clients.settings import declared, flag, values
 
 from .helpers import CONFIG, make_client
@@ -61,8 +61,20 @@ def test_an_unknown_setting_and_a_missing_one_are_refused():
 
 
 def test_the_built_in_ones():
-    assert {name: sorted(declared(cls)) for name, cls in OBJECTIVES.items()} == {
-        "sgd": [], "fedprox": ["mu"], "feddyn": ["alpha"], "scaffold": [],
+    """Their flags and defaults."""
+    found = [
+        {name: {flag(n, f): f.default for n, f in declared(cls).items()} for name, cls in registry.items()}
+        for registry in (OBJECTIVES, LOSSES)
+    ]
+    assert found[0] == {
+        "sgd": {}, "fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}, "scaffold": {},
+        "moon": {"mu": 1.0, "moon-temperature": 0.5}, "fedrs": {"rs-a": 0.5}, "fedsam": {"rho": 0.05},
+        "fedntd": {"ntd-beta": 1.0, "ntd-temperature": 1.0}, "fedproto": {"proto-lambda": 1.0},
+        "fedsat": {"confusion-mu": 0.95},
+    }  # fmt: skip
+    assert found[1] == {
+        "auto": {}, "class-balanced": {"cb-beta": 0.9999}, "focal": {"focal-gamma": 2.0},
+        "label-smoothing": {"smoothing": 0.1}, "logit-adjusted": {"logit-tau": 1.0}, "calc": {},
     }  # fmt: skip
     assert (OBJECTIVES["fedprox"]({}, {}).mu, OBJECTIVES["feddyn"]({}, {}).alpha) == (0.01, 0.01)
 
