@@ -16,7 +16,7 @@ from fedbn_flower.data.partition_spec import PartitionSpec
 from fedbn_flower.errors import UserError
 from fedbn_flower.flags import first_line
 from fedbn_flower.models import MODEL
-from fedbn_flower.registry import APP, CLIENT, OBJECTIVE, STRATEGY
+from fedbn_flower.registry import APP, CLIENT, LOSS, OBJECTIVE, STRATEGY
 from fedbn_flower.results.place import default_run_folder
 from fedbn_flower.results.progress import RoundLines
 
@@ -60,7 +60,7 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
-        for registry in (STRATEGY, CLIENT, OBJECTIVE, MODEL)
+        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, MODEL)
         for name, algorithm in registry.names.items()
     ]
     assert union.startswith("client     NAME+NAME: ")
@@ -71,7 +71,7 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
 def test_a_mistake_is_one_line_and_status_2(capsys):
     assert cli.main(["--strategy", "fedavg", "--tau", "0.5"]) == 2
     assert capsys.readouterr().err == (
-        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn' or objective 'sgd'; "
+        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'sgd' or loss 'auto'; "
         "it is a setting of fedadagrad, fedadam, fedyogi\n"
     )
 

@@ -84,13 +84,13 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
     [
         (
             "--strategy fedavg --tau 0.5",
-            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn' or objective 'sgd'; "
+            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'sgd' or loss 'auto'; "
             "it is a setting of fedadagrad, fedadam, fedyogi",
         ),
         (
             "--strategy fedavg,fednova --beta-2 0.9",
-            "beta-2: 0.9 is not used by strategy 'fedavg', strategy 'fednova', client 'fedbn' or objective "
-            "'sgd'; it is a setting of fedadam, fedyogi",
+            "beta-2: 0.9 is not used by strategy 'fedavg', strategy 'fednova', client 'fedbn', objective "
+            "'sgd' or loss 'auto'; it is a setting of fedadam, fedyogi",
         ),
         ("--mu 0.1", "it is a setting of fedprox"),
         ("--alpha 0.1", "it is a setting of feddyn"),
