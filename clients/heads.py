@@ -65,7 +65,14 @@ def features(model: nn.Module, inputs: Tensor) -> Pass:
 def frozen(
     model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
 ) -> Pass:
-    """`features` without gradient that changes nothing: no buffer, no mode, no generator of torch.
+    """`features` of `unmoved`."""
+    return _watched(model, lambda: unmoved(model, entries, inputs, train))
+
+
+def unmoved(
+    model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
+) -> Tensor:
+    """The output, without gradient, of a pass that changes no buffer, no mode and no generator of torch.
 
     Parameters
     ----------
@@ -81,7 +88,8 @@ def frozen(
     """
     used = _entries(model, entries or {})
     with torch.no_grad(), seeded(0), _mode(model, train):
-        return _watched(model, lambda: functional_call(model, used, (inputs,), tie_weights=False))
+        output: Tensor = functional_call(model, used, (inputs,), tie_weights=False)
+    return output
 
 
 def _entries(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..heads import frozen
+from ..heads import unmoved
 from ..settings import setting
 from .base import Objective
 
@@ -30,7 +30,7 @@ class FedNTD(Objective):
         output = model(inputs)
         teacher, student = (
             functional.log_softmax(not_true(logits, targets) / self.temperature, 1)
-            for logits in (frozen(model, self.x, inputs)[1], output)
+            for logits in (unmoved(model, self.x, inputs), output)
         )
         each = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
         distillation = self.beta * self.temperature**2 * (each.mean() if reduction == "mean" else each)

@@ -133,3 +133,21 @@ def test_with_beta_zero_it_is_sgd(cls):
         sent.append([*arrays, *(client.memory.read("local") or {}).values(), metrics["train-loss"]])
     for a, b in zip(*sent, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+class Headless(nn.Module):
+    """Its last layer is in no use."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.used, self.idle = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.used(x.flatten(1))
+
+
+def test_it_asks_for_no_head():
+    client = small_client(FedAvgClient, model=Headless(), objective="fedntd")
+    arrays = client.fit(client.get_parameters({}), CONFIG)[0]
+    assert all(np.isfinite(a).all() for a in arrays)
