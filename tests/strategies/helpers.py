@@ -11,6 +11,12 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
+from strategies import STRATEGIES
+
+OF_CLASSES = {"fedproto", "fedsat"}
+OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_CLASSES}
+"""The rules for which an answer is a model and numbers; the others' are in test_class_pairs."""
+
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
 

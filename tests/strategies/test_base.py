@@ -10,13 +10,13 @@ from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import STRATEGIES, FedAvg, FedYogi
+from strategies import FedAvg, FedYogi
 from strategies.vectors import Layout
 
-from .helpers import MODEL, CannedGrid, moved, ndarrays, one_round, record, train_reply
+from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, one_round, record, train_reply
 
 
-@pytest.mark.parametrize("rule", STRATEGIES.values())
+@pytest.mark.parametrize("rule", OF_MODELS.values())
 def test_statistics_are_averaged_and_never_stepped(rule):
     """Flower's FedYogi at eta 0.1 steps running_var below zero; here it is the clients' mean exactly."""
     strategy, arrays = rule(**({"eta": 0.1} if hasattr(rule, "eta") else {})), dict(MODEL)
@@ -41,7 +41,7 @@ def test_flowers_fedyogi_makes_the_variance_negative():
     assert lowest < 0
 
 
-@pytest.mark.parametrize("rule", STRATEGIES.values())
+@pytest.mark.parametrize("rule", OF_MODELS.values())
 def test_names_order_shapes_and_dtypes_stay(rule):
     got = one_round(rule(), MODEL, [moved(0.5), moved(0.25, batches=23)], [1, 1])
     assert list(got) == list(MODEL)
@@ -77,13 +77,13 @@ def test_weights_by_num_examples_or_uniform():
 
 
 @settings(max_examples=30, deadline=None)
-@given(order=st.permutations(range(4)), rule=st.sampled_from(sorted(STRATEGIES)))
+@given(order=st.permutations(range(4)), rule=st.sampled_from(sorted(OF_MODELS)))
 def test_the_order_of_replies_does_not_change_a_bit(order, rule):
     rng = np.random.default_rng(0)
     models = [{"w": rng.normal(size=50).astype(np.float32)} for _ in range(4)]
 
     def result(permutation):
-        strategy = STRATEGIES[rule]()
+        strategy = OF_MODELS[rule]()
         grid = CannedGrid(4, lambda m, i: train_reply(m, models[i], i + 1))
         grid.order = lambda replies: [replies[i] for i in permutation]
         start = {"w": np.zeros(50, np.float32)}

@@ -109,6 +109,17 @@ def test_where_all_struggle_wholly_all_count_alike():
     assert x == pytest.approx([2.0])
 
 
+def test_too_few_answers_leave_prototypes_as_they_were():
+    rule, x = FedProto(**ANY, min_replies=2), np.zeros(1, np.float32)
+    a_round(rule, 1, x, [(1, 1, ONE_CLASS), (1, 1, ONE_CLASS)])
+    before = {name: vector.copy() for name, vector in rule.rule_state.vectors.items()}
+    grid = CannedGrid(2, lambda m, i: train_reply(m, {"w": x}) if i else None)
+    messages = rule.configure_train(2, record({"w": x}), ConfigRecord(), grid)
+    assert rule.aggregate_train(2, grid.send_and_receive(messages)) == (None, None)
+    for name, vector in rule.rule_state.vectors.items():
+        np.testing.assert_array_equal(vector, before[name])
+
+
 def test_with_equal_scores_it_is_the_plain_mean_whatever_the_classes():
     rule, x = FedSat(**ANY, top_p=5, eta=0.5), np.zeros(1, np.float32)
     x, _ = a_round(rule, 1, x, [(1, 1, struggle(0.2, 0.4)), (3, 9, struggle(0.2, 0.4))])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from strategies import STRATEGIES, FedAvg, TooFewNodes
+from strategies import FedAvg, TooFewNodes
 
-from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
+from .helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
 
 START = {"w": np.zeros(2, np.float32)}
 
@@ -26,9 +26,9 @@ def train(strategy, grid, server_round=1):
 # ---- min_replies ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", STRATEGIES)
+@pytest.mark.parametrize("rule", OF_MODELS)
 def test_too_few_usable_answers_leave_model_and_rule_as_they_were(rule, caplog):
-    strategy = STRATEGIES[rule](min_replies=3)
+    strategy = OF_MODELS[rule](min_replies=3)
     broken = set()
 
     def client(message, partition):

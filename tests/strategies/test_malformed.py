@@ -6,13 +6,11 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from strategies import STRATEGIES
-
-from .helpers import CannedGrid, record, train_reply
+from .helpers import OF_MODELS, CannedGrid, record, train_reply
 from .lies import CONTENT_LIES, ENTRY_LIES, EXPLODED, MESSAGE_LIES, MODEL, RULE_LIES, lie_of
 
 HONEST, LIARS, ROUNDS = 3, 50, 20
-COMBINATIONS = [(rule, "weighted") for rule in STRATEGIES] + [("fednova", "median"), ("scaffold", "trimmed")]
+COMBINATIONS = [(rule, "weighted") for rule in OF_MODELS] + [("fednova", "median"), ("scaffold", "trimmed")]
 assert LIARS * ROUNDS * len(COMBINATIONS) >= 10_000
 
 
@@ -25,7 +23,7 @@ def model_of(partition, server_round):
 
 def second_round(rule, mean, lies, honest):
     """A strategy after two rounds, the second with these lies: it, and the model or None."""
-    cls = STRATEGIES[rule]
+    cls = OF_MODELS[rule]
     strategy, extra = cls(mean=mean, trim=0.34), []
     grid = CannedGrid(HONEST + LIARS, None)
 
@@ -108,7 +106,7 @@ def test_an_evaluation_cannot_be_spoilt_either(data):
         extra.extend(replies[1:])
         return replies[0] if replies else None
 
-    strategy, grid = STRATEGIES["fedavg"](), CannedGrid(HONEST + LIARS, client)
+    strategy, grid = OF_MODELS["fedavg"](), CannedGrid(HONEST + LIARS, client)
     messages = strategy.configure_evaluate(1, record(MODEL), ConfigRecord(), grid)
     mean = strategy.aggregate_evaluate(1, list(grid.send_and_receive(messages)) + extra)
     assert dict(mean) == {"loss": pytest.approx((0 * 1 + 1 * 2 + 2 * 3) / 6)}

@@ -9,9 +9,9 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.supercore.privacy_accounting import SamplingMethod
 
-from strategies import STRATEGIES, FedAvg, FedDyn, FedYogi, Scaffold
+from strategies import FedAvg, FedDyn, FedYogi, Scaffold
 
-from .helpers import MODEL, CannedGrid, moved, ndarrays, record, train_reply
+from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, record, train_reply
 
 CLIENTS = 2
 WRAPPERS = {
@@ -50,13 +50,13 @@ def rounds(strategy, start, models, mod=None, count=1):
     return found
 
 
-@pytest.mark.parametrize("rule", STRATEGIES.keys() - {"scaffold"})
+@pytest.mark.parametrize("rule", OF_MODELS.keys() - {"scaffold"})
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_without_noise_and_with_a_huge_norm_nothing_changes(wrapper, rule):
     """BatchNorm's statistics and its integer counter included."""
     models = [moved(0.5), moved(0.25, batches=24)]
-    plain = rounds(STRATEGIES[rule](), MODEL, models, count=3)
-    wrapped = rounds(WRAPPERS[wrapper](STRATEGIES[rule](), 1e9), MODEL, models, MODS.get(wrapper), count=3)
+    plain = rounds(OF_MODELS[rule](), MODEL, models, count=3)
+    wrapped = rounds(WRAPPERS[wrapper](OF_MODELS[rule](), 1e9), MODEL, models, MODS.get(wrapper), count=3)
     for expected, got in zip(plain, wrapped, strict=True):
         assert list(got) == list(MODEL)
         for name, array in expected.items():

@@ -7,11 +7,11 @@ from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import STRATEGIES, FedAvg, FedDyn, FedNova, FedYogi, Scaffold
+from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
 from strategies.means import TrimmedMean
 from strategies.settings import declared
 
-from .helpers import CannedGrid, ndarrays, one_round, record, train_reply
+from .helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
 
 CLIENTS, SIZE, M = 9, 7, 20
 WEIGHTS = list(range(1, CLIENTS + 1))
@@ -43,7 +43,7 @@ def expected_step(rule, kind, d, steps):
 
 
 @pytest.mark.parametrize("kind", MEANS)
-@pytest.mark.parametrize("rule", STRATEGIES)
+@pytest.mark.parametrize("rule", OF_MODELS)
 def test_every_rule_stands_on_every_mean(rule, kind):
     rng = np.random.default_rng(3)
     x = rng.normal(size=SIZE).astype(np.float32)
@@ -69,7 +69,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
             reply.content["control"] = record({"w": changes[i].astype(np.float32)})
         return reply
 
-    cls = STRATEGIES[rule]
+    cls = OF_MODELS[rule]
     all_clients = {"num_clients": M} if "num_clients" in declared(cls) else {}
     strategy, grid = cls(mean=kind, trim=0.25, **all_clients), CannedGrid(CLIENTS, client)
     messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
@@ -150,7 +150,7 @@ def attacked(strategy, honest, liars):
 @pytest.mark.parametrize("rule", ["fedavg", "fednova"])
 def test_three_liars_of_nine_leave_the_mean_among_the_honest(rule, mean):
     honest = np.random.default_rng(5).normal(size=(6, 8)).astype(np.float32)
-    strategy = STRATEGIES[rule](mean=mean, trim=0.34)
+    strategy = OF_MODELS[rule](mean=mean, trim=0.34)
     got = attacked(strategy, honest, liars=3)
     assert ((honest.min(0) <= got["w"]) & (got["w"] <= honest.max(0))).all()
     variances = 1 + np.abs(honest)

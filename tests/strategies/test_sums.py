@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from strategies import STRATEGIES, Extras, FedAvg, FedMedian, FedNova, PseudoGradientStrategy, ReplyRefused
+from strategies import Extras, FedAvg, FedMedian, FedNova, FedSat, PseudoGradientStrategy, ReplyRefused
 from strategies.rounds import groups
 from strategies.sums import GroupSum, can_be_summed, take_sums
 from strategies.wire import SUMS
 
-from .helpers import CannedGrid, ndarrays, record
+from .helpers import OF_MODELS, CannedGrid, ndarrays, record
 
 CLIENTS = 21
 MODEL = {
@@ -64,7 +64,7 @@ class SummingGrid(CannedGrid):
 
 
 def answer(message, node):
-    """Moved weights, some work, and for SCAFFOLD a change of c_i; node 4 gives what is not finite."""
+    """Moved weights, some work, a struggle, for SCAFFOLD a change of c_i; node 4 gives what is not finite."""
     rng = np.random.default_rng([node, message.content["config"]["server-round"]])
     sent = ndarrays(message.content["arrays"])
     moved = {
@@ -78,6 +78,7 @@ def answer(message, node):
     if "control" in message.content:
         control = ndarrays(message.content["control"])
         content["control"] = record({n: rng.normal(size=a.shape).astype(a.dtype) for n, a in control.items()})
+    content["struggle"] = record({"scores": rng.random(3, np.float32)})
     return Message(content, reply_to=message)
 
 
@@ -92,7 +93,7 @@ def three_rounds(strategy, grid):
 
 
 @pytest.mark.parametrize("settings", [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}])
-@pytest.mark.parametrize("rule", [*STRATEGIES.values(), HalfSteps])
+@pytest.mark.parametrize("rule", [*OF_MODELS.values(), FedSat, HalfSteps])
 def test_the_bits_and_the_report_of_whole_answers(rule, settings):
     def make():
         return rule(min_available_nodes=1, **{"weighted_by_key": "num-examples"} | settings)
