@@ -123,7 +123,7 @@ def _watched(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
         hook.remove()
     if not seen:
         raise ValueError(f"the forward of {type(model).__name__} does not call its head {name!r}")
-    return seen[0].flatten(1), output
+    return seen[0].reshape(len(seen[0]), -1), output
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Whether a configuration fits its data."""
 
 import torch
+from torch import Tensor, nn
 
 from clients import trainable_names
+from clients.heads import features
 
 from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
 from .config import RunConfig
@@ -36,6 +38,7 @@ def check_fit(config: RunConfig) -> None:
     if not trainable_names(model):
         raise not_allowed("model", config.model, "one with a parameter that is trained")
     _check_classes(config, dataset)
+    _check_head(config, model, inputs)
     if not dataset.has_examples:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
@@ -61,3 +64,12 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
         if registry.find(name).of_classes and not dataset.has_classes:
             told = f"another one: it is about classes, and {config.dataset!r} has {dataset.spec.predicts}"
             raise not_allowed(registry.key, name, told)
+
+
+def _check_head(config: RunConfig, model: nn.Module, inputs: Tensor) -> None:
+    if OBJECTIVE.find(config.objective).of_features:
+        try:
+            features(model, inputs)
+        except ValueError as error:
+            told = f"{config.objective!r} needs what goes into the model's head, but {error}"
+            raise UserError(f"objective: {told}") from None

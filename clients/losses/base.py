@@ -43,6 +43,7 @@ class Loss:
     ) -> None:
         self.problem = problem or Classification()
         self.examples = examples
+        self._counts: Tensor | None = None
         self.confusion: Tensor | None = None
         """The client's running confusion of classes, (classes, classes), where its objective keeps one."""
         set_values(self, settings or {})
@@ -64,7 +65,9 @@ class Loss:
         """
         if self.examples is None:
             raise ValueError(f"{type(self).__name__} needs the client's examples")
-        return torch.bincount(self.examples.targets, minlength=output.shape[1]).to(output)
+        if self._counts is None:
+            self._counts = torch.bincount(self.examples.targets, minlength=output.shape[1]).to(output)
+        return self._counts
 
     def frequencies(self, output: Tensor) -> Tensor:
         """The classes' shares of the client's training examples, (classes,); an absent class counts as one

@@ -83,6 +83,8 @@ class Objective:
     """What the run's configuration must be for this objective: allowed values by key."""
     of_classes: ClassVar[bool] = False
     """Whether it is about (b, classes) outputs and class numbers (b,) only."""
+    of_features: ClassVar[bool] = False
+    """Whether it is about what goes into the model's head."""
     remembers: ClassVar[bool] = False
     """Whether `finish` leaves a memory."""
     elementwise: ClassVar[bool] = False

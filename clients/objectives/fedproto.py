@@ -32,6 +32,7 @@ class FedProto(Objective):
 
     requires: ClassVar = {"strategy": {"fedproto"}}
     of_classes = True
+    of_features = True
 
     def begin(self) -> None:
         arrays = self.received.get(PROTOTYPES)

@@ -23,6 +23,7 @@ class Moon(Objective):
         0.5, gt=0, alias="moon-temperature", description="T of the contrastive term", allow_inf_nan=False
     )
 
+    of_features = True
     remembers = True
 
     def begin(self) -> None:
