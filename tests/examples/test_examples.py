@@ -57,7 +57,7 @@ def test_both_commands_mean_the_same_run(path, monkeypatch):
     flower = RunConfig.of(run_config)
     assert simulated.algorithm_settings == flower.algorithm_settings
     for key, value in run_config.items():
-        if key in {"strategy", "client", "objective", "model"}:
+        if key in {"strategy", "client", "objective", "loss", "model"}:
             assert simulated.to_user_config()[key].endswith(value)
 
 
@@ -92,6 +92,18 @@ def test_pull_to_zero_leaves_a_smaller_model(ran):
                      "--cache-dir", config["cache-dir"], "--run-dir", place]) == 0  # fmt: skip
         lengths[pull] = np.linalg.norm(load_file(f"{place}/model.safetensors")["1.weight"])
     assert np.linalg.norm(pulled["1.weight"]) == lengths["0.1"] < 0.99 * lengths["0"]
+
+
+def test_poly_loss_at_zero_is_the_usual_one(ran):
+    poly, config = ran("poly_loss.py")
+    assert config["epsilon"] == 2.5
+    arguments, _ = commands(APP / "examples" / "poly_loss.py")
+    small = ("--rounds", "1", "--backend", "inline", "--cache-dir", config["cache-dir"])
+    assert main([*arguments[:-1], "0", *small, "--run-dir", "zero"]) == 0
+    assert main([*small, "--run-dir", "usual"]) == 0
+    zero, usual = (load_file(f"{name}/model.safetensors")["1.weight"] for name in ("zero", "usual"))
+    np.testing.assert_allclose(zero, usual, atol=1e-5)
+    assert np.abs(poly["1.weight"] - usual).max() > 1e-3
 
 
 def test_layer_norm_has_no_statistics(ran):
