@@ -96,6 +96,9 @@ class FedAvgClient(NumPyClient):
     """What it decides about, in words: two that decide about the same do not go together."""
     remembers: ClassVar[bool] = False
     """Whether it remembers more than its local entries."""
+    personal_group: ClassVar[str] = ""
+    """Under which name its memory holds the whole model that it evaluates, if that is another one than the
+    shared model with its local entries."""
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task

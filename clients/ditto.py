@@ -24,6 +24,7 @@ class DittoClient(FedAvgClient):
 
     decides = "a personal model"
     remembers = True
+    personal_group = PERSONAL
 
     ditto_lambda: float = setting(
         0.1, ge=0, description="what holds the personal model near the shared one", allow_inf_nan=False

@@ -1,6 +1,6 @@
 """FedRep: Collins et al. 2021, "Exploiting Shared Representations for Personalized Federated Learning"."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -31,16 +31,23 @@ class FedRepClient(FedPerClient):
         outside = set(model.modules()) - inside
         plain = self.with_objective(Sgd).begin_run(dict(model.named_parameters()), config, {})
         training = replace(run.training, epochs=self.head_epochs)
-        with _still(p for name, p in model.named_parameters() if name not in entries):
-            train_model(model, replace(plain, training=training, seed=(*run.seed, HEAD)), outside)
-        with _still(p for name, p in model.named_parameters() if name in entries):
-            return train_model(model, run, inside)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        head = [p for name, p in trained.items() if name in entries]
+        body = [p for name, p in trained.items() if name not in entries]
+        metrics: dict[str, float] = {}
+        if head:
+            with _still(body):
+                alone = replace(plain, training=training, seed=(*run.seed, HEAD))
+                metrics = train_model(model, alone, outside)
+        if body:
+            with _still(head):
+                metrics = train_model(model, run, inside)
+        return metrics
 
 
 @contextmanager
-def _still(parameters: Iterator[nn.Parameter]) -> Iterator[None]:
+def _still(trained: Sequence[nn.Parameter]) -> Iterator[None]:
     """Parameters that are not trained; afterwards they are again."""
-    trained = [p for p in parameters if p.requires_grad]
     for p in trained:
         p.requires_grad_(False)
     try:

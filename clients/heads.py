@@ -123,6 +123,8 @@ def _watched(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
         hook.remove()
     if not seen:
         raise ValueError(f"the forward of {type(model).__name__} does not call its head {name!r}")
+    if not isinstance(seen[0], Tensor):
+        raise ValueError(f"the head {name!r} of {type(model).__name__} is not called with a tensor")
     return seen[0].reshape(len(seen[0]), -1), output
 
 

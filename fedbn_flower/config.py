@@ -29,7 +29,7 @@ from .data.shift_spec import domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODEL, InputSpec
-from .system import cycle_of
+from .system import wherever
 
 
 class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Training, keys.Data, keys.Run):
@@ -47,6 +47,8 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         UserError
             For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
         """
+        if "availability" in values:  # not within what is kept: the current folder may be another one later
+            values = {**values, "availability": wherever(str(values["availability"]))}
         return _checked(tuple(sorted(values.items())))
 
     @classmethod
@@ -111,7 +113,6 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     _check_trust(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
-    cycle_of(config.availability)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from clients import trainable_names
-from clients.heads import features
+from clients.heads import features, head_entries
 
 from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
 from .config import RunConfig
@@ -73,3 +73,6 @@ def _check_head(config: RunConfig, model: nn.Module, inputs: Tensor) -> None:
         except ValueError as error:
             told = f"{config.objective!r} needs what goes into the model's head, but {error}"
             raise UserError(f"objective: {told}") from None
+        if not set(trainable_names(model)) - head_entries(model):
+            told = f"another one: before the head of {config.model!r} there is nothing that is trained"
+            raise not_allowed("objective", config.objective, told)

@@ -4,6 +4,7 @@ Everything random derives from (seed, round, partition), so it is the same where
 """
 
 import csv
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from .errors import UserError, not_allowed
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"
-STRAGGLES, DROPS_OUT, BEGINS = 1, 2, 3  # what is drawn, each on its own
+STRAGGLES, DROPS_OUT, BEGINS = 11, 12, 13  # what is drawn, each on its own; clients have smaller numbers
 
 Availability = Callable[[int, int], bool]
 """Whether, in a round, the client of a partition is there."""
@@ -105,9 +106,20 @@ def cycle_of(text: str) -> tuple[int, int] | None:
         period, on = map(int, argument.split(","))
     except ValueError:
         raise not_allowed("availability", text, AVAILABILITY) from None
-    if not 1 <= on <= period:
+    if not 1 <= on <= period < 2**63:
         raise not_allowed("availability", text, AVAILABILITY)
     return period, on
+
+
+def wherever(text: str) -> str:
+    """The same for a process in another folder: a file's path in full.
+
+    Raises
+    ------
+    UserError
+        For a cycle that cannot be.
+    """
+    return text if text == "always" or cycle_of(text) else os.path.abspath(os.path.expanduser(text))
 
 
 class _Cycle:
@@ -141,7 +153,7 @@ def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:
             reader = csv.reader(file)
             header = tuple(next(reader, ()))
             rows = [(reader.line_num, row) for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError, csv.Error) as error:
         raise not_allowed("availability", name, f"{AVAILABILITY} ({error})") from error
     if header != HEADER:
         raise not_allowed("availability", name, f"a CSV file with header {','.join(HEADER)}")

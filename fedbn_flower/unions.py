@@ -7,6 +7,7 @@ from itertools import combinations
 from torch import nn
 
 from clients import CLIENTS, FedAvgClient
+from strategies.settings import declared
 
 from .errors import not_allowed
 
@@ -45,7 +46,22 @@ def union(members: Mapping[str, Client], name: str) -> Client:
         if cls.decides and cls.decides == another.decides:
             told = f"only one of {one!r} and {other!r}, which both decide about {cls.decides}"
             raise not_allowed("client", name, told)
+        if clash := _clash(cls, another):
+            raise not_allowed("client", name, f"only one of {one!r} and {other!r}: they differ in {clash}")
     return _made(tuple(members.values()), f"Keeps at home what {' and '.join(members)} do.")
+
+
+def _clash(one: Client, other: Client) -> str:
+    """A setting or a requirement in which two clients differ; empty if there is none."""
+    settings, others = declared(one), declared(other)
+    for attribute in settings.keys() & others.keys():
+        if settings[attribute] is not others[attribute]:
+            return f"the setting {attribute!r}"
+    needs, needed = (getattr(cls, "requires", {}) for cls in (one, other))
+    for key in needs.keys() & needed.keys():
+        if not set(needs[key]) & set(needed[key]):
+            return f"what they require of {key!r}"
+    return ""
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ class FedSat(Objective):
     remembers = True
 
     def begin(self) -> None:
-        device = next(iter(self.start.values())).device
+        device = next(self.client.model.parameters()).device
         kept = {name: torch.from_numpy(array).to(device) for name, array in (self.memory or {}).items()}
         self.confusion, self.counts = kept.get("confusion"), kept.get("counts")
 

@@ -43,7 +43,12 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
             for entry, value in model.state_dict().items():
                 if value.dtype not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
-    return nn.Sequential(model, nn.Softmax(dim=-1)) if softmax_output else model
+    if not softmax_output:
+        return model
+    wrapped = nn.Sequential(model, nn.Softmax(dim=-1))
+    if isinstance(head := getattr(model, "head", None), str):
+        wrapped.head = f"0.{head}"  # type: ignore[assignment]
+    return wrapped
 
 
 def _made(name: str, spec: InputSpec) -> object:

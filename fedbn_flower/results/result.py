@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from os import PathLike
@@ -19,7 +19,8 @@ from clients import FedAvgClient, load_entries
 from ..errors import UserError, not_allowed
 from ..models import InputSpec
 from ..models.build import build_model
-from ..own import at_hand, new_name
+from ..own import at_hand, is_own, new_name
+from ..registry import CLIENT
 from .checkpoint import CheckpointFolder
 from .resume import stored_facts
 
@@ -130,18 +131,24 @@ def load_model(
     for name, entry in shared.items():
         if name not in targets or targets[name].shape != entry.shape:
             raise UserError(f"model: {facts['model']!r} here does not fit the weights in {folder}: {name}")
-    load_entries(targets, _completed(shared, list(targets), folder, facts["num-clients"], client))
+    load_entries(targets, _completed(shared, list(targets), folder, facts, client))
     return module.eval()
 
 
 def _completed(
-    shared: dict[str, NDArray], names: list[str], folder: Path, num_clients: int, client: int | None
+    shared: dict[str, NDArray],
+    names: list[str],
+    folder: Path,
+    facts: Mapping[str, Any],
+    client: int | None,
 ) -> dict[str, NDArray]:
-    """The whole state dict: the shared entries, and those that the client keeps."""
+    """The whole state dict: the shared entries, and those that the client keeps; or a model of its own."""
+    num_clients = facts["num-clients"]
     if client is not None and client not in range(num_clients):
         raise not_allowed("client", client, f"0 to {num_clients - 1}")
     at_home = [name for name in names if name not in shared]
-    if not at_home:
+    personal = "" if is_own(facts["client"]) else CLIENT.find(facts["client"]).personal_group
+    if not at_home and (client is None or not personal):
         return shared
     if client is None:
         many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
@@ -153,5 +160,7 @@ def _completed(
     memories = dict(checkpoint.memories(last))
     if client not in memories:
         raise not_allowed("client", client, f"one that has trained: {', '.join(map(str, sorted(memories)))}")
+    if personal:
+        return dict(memories[client][personal])
     own = memories[client].get(FedAvgClient.LOCAL_GROUP, {})
     return {name: array.numpy() for name, array in last.arrays.items()} | dict(own)

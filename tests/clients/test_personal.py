@@ -237,6 +237,23 @@ def test_a_tied_head_keeps_the_embedding_at_home():
     assert client.local_names == ["4.weight", "4.bias"]
 
 
+@pytest.mark.parametrize("frozen", ["head", "body"])
+def test_fedrep_trains_what_can_be_trained(frozen):
+    """A pretrained body that stays is the usual case."""
+    model = small_model()
+    for p in (model[4] if frozen == "head" else model[1]).parameters():
+        p.requires_grad_(False)
+    if frozen == "body":
+        for p in model[2].parameters():
+            p.requires_grad_(False)
+    client = make_client(FedRepClient, model=model)
+    client.fit(client.get_parameters({}), CONFIG)
+    moved = [
+        not np.array_equal(p.detach().numpy(), client.task.initial[n]) for n, p in model.named_parameters()
+    ]
+    assert moved == [frozen == "head"] * 4 + [frozen == "body"] * 2
+
+
 @pytest.mark.parametrize(("name", "epochs"), [("fedavg", 1), ("fedrep", 11), ("ditto", 2)])
 def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs):
     """Fine-tuning too, by steps: 7 batches are an epoch of 5 and 2 of the next."""

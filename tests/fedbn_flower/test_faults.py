@@ -77,7 +77,9 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "names", [names for names in COVER if "mean" not in STRATEGIES[names["strategy"]].requires], ids=title
+    "names",
+    [names for names in COVER[::2] if "mean" not in STRATEGIES[names["strategy"]].requires],
+    ids=title,
 )
 def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}

@@ -7,13 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
+from torch import nn
 
 from clients import LOSSES, Loss, setting
+from clients.heads import head_of
 from fedbn_flower.arguments import parse
 from fedbn_flower.assembly import cohort_size, why_one_by_one
 from fedbn_flower.cli import main
 from fedbn_flower.errors import UserError
 from fedbn_flower.fit import check_fit
+from fedbn_flower.models import MODELS, InputSpec
+from fedbn_flower.models.build import build_model
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
 from strategies.rounds import GROUP
@@ -172,3 +176,21 @@ def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
         assert simulate(Federation(many(loss=loss, fast=fast)), tmp_path / fast, None)["failures"] == 0
         models.append(model_of(tmp_path / fast))
     assert same(*models, atol=1e-5)
+
+
+def test_moon_needs_something_before_the_head(configured):
+    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing that is trained"):
+        Federation(configured(objective="moon", model="linear", client="fedavg"))
+
+
+def test_a_head_is_where_the_model_says_beneath_a_softmax_too(monkeypatch):
+    def two_layered(spec):
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 5), nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 10))
+        )
+        model.head = "2"
+        return model
+
+    monkeypatch.setitem(MODELS, "two-layered", two_layered)
+    for softmax, head in ((False, "2"), (True, "0.2")):
+        assert head_of(build_model("two-layered", InputSpec((1, 8, 8), 10), softmax, 0))[0] == head

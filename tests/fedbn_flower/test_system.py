@@ -87,6 +87,15 @@ def test_a_full_cycle_and_always_are_the_same():
         assert all(availability(text, 0, 5)(t, i) for t in range(1, 10) for i in range(5))
 
 
+def test_a_file_is_the_same_one_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig.of({"availability": "there.csv"})
+    assert config.availability == str(tmp_path / "there.csv")
+    assert RunConfig.of(config.to_user_config()).availability == config.availability
+    with pytest.raises(UserError, match="availability: '.*~nobody-of-that-name/x' is not allowed"):
+        participation(RunConfig.of({"availability": "~nobody-of-that-name/x"}))
+
+
 def test_a_file_by_hand(tmp_path):
     """With what a spreadsheet adds: a mark of its encoding, its line ends, an empty line."""
     file = tmp_path / "there.csv"
@@ -115,6 +124,7 @@ def test_a_file_by_hand(tmp_path):
                 "cycle:0,0",
                 "cycle:a,b",
                 "cycle:1,1,1",
+                f"cycle:{2**63},1",
             )
         ),
     ],
@@ -136,8 +146,8 @@ def test_a_wrong_value_is_told_in_one_line(values, told):
         *(
             (
                 b"partition-id,from,to\n0,1,2\n" + row,
-                f"availability: '{row.decode()}' in line 3 of 'there.csv' is not allowed; expected a "
-                "partition-id below num-clients, 2, and rounds with 1 <= from <= to",
+                "there.csv' is not allowed; expected a partition-id below num-clients, 2, and rounds with "
+                "1 <= from <= to",
             )
             for row in (b"2,1,2", b"-1,1,2", b"0,0,2", b"0,3,2", b"0,1", b"0,1,2,3", b"a,1,2", b"0,1.5,2")
         ),
@@ -155,5 +165,6 @@ def test_a_file_that_cannot_be_ends_it_before_anything_starts(
     assert error.startswith("error: availability: ")
     assert "there.csv" in error
     assert told in error
+    assert "line" not in error or f"'{rows.decode().splitlines()[-1]}' in line 3 of" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -30,6 +30,12 @@ class First(FedAvgClient):
     def local_entries(model):
         return {"1.bias"}
 
+class Second(FedAvgClient):
+    pull: float = setting(0.7, ge=0)
+
+class Adam(FedAvgClient):
+    requires = {"client-optimizer": {"adam"}}
+
 class Head(FedPerClient):
     pass
 """
@@ -115,6 +121,16 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
         (
             "fedbn+fedavg",
             "client: 'fedbn+fedavg' is not allowed; expected only 'fedbn', which is 'fedavg' and more",
+        ),
+        (
+            "c++/own.py:First+c++/own.py:Second",
+            "client: 'c++/own.py:First+c++/own.py:Second' is not allowed; expected only one of "
+            "'c++/own.py:First' and 'c++/own.py:Second': they differ in the setting 'pull'",
+        ),
+        (
+            "c++/own.py:First+c++/own.py:Adam",
+            "client: 'c++/own.py:First+c++/own.py:Adam' is not allowed; expected only one of "
+            "'c++/own.py:First' and 'c++/own.py:Adam': they differ in what they require of 'client-opt",
         ),
         ("fedbm+fedper", "client: unknown name 'fedbm' (did you mean 'fedbn'?); expected one of alone,"),
         ("fedbn+", "client: unknown name ''; expected one of alone, ditto, fedavg"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
 from fedbn_flower.assembly import dataset_of, whole_split
 from fedbn_flower.config import RunConfig
@@ -30,7 +31,7 @@ def test_what_comes_back(run, tmp_path):
     assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
+@pytest.mark.parametrize("client", [*sorted(CLIENTS.keys() - {"alone"}), "fedbn+ditto", "silobn+fedrep"])
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
     result = run(client=client)
@@ -42,7 +43,9 @@ def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir
         with torch.no_grad():
             right = (model(images).argmax(1) == labels).double().mean().item()
         assert right == pytest.approx(result.summary["clients"][str(number)]["accuracy"], abs=1e-9)
-    own = [load_model(result.folder, n)[2].running_mean for n in (0, 1)]
+    own = [
+        torch.cat([x.flatten() for x in load_model(result.folder, n).state_dict().values()]) for n in (0, 1)
+    ]
     assert torch.equal(*own) == (client == "fedavg")
 
 

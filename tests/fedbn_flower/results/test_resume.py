@@ -20,7 +20,7 @@ SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", COVER, ids=title)
+@pytest.mark.parametrize("names", COVER[::2], ids=title)
 def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
     """Clients that sat out the last round included: half of them train in a round."""
     chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
