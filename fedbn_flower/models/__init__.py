@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import nn
 
 from ..registry import Registry
-from .cnn import cnn, cnn_bn
+from .cnn import cnn, cnn_bn, simple_cnn
 from .linear import linear
 from .lstm import char_lstm, char_lstm_small
 from .mlp import mlp_bn, two_nn
@@ -20,6 +20,7 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "2nn": two_nn,
     "cnn": cnn,
     "cnn-bn": cnn_bn,
+    "simple-cnn": simple_cnn,
     "resnet20": resnet20,
     "linear": linear,
     "char-lstm": char_lstm,

@@ -21,6 +21,27 @@ def cnn(spec: InputSpec) -> nn.Module:
     )
 
 
+def simple_cnn(spec: InputSpec) -> nn.Module:
+    """NIID-Bench's simple CNN (Li et al. 2022): two 5x5 convolutions (6, 16), 120 and 84 units (62,006)."""
+    height, width = (((side - 4) // 2 - 4) // 2 for side in (spec.height, spec.width))
+    if min(height, width) < 1:
+        raise ValueError(f"it needs pictures of 16x16 or more, not {spec.height}x{spec.width}")
+    return nn.Sequential(
+        nn.Conv2d(spec.channels, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * height * width, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, spec.outputs),
+    )
+
+
 def cnn_bn(spec: InputSpec) -> nn.Module:
     """The digit CNN of FedBN (Li et al. 2021, appendix): BatchNorm after every layer but the last."""
 

@@ -36,7 +36,7 @@ def files(tmp_path_factory):
     for i in range(200):
         place = folder / "pictures" / f"digit {digits.target[i]}"
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((digits.images[i] * 15).astype(np.uint8)).resize((12, 12)).save(place / f"{i}.png")
+        Image.fromarray((digits.images[i] * 15).astype(np.uint8)).resize((16, 16)).save(place / f"{i}.png")
     (folder / "speeches.txt").write_text(SPEECHES)
     return folder
 
@@ -45,7 +45,7 @@ IMAGES = ("mlp-bn", "2nn", "cnn", "cnn-bn", "resnet20", "linear")
 VECTORS = ("mlp-bn", "2nn", "linear")
 KINDS = {
     "digits": ("digits", "dirichlet:0.5", IMAGES),
-    "pictures": ("{}/pictures", "shards:2", ("mlp-bn", "resnet20")),
+    "pictures": ("{}/pictures", "shards:2", ("mlp-bn", "resnet20", "simple-cnn")),
     "table": ("{}/digits.csv", "dirichlet:0.5", VECTORS),
     "text": ("text:{}/speeches.txt", "natural:speaker", ("char-lstm", "char-lstm-small")),
     "synthetic": ("synthetic:1,1", "natural:client", VECTORS),
