@@ -185,6 +185,10 @@ class Federation:
             failed = "every client failed" if alone else "too few clients answered usefully"
             told = f"{failed} in every round" if asked else "no client took part in any round"
             raise RunFailed(f"{told}; the model was never updated")
+        if asked and config.fraction_evaluate and not (evaluate_report.metrics or result.global_metrics):
+            LOGGER.warning(
+                "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
+            )
         return arrays
 
     def _answers(

@@ -29,7 +29,11 @@ class FedSat(PseudoGradientStrategy):
     reads_extras_anywhere = True
 
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
-    top_p: int = setting(3, ge=1, description="the classes that clients struggle with most, which count")
+    top_p: int = setting(
+        3,
+        ge=1,
+        description="how many classes, those that clients struggle with most, count; all if there are fewer",
+    )
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         record = answer.content.get(STRUGGLE)
