@@ -150,7 +150,7 @@ def _named(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], dict[st
             own |= {} if built_in else {name: value}
             value = name
         elif key in KINDS:
-            value = absolute(value)
+            value = absolute(value, KINDS[key].names)
         elif not isinstance(value, str | bool | int | float):
             words = allowed(OWN_KEYS[key]) if key in OWN_KEYS else "text, a number, true or false"
             raise not_allowed(key, value, words)

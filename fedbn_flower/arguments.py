@@ -11,7 +11,8 @@ from .config import RunConfig
 from .errors import UserError
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS, OWN_KEYS
-from .registry import absolute, short
+from .models import MODELS
+from .registry import LOSS, absolute, short
 from .results.resume import resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
@@ -64,7 +65,8 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
     for key, axis in zip(GRID_KEYS, axes, strict=True):
         if len({short(name) for name in axis}) < len(axis):
             raise UserError(f"{key}: {','.join(axis)!r} is not allowed; expected no value twice")
-    values |= {key: absolute(values[key]) for key in ("loss", "model") if key in values}
+    own = (("loss", LOSS.names), ("model", MODELS))
+    values |= {key: absolute(values[key], built_in) for key, built_in in own if key in values}
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
     return RunConfig.grid(values, cells)
 

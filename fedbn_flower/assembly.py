@@ -24,7 +24,7 @@ from .data.kinds import KINDS
 from .data.shift_spec import domain_of, seen_by
 from .errors import UserError, not_allowed
 from .keys import OWN_KEYS
-from .models import InputSpec
+from .models import InputSpec, models_named
 from .models.build import build_model
 from .models.layout import lay_out
 from .registry import CLIENT, LOSS, OBJECTIVE
@@ -101,7 +101,7 @@ def client_names(config: RunConfig) -> tuple[str, ...]:
     return partitions_of(config).names if dataset_of(config).has_examples else ()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def initial_model(
     name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
 ) -> tuple[nn.Module, dict[str, NDArray]]:
@@ -113,9 +113,13 @@ def initial_model(
     return model.to(device), initial
 
 
-def model_of(config: RunConfig, spec: InputSpec) -> tuple[nn.Module, dict[str, NDArray]]:
-    """`initial_model` of a configuration."""
-    return initial_model(config.model, spec, config.softmax_output, config.seed, config.device)
+def model_of(
+    config: RunConfig, spec: InputSpec, partition_id: int = 0
+) -> tuple[nn.Module, dict[str, NDArray]]:
+    """`initial_model` of a configuration; where it names several, that of this client."""
+    names = models_named(config.model)
+    name = names[partition_id % len(names)]
+    return initial_model(name, spec, config.softmax_output, config.seed, config.device)
 
 
 def remembers(config: RunConfig, model: nn.Module) -> bool:
@@ -237,7 +241,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = _whole_split(config, dataset, split, prepare, domain)
-    model, initial = model_of(config, dataset.spec)
+    model, initial = model_of(config, dataset.spec, partition_id)
     loss = LOSS.find(config.loss)
     training = LocalTraining(
         epochs=config.local_epochs,

@@ -28,7 +28,7 @@ from .data.partition_spec import PartitionSpec
 from .data.shift_spec import domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
-from .models import MODEL, InputSpec
+from .models import MODEL, InputSpec, models_named
 from .system import wherever
 
 
@@ -104,7 +104,8 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
         raise not_allowed(key, own[key], allowed(OWN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
-    MODEL.find(config.model)
+    for name in models_named(config.model):
+        MODEL.find(name)
     resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())

@@ -1,5 +1,7 @@
 """Whether a configuration fits its data."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -10,8 +12,9 @@ from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partiti
 from .config import RunConfig
 from .data import Dataset
 from .errors import UserError, not_allowed
+from .models import models_named
 from .models.build import does_not_fit
-from .registry import LOSS, OBJECTIVE
+from .registry import CLIENT, LOSS, OBJECTIVE
 
 
 def check_fit(config: RunConfig) -> None:
@@ -26,19 +29,11 @@ def check_fit(config: RunConfig) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset = dataset_of(config)
-    model, _ = model_of(config, dataset.spec)
-    inputs = dataset.spec.zeros(2, config.device)
-    try:
-        with torch.no_grad():
-            output = model.eval()(inputs)
-    except Exception as error:
-        raise does_not_fit(config.model, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
-        raise not_allowed("model", config.model, wanted)
-    if not trainable_names(model):
-        raise not_allowed("model", config.model, "one with a parameter that is trained")
     _check_classes(config, dataset)
-    _check_head(config, model, inputs)
+    names = models_named(config.model)
+    widths = {name: _check_model(config, dataset, i, name) for i, name in enumerate(names)}
+    if len(names) > 1:
+        _check_several(config, dataset, widths)
     if not dataset.has_examples:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
@@ -59,6 +54,35 @@ def check_fit(config: RunConfig) -> None:
                 )
 
 
+def _check_model(config: RunConfig, dataset: Dataset, partition_id: int, name: str) -> int:
+    """Refuse a model that does not fit; how wide its head's input is, where the objective is about that."""
+    model, _ = model_of(config, dataset.spec, partition_id)
+    inputs = dataset.spec.zeros(2, config.device)
+    try:
+        with torch.no_grad():
+            output = model.eval()(inputs)
+    except Exception as error:
+        raise does_not_fit(name, dataset.spec, error) from error
+    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
+        raise not_allowed("model", name, wanted)
+    if not trainable_names(model):
+        raise not_allowed("model", name, "one with a parameter that is trained")
+    return _check_head(config, model, name, inputs)
+
+
+def _check_several(config: RunConfig, dataset: Dataset, widths: Mapping[str, int]) -> None:
+    """Refuse several models where anything of them is shared, or where their features differ in length."""
+    for i in range(len(widths)):
+        _, initial = model_of(config, dataset.spec, i)
+        model, _ = model_of(config, dataset.spec, i)
+        if initial.keys() - CLIENT.find(config.client).local_entries(model):
+            told = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
+            raise not_allowed("model", config.model, told)
+    if len(set(widths.values())) > 1:
+        told = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise not_allowed("model", config.model, f"models with as wide an input of the head, not {told}")
+
+
 def _check_classes(config: RunConfig, dataset: Dataset) -> None:
     for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
         if registry.find(name).of_classes and not dataset.has_classes:
@@ -66,13 +90,15 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             raise not_allowed(registry.key, name, told)
 
 
-def _check_head(config: RunConfig, model: nn.Module, inputs: Tensor) -> None:
-    if OBJECTIVE.find(config.objective).of_features:
-        try:
-            features(model, inputs)
-        except ValueError as error:
-            told = f"{config.objective!r} needs what goes into the model's head, but {error}"
-            raise UserError(f"objective: {told}") from None
-        if not set(trainable_names(model)) - head_entries(model):
-            told = f"another one: before the head of {config.model!r} there is nothing that is trained"
-            raise not_allowed("objective", config.objective, told)
+def _check_head(config: RunConfig, model: nn.Module, name: str, inputs: Tensor) -> int:
+    if not OBJECTIVE.find(config.objective).of_features:
+        return 0
+    try:
+        found, _ = features(model, inputs)
+    except ValueError as error:
+        told = f"{config.objective!r} needs what goes into the model's head, but {error}"
+        raise UserError(f"objective: {told}") from None
+    if not set(trainable_names(model)) - head_entries(model):
+        told = f"another one: before the head of {name!r} there is nothing that is trained"
+        raise not_allowed("objective", config.objective, told)
+    return found.shape[1]

@@ -39,7 +39,10 @@ class Run(_Group):
     client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
-    model: Algorithm = setting("auto", description="network; auto is the usual one for the kind of data")
+    model: Algorithm = setting(
+        "auto",
+        description="network; auto is the usual one for the data, A+B are several in turn, with client alone",
+    )
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(
         0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -147,9 +147,9 @@ class _LoadError(Exception):
     """A module raised when it was loaded; the message is one line."""
 
 
-def absolute(name: str) -> str:
-    """The same algorithm for a process in another folder: a file's path in full."""
-    if len(several := parts(name)) > 1:
+def absolute(name: str, known: Container[str] = CLIENTS) -> str:
+    """The same algorithm for a process in another folder: a file's path in full; ``known`` ones have none."""
+    if len(several := parts(name, known)) > 1:
         return JOIN.join(map(absolute, several))
     place, _, attribute = name.rpartition(":")
     path = _path(place) if place.endswith(".py") else None

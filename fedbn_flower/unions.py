@@ -1,6 +1,6 @@
 """Several clients in one: ``fedbn+fedper`` keeps at home what either does, and has the methods of both."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from functools import lru_cache
 from itertools import combinations
 
@@ -16,14 +16,14 @@ JOIN = "+"
 Client = type[FedAvgClient]
 
 
-def parts(name: str) -> list[str]:
-    """The names that a ``+`` joins. One that stands in a file's path joins nothing."""
+def parts(name: str, known: Container[str] = CLIENTS) -> list[str]:
+    """The names that a ``+`` joins, ``known`` ones or others. One in a file's path joins nothing."""
     found: list[str] = []
     words = name.split(JOIN)
     begun = 0
     for i in range(len(words)):
         part = JOIN.join(words[begun : i + 1])
-        if ":" in part or part in CLIENTS:
+        if ":" in part or part in known:
             found.append(part)
             begun = i + 1
     return found + words[begun:]

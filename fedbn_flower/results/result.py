@@ -17,7 +17,7 @@ from torch import nn
 from clients import FedAvgClient, load_entries
 
 from ..errors import UserError, not_allowed
-from ..models import InputSpec
+from ..models import InputSpec, models_named
 from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
@@ -121,7 +121,8 @@ def load_model(
         raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
     own = {} if model is None else {new_name(model): model}
     with at_hand(own):
-        name = next(iter(own), str(facts["model"]))
+        names = models_named(str(facts["model"]))
+        name = next(iter(own), names[(client or 0) % len(names)])
         module = build_model(name, spec, bool(facts["softmax-output"]), int(facts["seed"]))
     try:
         shared = load_file(folder / "model.safetensors")
