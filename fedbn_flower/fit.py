@@ -73,8 +73,7 @@ def _check_model(config: RunConfig, dataset: Dataset, partition_id: int, name: s
 def _check_several(config: RunConfig, dataset: Dataset, widths: Mapping[str, int]) -> None:
     """Refuse several models where anything of them is shared, or where their features differ in length."""
     for i in range(len(widths)):
-        _, initial = model_of(config, dataset.spec, i)
-        model, _ = model_of(config, dataset.spec, i)
+        model, initial = model_of(config, dataset.spec, i)
         if initial.keys() - CLIENT.find(config.client).local_entries(model):
             told = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
             raise not_allowed("model", config.model, told)

@@ -56,6 +56,10 @@ class Local:
     examples: Examples
     loss: Loss
 
+    def entries(self) -> dict[str, Tensor]:
+        """Copies of all entries of the model, as they are now."""
+        return {name: entry.clone() for name, entry in self.model.state_dict().items()}
+
 
 class Objective:
     """Empirical risk f: the mean of the loss. Subclasses add their own terms to its gradient.

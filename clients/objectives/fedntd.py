@@ -22,7 +22,7 @@ class FedNTD(Objective):
     of_classes = True
 
     def begin(self) -> None:
-        self.x = {name: entry.clone() for name, entry in self.client.model.state_dict().items()}
+        self.x = self.client.entries()
 
     def loss(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"

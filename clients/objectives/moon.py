@@ -27,8 +27,7 @@ class Moon(Objective):
     remembers = True
 
     def begin(self) -> None:
-        entries = self.client.model.state_dict()
-        self.x = {name: entry.clone() for name, entry in entries.items()}
+        self.x = self.client.entries()
         self.previous: dict[str, Tensor] | None = None
         if self.memory is not None:
             self.previous = {n: torch.from_numpy(self.memory[n]).to(x.device) for n, x in self.x.items()}
@@ -47,5 +46,5 @@ class Moon(Objective):
         return loss + self.mu * contrast, output
 
     def finish(self, work: LocalWork) -> Outcome:
-        entries = self.client.model.state_dict()
+        entries = self.client.entries()
         return Outcome(memory={name: entry.numpy(force=True) for name, entry in entries.items()})

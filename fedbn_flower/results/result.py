@@ -148,8 +148,9 @@ def _completed(
     if client is not None and client not in range(num_clients):
         raise not_allowed("client", client, f"0 to {num_clients - 1}")
     at_home = [name for name in names if name not in shared]
-    personal = "" if is_own(facts["client"]) else CLIENT.find(facts["client"]).personal_group
-    if not at_home and (client is None or not personal):
+    findable = client is not None and not is_own(facts["client"])
+    personal = CLIENT.find(facts["client"]).personal_group if findable else ""
+    if not at_home and not personal:
         return shared
     if client is None:
         many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"

@@ -49,6 +49,14 @@ def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir
     assert torch.equal(*own) == (client == "fedavg")
 
 
+def test_the_aggregated_model_needs_no_client_s_file(run, tmp_path):
+    (tmp_path / "mine.py").write_text("from clients import FedAvgClient\nclass Mine(FedAvgClient): pass\n")
+    result = run(client=f"{tmp_path / 'mine.py'}:Mine")
+    facts = result.folder / "config.json"
+    facts.write_text(facts.read_text().replace("mine.py", "gone.py"))
+    assert load_model(result.folder)
+
+
 def test_the_aggregated_model_has_the_weights_of_the_file(run):
     result = run(client="fedavg", softmax_output=True)
     entries = load_file(result.folder / "model.safetensors")
