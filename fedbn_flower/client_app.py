@@ -73,8 +73,8 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
             if value and remembers(config, task.model):
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return Memory(ContextStore(context.state))
-    fits = signature(config.experiment, config.client, config.objective, task.initial)
-    folder = MemoryFolder(Path(str(state_dir)).expanduser() / config.experiment, fits)
+    fits = signature(config.memory_name, config.client, config.objective, task.initial)
+    folder = MemoryFolder(Path(str(state_dir)).expanduser() / config.memory_name, fits)
     moment = Moment.of(message.content.config_records[CONFIG])
     after_training = message.metadata.message_type != MessageType.TRAIN
     return Memory(FolderStore(folder, _name(context), moment, after_training, config.continue_state))

@@ -163,9 +163,9 @@ class Folder(_Group):
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
-    experiment: Name = setting("default", description="under which name SuperNodes keep their memories")
+    memory_name: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(
-        False, description="SuperNodes start from their memories of the experiment's last run"
+        False, description="SuperNodes start from the memories under that name that their last run left"
     )
 
 
@@ -174,5 +174,5 @@ GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Run
 OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""
 
-FORMER_KEYS = {"lockstep": "fast"}
+FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}
 """Other words for a key; ``auto`` is as if they were not given."""

@@ -22,10 +22,10 @@ class MemoryRefused(Exception):
     """A file cannot be used; the message says why."""
 
 
-def signature(experiment: str, client: str, objective: str, initial: Mapping[str, NDArray]) -> str:
+def signature(name: str, client: str, objective: str, initial: Mapping[str, NDArray]) -> str:
     """Tells what a memory fits: the names, and those, shapes and dtypes of the model's entries."""
     model = sorted((name, str(entry.dtype), list(entry.shape)) for name, entry in initial.items())
-    return hashlib.sha256(json.dumps([experiment, client, objective, model]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([name, client, objective, model]).encode()).hexdigest()
 
 
 def pack(groups: Groups, facts: Mapping[str, str]) -> bytes:
@@ -55,7 +55,7 @@ def unpack(path: Path, facts: Mapping[str, str]) -> dict[str, dict[str, NDArray]
     for key, expected in facts.items():
         if found.get(key) != expected:
             if key == SIGNATURE:
-                raise MemoryRefused("it is of another model, client, objective or experiment")
+                raise MemoryRefused("it is of another model, client, objective or memory-name")
             raise MemoryRefused(f"it is of {key} {found.get(key)!r}, not {expected!r}")
     if found.get(DIGEST) != _digest(entries):
         raise MemoryRefused("it is damaged")

@@ -64,7 +64,7 @@ class RunFolder(Observer):
             self.signature = checkpoint.signature
         elif memories:
             config = federation.config
-            names = config.experiment, config.client, config.objective
+            names = config.memory_name, config.client, config.objective
             self.signature = signature(*names, federation.initial)
         self.writer = Writer()
         self.checkpoints = CheckpointFolder(path / "checkpoint")

@@ -152,7 +152,7 @@ def start_run(guide, name, **keys):
     place = guide.folder / "user/fedbn-flower"
     written = re.search(r"<<'END'\n(.*?)^END$", guide.blocks["user run"], re.DOTALL | re.MULTILINE)
     old = dict(line.split(" = ") for line in guide.here(written[1], "user").splitlines())
-    own = {"run-dir": f'"{results(guide, name)}"', "experiment": f'"{name}"', "fraction-evaluate": "0.0"}
+    own = {"run-dir": f'"{results(guide, name)}"', "memory-name": f'"{name}"', "fraction-evaluate": "0.0"}
     text = "".join(f"{key} = {value}\n" for key, value in (old | own | keys).items() if value is not None)
     (place / f"{name}.toml").write_text(text)
     command = ["flwr", "run", ".", "hospital", "--stream", "--run-config", f"{name}.toml"]

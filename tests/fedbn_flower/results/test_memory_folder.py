@@ -146,7 +146,7 @@ def no_safetensors(path):
         (with_lost_blocks, "it is damaged"),
         (foreign, "it is of client 'client-1', not 'client-0'"),
         (of_another_round, "it is of round '1', not '2'"),
-        (of_an_older_model, "it is of another model, client, objective or experiment"),
+        (of_an_older_model, "it is of another model, client, objective or memory-name"),
         (no_safetensors, "cannot be read"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_servers_words_do_not_become_a_path(run):
         Moment.of(config)
 
 
-@pytest.mark.parametrize("experiment", ["../x", "a/b", ".", "", "a" * 65, "-x"])
-def test_an_experiment_is_a_name(configured, experiment):
-    with pytest.raises(UserError, match="experiment: .* is not allowed"):
-        configured(experiment=experiment)
+@pytest.mark.parametrize("name", ["../x", "a/b", ".", "", "a" * 65, "-x"])
+def test_a_memory_name_is_a_name(configured, name):
+    with pytest.raises(UserError, match="memory-name: .* is not allowed"):
+        configured(memory_name=name)
