@@ -16,7 +16,7 @@ from .registry import LOSS, absolute, short
 from .results.resume import resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
-GRID_KEYS = ("strategy", "client", "objective", "seed")
+GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
     own = (("loss", LOSS.names), ("model", MODELS))
     values |= {key: absolute(values[key], built_in) for key, built_in in own if key in values}
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
-    return RunConfig.grid(values, cells)
+    return list(dict.fromkeys(RunConfig.grid(values, cells)))  # a reference is the same in many cells
 
 
 def _axes(values: Mapping[str, str | None]) -> list[list[str]]:

@@ -90,10 +90,13 @@ def _check_keys(config: RunConfig, dataset: Dataset) -> None:
 
 @lru_cache(maxsize=4)
 def partitions_of(config: RunConfig) -> Partitions:
-    """The rows of every client."""
-    return partition_dataset(
+    """The rows of every client; where all training data are in one place, every client has all of them."""
+    shares = partition_dataset(
         dataset_of(config), config.partition, config.num_clients, config.seed, config.val_fraction
     )
+    if config.reference != "pooled":
+        return shares
+    return replace(shares, train=[np.sort(np.concatenate(shares.train))] * config.num_clients)
 
 
 def client_names(config: RunConfig) -> tuple[str, ...]:
@@ -178,7 +181,7 @@ def held_out_splits(config: RunConfig, final: bool) -> str:
     """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
     if not config.val_fraction:
         return TEST
-    return f"{VALIDATION},{TEST}" if final else VALIDATION
+    return f"{VALIDATION},{TEST}" if final and config.final_test else VALIDATION
 
 
 def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:

@@ -25,10 +25,11 @@ from .algorithms import (
 )
 from .data.defaults import defaults_for
 from .data.partition_spec import PartitionSpec
-from .data.shift_spec import domains
+from .data.shift_spec import PLAIN, domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODEL, InputSpec, models_named
+from .references import reference_of
 from .system import wherever
 
 
@@ -49,7 +50,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         """
         if "availability" in values:  # not within what is kept: the current folder may be another one later
             values = {**values, "availability": wherever(str(values["availability"]))}
-        return _checked(tuple(sorted(values.items())))
+        return _resolved(tuple(sorted(values.items())))
 
     @classmethod
     def grid(
@@ -92,8 +93,13 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
 
 
 @lru_cache(maxsize=64)  # a worker sees the same configuration with every message
-def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
-    given = _given(dict(items))
+def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
+    config = _checked(dict(items))
+    return config if config.reference == "none" else _checked(reference_of(config.to_user_config()))
+
+
+def _checked(values: Mapping[str, Any]) -> RunConfig:
+    given = _given(values)
     algorithms = named(given)
     check_used(given, [algorithms])
     own = {key: value for key, value in given.items() if key in OWN_KEYS}
@@ -114,6 +120,11 @@ def _checked(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     _check_trust(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
+    if config.reference == "pooled" and config.feature_shift != PLAIN:
+        told = f"{PLAIN!r} with reference 'pooled': the examples would have no one domain"
+        raise not_allowed("feature-shift", config.feature_shift, told)
+    if not (config.final_test or config.val_fraction):
+        raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:

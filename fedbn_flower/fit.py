@@ -35,6 +35,8 @@ def check_fit(config: RunConfig) -> None:
     if len(names) > 1:
         _check_several(config, dataset, widths)
     if not dataset.has_examples:
+        if config.reference == "pooled":
+            raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")

@@ -43,6 +43,11 @@ class Run(_Group):
         "auto",
         description="network; auto is the usual one for the data, A+B are several in turn, with client alone",
     )
+    reference: Literal["none", "alone", "pooled"] = setting(
+        "none",
+        description="instead of it what it is compared with: each client trained alone, or one model on all "
+        "their data in one place",
+    )
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(
         0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
@@ -142,6 +147,9 @@ class Evaluation(_Group):
         0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
     )
     fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
+    final_test: bool = setting(
+        True, description="beside a validation share the test set is used, once, after the last round"
+    )
 
 
 class Runtime(_Group):

@@ -94,8 +94,10 @@ class Federation:
         if unknown := self.local_names - self.initial.keys():
             told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
             raise UserError(f"client: {config.client!r} {told}")
-        alone = not self.initial.keys() - self.local_names
-        if alone and not STRATEGY.find(config.strategy).goes_without_model:
+        self.shares = bool(self.initial.keys() - self.local_names)
+        """Whether anything of the model travels."""
+        without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
+        if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
         self.strategy = make_strategy(config, self.model, self.local_names)
         self.strategy.node_participation = participation(config)

@@ -57,4 +57,5 @@ def participation(config: RunConfig) -> SeededParticipation:
         config.dropout,
         config.stragglers if config.drop_stragglers else 0.0,
         availability(config.availability, config.seed, config.num_clients),
+        0 if config.reference == "pooled" else None,
     )

@@ -52,17 +52,22 @@ class SeededParticipation:
         Probability that it straggles, where what stragglers have done is not used; otherwise 0.
     is_there : Availability
         In which rounds a client can be asked.
+    trains : int, optional
+        The one client that trains, where only one does.
     """
 
     seed: int
     dropout: float
     dropped: float
     is_there: Availability
+    trains: int | None = None
 
     def available(self, server_round: int, partition: int) -> bool:
         return self.is_there(server_round, partition)
 
     def answers(self, server_round: int, partition: int) -> bool:
+        if self.trains not in (None, partition):
+            return False
         if share_of_work(self.seed, self.dropped, partition, server_round) < 1:
             return False
         if not self.dropout:

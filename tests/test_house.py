@@ -26,6 +26,7 @@ LAYERS = (
     {"data"},
     {"keys"},
     {"algorithms"},
+    {"references"},
     {"config", "flags", "instances"},
     {"assembly", "evaluation", "rule"},
     {"fit"},

@@ -31,6 +31,8 @@ class Comparison:
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
         """Add a run by its summary, or what went wrong if it has none."""
         cell = (short(config.strategy), short(config.client), short(config.objective))
+        if config.reference != "none":
+            cell = (f"(reference: {config.reference})", "", "")
         figures: dict[str, float] = {}
         if summary:
             clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}

@@ -22,8 +22,10 @@ PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
 def cell_name(config: RunConfig) -> str:
-    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``."""
-    names = map(short, (config.strategy, config.client, config.objective))
+    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``, ``pooled-seed0``."""
+    names = list(map(short, (config.strategy, config.client, config.objective)))
+    if config.reference != "none":
+        names = [config.reference]
     return f"{'-'.join(names)}-seed{config.seed}"
 
 
