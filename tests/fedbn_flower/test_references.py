@@ -134,7 +134,7 @@ def test_its_loss_keeps_its_settings(configured):
 
 
 def test_a_grid_has_each_reference_once():
-    configs = parse("--strategy fedavg,fedadam --reference none,alone,pooled --seed 0,1".split())
+    configs = parse(["--strategy", "fedavg,fedadam", "--reference", "none,alone,pooled", "--seed", "0,1"])
     found = [(c.strategy, c.reference, c.seed) for c in configs]
     assert len(found) == len(set(found)) == 2 * (2 + 2)
     assert {(s, r) for s, r, _ in found} == {
