@@ -14,6 +14,8 @@ from .keys import FORMER_KEYS, OWN_KEYS
 from .models import MODELS
 from .registry import LOSS, absolute, short
 from .results.resume import resumed
+from .search.asked import TRIALS, Search, new_search, resumed_search
+from .search.space import FORM
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
@@ -39,8 +41,8 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def parse(arguments: Sequence[str]) -> list[RunConfig]:
-    """Parse and check the whole command line: a configuration for every cell of the grid.
+def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
+    """Parse and check the whole command line: a configuration for every cell of the grid, or a search.
 
     Raises
     ------
@@ -59,7 +61,14 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {key: value for key, value in vars(known).items() if key != "list" and value is not None}
+    texts, trials = values.pop("search", []), values.pop("trials", None)
+    if "resume" in values and not texts and (search := resumed_search(values, trials)):
+        return search
+    if trials and not texts:
+        raise UserError(f"trials: {trials!r} is not used without search")
     if "resume" in values:
+        if texts:
+            raise UserError(f"search: {texts[0]!r} is not allowed with resume, which takes the folder's")
         return [resumed(values)]
     axes = _axes(values)
     for key, axis in zip(GRID_KEYS, axes, strict=True):
@@ -68,6 +77,12 @@ def parse(arguments: Sequence[str]) -> list[RunConfig]:
     own = (("loss", LOSS.names), ("model", MODELS))
     values |= {key: absolute(values[key], built_in) for key, built_in in own if key in values}
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
+    if texts:
+        if several := [
+            f"{key} {values[key]!r}" for key, axis in zip(GRID_KEYS, axes, strict=True) if axis[1:]
+        ]:
+            raise UserError(f"search: it is for one configuration, and {several[0]} makes several")
+        return new_search({**values, **{k: v for k, v in cells[0].items() if k in values}}, texts, trials)
     return list(dict.fromkeys(RunConfig.grid(values, cells)))  # a reference is the same in many cells
 
 
@@ -98,6 +113,18 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument(
+        "--search",
+        action="append",
+        metavar="KEY=VALUES",
+        help=f"a number or name to be searched on the validation share, may be repeated; {FORM}",
+    )
+    parser.add_argument(
+        "--trials",
+        action=_Once,
+        metavar="VALUE",
+        help=f"runs that a search tries [{TRIALS}]; a whole number >= 1",
+    )
     seen: set[str] = set()
     algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))
     groups = {f"{a.kind} {short(a.name)}": flags_of(a.cls) for a in algorithms}

@@ -21,10 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         from .arguments import parse
 
-        configs = parse(arguments)
-        from .jobs import run
+        asked = parse(arguments)
+        if isinstance(asked, list):
+            from .jobs import run
 
-        return run(configs)
+            return run(asked)
+        from .search.job import run_search
+
+        return run_search(asked)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISTAKE

@@ -1,13 +1,13 @@
 """What a command line asks for: one run, or a grid of them."""
 
 import logging
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from .commands import command
 from .config import RunConfig
 from .errors import RunFailed
 from .results.comparison import Comparison
@@ -68,9 +68,8 @@ def _interrupted(place: Path) -> str:
     """Where a run is that was stopped, and the command that goes on with it; empty before it has begun."""
     if not (place / "config.json").exists():
         return ""
-    program = ["python", sys.argv[0]] if sys.argv[0].endswith(".py") else [Path(sys.argv[0]).name]
-    command = shlex.join([*program, "--resume", str(place)])
-    return f"interrupted; what was done so far is in {place}; to go on with it: {command}"
+    again = command(["--resume", str(place)])
+    return f"interrupted; what was done so far is in {place}; to go on with it: {again}"
 
 
 def _say(console: Console, line: str) -> None:

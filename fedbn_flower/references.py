@@ -32,7 +32,8 @@ def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
     Both make as many passes over their data as the clients of the other runs do, ``rounds`` times
     ``local-epochs``, and their optimiser begins anew with every round, as it does there.
     """
-    kept = OWN_KEYS.keys() | settings_of(LOSS.find(str(values["loss"])))
+    loss: type = LOSS.find(str(values["loss"]))
+    kept = OWN_KEYS.keys() | settings_of(loss).keys()
     defaults = {key: OWN_KEYS[key].default for key in WITHOUT_MEANING}
     known = {key: value for key, value in values.items() if key in kept}
     return known | defaults | ALGORITHMS[values["reference"]]

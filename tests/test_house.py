@@ -18,7 +18,7 @@ FORBIDDEN = {
 }
 
 LAYERS = (
-    {"errors", "files", "own", "forms", "unions"},
+    {"errors", "files", "own", "forms", "unions", "commands"},
     {"system"},
     {"listing"},
     {"registry"},
@@ -34,6 +34,7 @@ LAYERS = (
     {"client_app"},
     {"runtime"},
     {"simulation"},
+    {"search"},
     {"arguments", "reference"},
     {"jobs"},
     {"api", "cli", "server_app"},

@@ -45,12 +45,24 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
     """
     if not config.resume:
         prepare_run_folder(path)
+    with folder_locked(path, "resume" if config.resume else "run-dir", patience):
+        yield
+
+
+@contextlib.contextmanager
+def folder_locked(path: Path, key: str, patience: float = 0.0) -> Iterator[None]:
+    """Have any folder of results to oneself, without what killed writers have left in it.
+
+    Raises
+    ------
+    UserError
+        When it is another process's; it begins with the key.
+    """
     try:
         with FileLock(path / ".lock", timeout=patience):
             remove_unfinished(path)
             yield
     except Timeout as error:
-        key = "resume" if config.resume else "run-dir"
         raise not_allowed(key, str(path), "a folder that no running process writes to") from error
 
 
