@@ -62,13 +62,14 @@ def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
     values = {key: value for key, value in vars(known).items() if key != "list" and value is not None}
     texts, trials = values.pop("search", []), values.pop("trials", None)
-    if "resume" in values and not texts and (search := resumed_search(values, trials)):
-        return search
-    if trials and not texts:
-        raise UserError(f"trials: {trials!r} is not used without search")
     if "resume" in values:
         if texts:
             raise UserError(f"search: {texts[0]!r} is not allowed with resume, which takes the folder's")
+        if search := resumed_search(values, trials):
+            return search
+    if trials and not texts:
+        raise UserError(f"trials: {trials!r} is not used without search")
+    if "resume" in values:
         return [resumed(values)]
     axes = _axes(values)
     for key, axis in zip(GRID_KEYS, axes, strict=True):
@@ -78,11 +79,10 @@ def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
     values |= {key: absolute(values[key], built_in) for key, built_in in own if key in values}
     cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
     if texts:
-        if several := [
-            f"{key} {values[key]!r}" for key, axis in zip(GRID_KEYS, axes, strict=True) if axis[1:]
-        ]:
-            raise UserError(f"search: it is for one configuration, and {several[0]} makes several")
-        return new_search({**values, **{k: v for k, v in cells[0].items() if k in values}}, texts, trials)
+        if several := [key for key, axis in zip(GRID_KEYS, axes, strict=True) if len(axis) > 1]:
+            raise UserError(f"{several[0]}: {values[several[0]]!r} is a grid, and search is for one run")
+        names = {key: value for key, value in cells[0].items() if key in values}
+        return new_search({**values, **names}, texts, trials)
     return list(dict.fromkeys(RunConfig.grid(values, cells)))  # a reference is the same in many cells
 
 
@@ -123,7 +123,7 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
         "--trials",
         action=_Once,
         metavar="VALUE",
-        help=f"runs that a search tries [{TRIALS}]; a whole number >= 1",
+        help=f"runs of a search [{TRIALS}]; a whole number >= 1",
     )
     seen: set[str] = set()
     algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))

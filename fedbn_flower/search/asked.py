@@ -72,9 +72,7 @@ def new_search(values: Mapping[str, UserConfigValue], texts: Sequence[str], tria
         told = f"val-fraction: {VALIDATION}, the share of the training set that trials are compared on"
     search = Search(values, parse_space(list(texts), values), _number(trials, TRIALS), told)
     if not search.configs()[0].val_fraction:
-        raise not_allowed(
-            "val-fraction", values["val-fraction"], "more than 0 with search, which looks at it"
-        )
+        raise not_allowed("val-fraction", values["val-fraction"], "more than 0 with search, which needs it")
     return search
 
 

@@ -79,8 +79,8 @@ class _Running:
             self._remember(row)
 
     def run(self) -> int:
-        pruned = f"pruned by their median after round {warm_up_rounds(self.first.rounds)}"
-        _say(self.console, f"trials are {pruned}, once {WARM_UP} are complete")
+        from_on = f"from round {warm_up_rounds(self.first.rounds) + 1} on, once {WARM_UP} are complete"
+        _say(self.console, f"a trial worse than the median of the others is ended {from_on}")
         pool = ray_pool(self.first)
         try:
             for number in range(len(self.table.rows), self.search.trials):
