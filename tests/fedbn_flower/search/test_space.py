@@ -40,7 +40,9 @@ def test_both_ends_of_every_range_are_checked():
 
 
 def test_algorithms_are_choices_with_their_settings():
-    search = searched("--search", "objective=sgd,fedprox", "--search", "client=fedbn,examples/fedper.py:FedPer")
+    search = searched(
+        "--search", "objective=sgd,fedprox", "--search", "client=fedbn,examples/fedper.py:FedPer"
+    )
     assert {c.objective for c in search.configs()} == {"sgd", "fedprox"}
     assert search.space[1].choices[1].startswith("/")  # a file is found from another folder, too
 
@@ -64,9 +66,15 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--search server-lr=1..1", "search: 'server-lr=1..1' is not allowed; expected 0 < LOW < HIGH"),
         ("--search server-lr=0..1", "search: 'server-lr=0..1' is not allowed; expected 0 < LOW < HIGH"),
         ("--search server-lr=1..inf", "search: 'server-lr=1..inf' is not allowed"),
-        ("--search server-lr=a..b", "search: 'server-lr=a..b' is not allowed; expected LOW..HIGH, two numbers"),
+        (
+            "--search server-lr=a..b",
+            "search: 'server-lr=a..b' is not allowed; expected LOW..HIGH, two numbers",
+        ),
         ("--search server-lr=1..2..3", "search: 'server-lr=1..2..3' is not allowed"),
-        ("--search batch-size=1.5..9", "search: 'batch-size=1.5..9' is not allowed; expected .*whole numbers"),
+        (
+            "--search batch-size=1.5..9",
+            "search: 'batch-size=1.5..9' is not allowed; expected .*whole numbers",
+        ),
         ("--search beta-1=0.1..1", r"beta-1: 1.0 is not allowed; expected a number in \[0, 1\)"),
         ("--search client=fedbn", "search: 'client=fedbn' is not allowed; .*at least two values"),
         ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*none twice"),

@@ -1,0 +1,170 @@
+"""Whole searches: what they write, tell and look at, and how they go on."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbn_flower import cli
+from fedbn_flower.search import trial
+from fedbn_flower.search.folder import COMPLETE, FAILED, PRUNED, Table
+
+from .conftest import table
+
+JOB = "--search server-lr=1e-3..1 --trials"
+
+
+def columns(file):
+    return next(csv.reader(file.read_text().splitlines()))
+
+
+def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, capsys):
+    folder = tmp_path / "s"
+    assert search(f"{JOB} 3 --run-dir s") == 0
+    rows = table(folder)
+    assert list(rows[0]) == ["trial", "state", "rounds", "value", "server-lr", "folder"]
+    assert [row["folder"] for row in rows] == [f"trials/{i}" for i in range(3)]
+    for row in rows:
+        place = folder / row["folder"]
+        assert not [
+            c for name in ("clients", "metrics") for c in columns(place / f"{name}.csv") if "test" in c
+        ]
+        summary = json.loads((place / "summary.json").read_text())
+        assert float(row["value"]) == summary["mean"]["accuracy"]
+    best = max(rows, key=lambda row: float(row["value"]))
+    found = json.loads((folder / "search.json").read_text())["best"]
+    assert (str(found["trial"]), found["values"]) == (best["trial"], {"server-lr": float(best["server-lr"])})
+    assert found["value"] == float(best["value"])
+    summary = json.loads((folder / "best" / "summary.json").read_text())
+    assert found["test"] == summary["mean"]["accuracy"] != found["value"]
+    assert "test-accuracy" in columns(folder / "best" / "clients.csv")
+    out = capsys.readouterr().out
+    assert "val-fraction: 0.1, the share" in out
+    assert f"on the test set, used this once: {100 * found['test']:.1f} %" in out
+    assert found["command"] in out
+    assert cli.main([*shlex.split(found["command"])[2:], "--run-dir", "again"]) == 0
+    again = json.loads(Path("again/summary.json").read_text())
+    assert again["clients"] == summary["clients"]
+
+
+def test_done_it_is_told_again_and_more_trials_go_on(search, tmp_path):
+    assert search(f"{JOB} 3 --run-dir whole") == 0
+    assert search(f"{JOB} 1 --run-dir parts") == 0
+    written = (tmp_path / "parts/best/summary.json").stat().st_mtime_ns
+    assert search(f"{JOB} 1 --run-dir parts") == 0
+    assert (tmp_path / "parts/best/summary.json").stat().st_mtime_ns == written
+    assert search("--resume parts --trials 2") == 0
+    assert search(f"{JOB} 3 --run-dir parts") == 0
+    assert table(tmp_path / "parts") == table(tmp_path / "whole")
+    assert len(table(tmp_path / "parts")) == 3
+    facts = [json.loads((tmp_path / name / "search.json").read_text()) for name in ("parts", "whole")]
+    assert facts[0]["best"] == facts[1]["best"]
+
+
+def interrupt(monkeypatch, cls, method, calls):
+    """Have a method end the process with that call, before it does anything."""
+    left, done = [calls], getattr(cls, method)
+
+    def called(self, *arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        done(self, *arguments)
+
+    monkeypatch.setattr(cls, method, called)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cls", "method", "calls"),
+    [(trial.Watch, "saw", 1), (trial.Watch, "saw", 5), (trial.Watch, "saw", 18), (Table, "add", 7)],
+)
+def test_interrupted_anywhere_it_ends_in_the_same_table(
+    search, tmp_path, monkeypatch, cls, method, calls, capsys
+):
+    """Within the first trial's rounds, within later ones, and after a trial was pruned, before its row."""
+    assert search(f"{JOB} 7 --run-dir whole") == 0
+    assert {row["state"] for row in table(tmp_path / "whole")} == {COMPLETE, PRUNED}
+    left = interrupt(monkeypatch, cls, method, calls)
+    assert search(f"{JOB} 7 --run-dir parts") == 130
+    assert "to go on with it: " in capsys.readouterr().err
+    assert search("--resume parts") == 0
+    assert left[0] < 0
+    assert table(tmp_path / "parts") == table(tmp_path / "whole")
+
+
+def test_a_trial_that_fails_is_told_and_the_search_goes_on(search, tmp_path, capsys):
+    assert search("--search client-lr=0.05,1e30 --trials 3 --run-dir s") == 0
+    rows = table(tmp_path / "s")
+    assert {(row["client-lr"], row["state"]) for row in rows} == {("0.05", COMPLETE), ("1e30", FAILED)}
+    assert "client-lr 1e30 failed: every client failed" in capsys.readouterr().err
+    assert search("--search client-lr=1e30,2e30 --trials 2 --run-dir t") == 1
+    assert "every trial failed" in capsys.readouterr().err
+    assert not (tmp_path / "t/best").exists()
+
+
+def test_where_no_client_evaluates_it_looks_at_the_global_model(search, tmp_path):
+    assert search(f"{JOB} 1 --run-dir s --fraction-evaluate 0 --final-test false") == 0
+    row = table(tmp_path / "s")[0]
+    summary = json.loads((tmp_path / "s/trials/0/summary.json").read_text())
+    assert float(row["value"]) == summary["global"]["accuracy"]
+    assert json.loads((tmp_path / "s/search.json").read_text())["best"]["test"] is None
+
+
+def test_losses_are_to_be_low(search, tmp_path):
+    rows = [f"{a},{b},{2 * a - b}" for a in range(-9, 9) for b in range(-9, 9)]
+    Path("numbers.csv").write_text("\n".join(["a,b,label", *rows]))
+    job = "--dataset numbers.csv --predict numbers --partition iid --model linear"
+    assert search(f"--search client-lr=1e-7..1e-2 --trials 5 --run-dir s {job}") == 0
+    rows = table(tmp_path / "s")
+    best = json.loads((tmp_path / "s/search.json").read_text())["best"]
+    assert best["compared-by"] == "loss"
+    assert (
+        best["value"] == min(float(row["value"]) for row in rows) < max(float(row["value"]) for row in rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (f"{JOB} 1 --run-dir s --seed 1", "seed: 1 is not allowed; expected 0, as in the search of 's'"),
+        ("--search server-lr=1e-3..2 --run-dir s", "search: 'server-lr=0.001..2.0' is not allowed; expected"),
+        ("--search tau=1e-3..2 --run-dir s", "search: 'tau=0.001..2.0' is not allowed; expected"),
+        ("--resume s --seed 5", "seed: '5' is not allowed with resume, which takes the search's"),
+        (f"{JOB} 1 --run-dir other", "run-dir: 'other' is not allowed; expected a new or empty folder"),
+        ("--search num-clients=2,3", "search: 'num-clients' cannot be searched"),
+        ("--search batch-size=1,-1", "batch-size: '-1' is not allowed; expected a whole number >= 0"),
+        (
+            f"{JOB} 1 --dataset quadratic:3 --partition iid",
+            "val-fraction: 0.1 is not allowed; expected 0 with",
+        ),
+    ],
+)
+def test_mistakes_are_told(search, tmp_path, capsys, arguments, told):
+    assert search("--search server-lr=1e-3..1 --trials 1 --run-dir s --client-lr 1e30") == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    capsys.readouterr()
+    given = "" if "--resume" in arguments else "--client-lr 1e30"
+    assert search(f"{arguments} {given}") == 2
+    assert capsys.readouterr().err.startswith(f"error: {told}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fedadam", "fedyogi"])
+def test_it_finds_the_server_rate_of_a_fine_sweep(run, search, tmp_path, strategy):
+    """Of five decades the best of a sweep in steps of a factor 1.33, to a factor 3."""
+    keys = {"client": "fedbn", "rounds": 3, "local_epochs": 1, "val_fraction": 0.2, "final_test": False}
+    values = {}
+    for i, rate in enumerate(np.logspace(-4, 1, 41)):
+        result = run(strategy=strategy, server_lr=float(rate), run_dir=f"{i}", **keys)
+        values[rate] = result.summary["mean"]["accuracy"]
+    best = max(values, key=lambda rate: values[rate])
+    job = f"--strategy {strategy} --client fedbn --val-fraction 0.2 --search server-lr=1e-4..10 --trials 15"
+    assert search(f"{job} --run-dir s") == 0
+    found = json.loads((tmp_path / "s/search.json").read_text())["best"]["values"]["server-lr"]
+    assert best / 3 < found < 3 * best
