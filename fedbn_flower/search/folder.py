@@ -49,8 +49,8 @@ def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
     write_atomically(folder / FACTS, json.dumps(facts, indent=2) + "\n")
 
 
-def check_same(folder: Path, facts: Mapping[str, Any], may_change: frozenset[str]) -> None:
-    """Refuse to go on with another search than the folder's.
+def check_same(folder: Path, facts: Mapping[str, Any], may_change: frozenset[str]) -> dict[str, Any]:
+    """Refuse to go on with another search than the folder's; what that one's ``search.json`` tells.
 
     Raises
     ------
@@ -65,6 +65,7 @@ def check_same(folder: Path, facts: Mapping[str, Any], may_change: frozenset[str
         if key not in may_change and stored["configuration"].get(key) != value:
             told = f"{stored['configuration'].get(key)!r}, as in the search of {str(folder)!r}"
             raise not_allowed(key, value, told)
+    return stored
 
 
 class Table:

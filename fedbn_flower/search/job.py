@@ -48,7 +48,8 @@ def run_search(search: Search) -> int:
     facts = search.facts()
     folder = prepared_search_folder(first.run_dir, facts)
     with folder_locked(folder, "run-dir"):
-        check_same(folder, facts, AGAIN)
+        stored = check_same(folder, facts, AGAIN)
+        write_facts(folder, {**facts, "best": stored["best"]})
         _say(console, f"results go to {folder}")
         if search.told:
             _say(console, search.told)
@@ -145,8 +146,8 @@ class _Running:
         values, place = self._values(best), self.folder / "best"
         config = self.search.config(values, run_dir=str(place))
         if (place / "config.json").exists():
-            stored = stored_configuration(place)
-            if any(stored[key] != value for key, value in values.items()):
+            stored, wanted = stored_configuration(place), config.to_user_config()
+            if any(stored[key] != wanted[key] for key in values):
                 shutil.rmtree(place)
         with progress(config, self.console) as watch:
             try:

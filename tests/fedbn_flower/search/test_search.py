@@ -102,6 +102,9 @@ def test_a_trial_that_fails_is_told_and_the_search_goes_on(search, tmp_path, cap
     rows = table(tmp_path / "s")
     assert {(row["client-lr"], row["state"]) for row in rows} == {("0.05", COMPLETE), ("1e30", FAILED)}
     assert "client-lr 1e30 failed: every client failed" in capsys.readouterr().err
+    written = (tmp_path / "s/best/config.json").stat().st_mtime_ns
+    assert search("--resume s") == 0
+    assert (tmp_path / "s/best/config.json").stat().st_mtime_ns == written
     assert search("--search client-lr=1e30,2e30 --trials 2 --run-dir t") == 1
     assert "every trial failed" in capsys.readouterr().err
     assert not (tmp_path / "t/best").exists()
