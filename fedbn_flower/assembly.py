@@ -149,7 +149,7 @@ def why_one_by_one(config: RunConfig) -> str:
     sizes = [len(rows) for rows in partitions_of(config).train]
     most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
     enough = GROUP if products < LITTLE else 2 * GROUP
-    if int(config.fraction_train * config.num_clients) < enough:
+    if int(config.fraction_train * config.num_training) < enough:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > HELD:
         return "clients have too many examples to be held at once"
@@ -205,7 +205,8 @@ def local_task(
     """What the client of this partition works on.
 
     A node with a ``data-path`` trains on that folder's training set and is tested on its test set; what is
-    decoded of it goes to the node's ``cache-dir``, whatever the run's says.
+    decoded of it goes to the node's ``cache-dir``, whatever the run's says, and of which classes its examples
+    are is not told.
 
     Raises
     ------
@@ -264,6 +265,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         config.settings_for(loss),
         config.settings_for(CLIENT.find(config.client)),
         partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
+        tells_classes=not data_path,
     )
 
 

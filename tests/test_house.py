@@ -19,7 +19,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"errors", "files", "own", "forms", "unions"},
-    {"system"},
+    {"exchange", "observer", "system"},
     {"listing"},
     {"registry"},
     {"models"},
@@ -27,8 +27,8 @@ LAYERS = (
     {"keys"},
     {"algorithms"},
     {"config", "flags", "instances"},
-    {"assembly", "evaluation", "rule"},
-    {"fit"},
+    {"account", "assembly", "evaluation", "rule"},
+    {"fit", "new_clients"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

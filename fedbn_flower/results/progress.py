@@ -12,8 +12,8 @@ from rich.table import Table
 
 from ..assembly import client_names
 from ..config import RunConfig
+from ..observer import Observer, RoundResult
 from ..registry import short
-from ..rounds import Observer, RoundResult
 from .metrics import shown
 
 LISTED_CLIENTS = 10

@@ -6,6 +6,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from strategies import FedAvg, FedAvgM, FedDyn
+from strategies.nodes import Everybody
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 from .test_sampling import sampled
@@ -13,7 +14,7 @@ from .test_sampling import sampled
 MODEL = {"w": np.zeros(2, np.float32)}
 
 
-class Of:
+class Of(Everybody):
     """Those of a set are there in every round, those of another answer."""
 
     def __init__(self, there, answering):
