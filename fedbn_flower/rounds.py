@@ -73,6 +73,8 @@ class Federation:
         alone = not self.initial.keys() - self.local_names
         if alone and not STRATEGY.find(config.strategy).goes_without_model:
             raise not_allowed("client", config.client, "another one: no entry is left to share")
+        if config.patience and not (clients_evaluate(config) or self.server_evaluates):
+            raise not_allowed("patience", config.patience, "0 with fraction-evaluate 0: nothing is evaluated")
         self.strategy = make_strategy(config, self.model, self.local_names)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"

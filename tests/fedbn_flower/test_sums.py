@@ -22,7 +22,10 @@ class Told(Observer):
 
     def on_round(self, result):
         metrics = {partition: dict(m) for partition, m in result.train.metrics.items()}
-        self.rounds.append((metrics, result.train.failures, dict(result.means), result.global_metrics))
+        carried = result.bytes_sent, result.bytes_received
+        self.rounds.append(
+            (metrics, result.train.failures, dict(result.means), result.global_metrics, carried)
+        )
 
 
 def run(config, summed):
