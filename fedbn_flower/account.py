@@ -1,9 +1,13 @@
 """What a run has come to so far, beside its model: totals, the target, the best round."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import MessageType
+
+from clients import Problem
 
 from .config import RunConfig
 from .exchange import Exchange
@@ -41,21 +45,38 @@ class Account:
         self.bytes_received += exchange.bytes_received
         self.client_updates += updates
 
-    def reach(self, target: float, server_round: int, mean: float | None, of_global: float | None) -> None:
-        """Note the round if it is the first to reach the target."""
-        if self.mean_reached is None and mean is not None and mean >= target:
-            self.mean_reached = server_round
-        if self.global_reached is None and of_global is not None and of_global >= target:
-            self.global_reached = server_round
-
-    def improves(self, server_round: int, value: float | None, higher_is_better: bool) -> bool:
-        """Whether the round has the best validation figure so far, which is then noted; NaN never is."""
-        if value is None or math.isnan(value):
+    def note(
+        self,
+        config: RunConfig,
+        problem: Problem,
+        server_round: int,
+        means: Mapping[str, float],
+        of_global: Mapping[str, Any],
+    ) -> bool:
+        """Take down an evaluated round's figures: the clients' means over held-out examples, and the global
+        model's. Whether patience has seen none better; it goes by the means where clients evaluate."""
+        by = problem.compared_by
+        if config.target_accuracy:
+            if self.mean_reached is None and means.get(by, -1) >= config.target_accuracy:
+                self.mean_reached = server_round
+            if self.global_reached is None and of_global.get(by, -1) >= config.target_accuracy:
+                self.global_reached = server_round
+        value = (means if clients_evaluate(config) else of_global).get(by, math.nan)
+        if not config.patience or math.isnan(value):
             return False
-        better = self.best is None or (value > self.best if higher_is_better else value < self.best)
-        if better:
+        higher = by in problem.higher_is_better
+        if self.best is None or (value > self.best if higher else value < self.best):
             self.best, self.best_round = value, server_round
-        return better
+            return True
+        return False
+
+    def is_out_of_patience(self, config: RunConfig, server_round: int) -> bool:
+        """Whether the run is to end after this evaluated round, which is then noted."""
+        if not config.patience or server_round - (self.best_round or 0) < config.patience:
+            return False
+        if server_round < config.rounds:
+            self.stopped = PATIENCE
+        return True
 
     def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
         """For the summary; None without a target."""

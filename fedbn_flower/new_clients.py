@@ -27,7 +27,7 @@ def evaluate_new(
     (AdaBN). Neither the strategy nor its means have a part in it.
     """
     held_out = participation(config).held_out
-    connected = nodes.connected(exchange.grid, config.num_clients, "num-clients")
+    connected = nodes.connected(exchange.grid, 1, "holdout-clients")
     content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord({**told, SERVER_ROUND: server_round})})
     messages = [
         Message(content, node, MessageType.EVALUATE)

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +24,7 @@ from strategies.wire import (
     RUN,
 )
 
-from .account import PATIENCE, Account, clients_evaluate
+from .account import Account, clients_evaluate
 from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
@@ -156,6 +156,7 @@ class Federation:
         tests = due and (planned_last or config.patience > 0)
         splits = held_out_splits(config, final=tests) if due else ""
         classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
+        by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
         after_training = splits if config.eval_model == "local" else ""
         moment: dict[str, str | int] = {
             RUN: self.run_name,
@@ -163,7 +164,8 @@ class Federation:
         }
         train_config.update(moment)
         train_config[EVAL_SPLITS] = after_training
-        train_config[CLASSES] = classes
+        if after_training:
+            train_config.update(by_class)
         told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning}
 
         def on_answer(phase: str, done: int, asked: int) -> None:
@@ -178,7 +180,7 @@ class Federation:
         arrays = updated or arrays
 
         if splits and not after_training:
-            evaluate_config = ConfigRecord({**told, CLASSES: classes})
+            evaluate_config = ConfigRecord({**told, **by_class})
             messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
             evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
@@ -194,8 +196,8 @@ class Federation:
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
         of_global = self.evaluate_global(arrays, splits, classes) if splits else None
-        improved = bool(splits) and self._note_figures(server_round, means, of_global)
-        last = planned_last or (bool(splits) and self._is_out_of_patience(server_round))
+        improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
+        last = planned_last or (due and self.account.is_out_of_patience(config, server_round))
         seconds = time.monotonic() - started
         self.account.add(seconds, exchange, len(train_report.metrics))
         return RoundResult(
@@ -216,26 +218,6 @@ class Federation:
             improved,
             last,
         )
-
-    def _note_figures(
-        self, server_round: int, means: Mapping[str, float], of_global: Mapping[str, Any] | None
-    ) -> bool:
-        """Tell the account of a round's figures; whether patience has seen none better."""
-        by, of_server = self.problem.compared_by, of_global or {}
-        if self.config.target_accuracy:
-            self.account.reach(self.config.target_accuracy, server_round, means.get(by), of_server.get(by))
-        if not self.config.patience:
-            return False
-        value = (means if clients_evaluate(self.config) else of_server).get(by)
-        return self.account.improves(server_round, value, by in self.problem.higher_is_better)
-
-    def _is_out_of_patience(self, server_round: int) -> bool:
-        patience = self.config.patience
-        if not patience or server_round - (self.account.best_round or 0) < patience:
-            return False
-        if server_round < self.config.rounds:
-            self.account.stopped = PATIENCE
-        return True
 
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""

@@ -13,7 +13,7 @@ from ..errors import UserError, not_allowed
 from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
-from .run_folder import described
+from .described import described
 
 NOT_KEYS = ("shape", "data", "client-names", "versions")
 """What else ``config.json`` tells."""

@@ -1,36 +1,30 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, MessageType, MetricRecord
+from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
 from clients import Groups
 
-from .. import __version__
-from ..assembly import client_names
 from ..errors import os_errors_told
 from ..files import CsvLog, csv_text, write_atomically
 from ..observer import Observer, RoundResult
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
+from .described import described
 from .memory_file import signature
 from .metrics import CLIENT_MEAN, DEVIATION, WORST, WORST_TENTH, number
 from .plots import plot_curves, plot_partitions
-from .summary import CLASSES_HEADER, class_rows, figures_of_round, totals
+from .summary import CLASSES_HEADER, COSTS, class_rows, costs_of, figures_of_round, totals, without_lists
 from .writer import Writer
-
-COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
-PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 
 
 @dataclass(frozen=True)
@@ -249,28 +243,3 @@ class RunFolder(Observer):
         for partition, metrics in result.evaluate.metrics.items():
             if (told := number(metrics, "train-examples")) is not None:
                 self.train_examples[str(partition)] = int(told)
-
-
-def costs_of(result: RoundResult) -> dict[str, float]:
-    """A round's `COSTS`: the seconds waited for answers of either phase and the rest, and bytes of arrays."""
-    train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
-    seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
-    return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
-
-
-def without_lists(metrics: MetricRecord) -> dict[str, object]:
-    """The metrics that a cell holds."""
-    return {name: value for name, value in metrics.items() if not isinstance(value, list)}
-
-
-def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, what inputs look like, and what it ran on."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        **federation.config.to_user_config(),
-        "resume": "",
-        "shape": federation.dataset.spec.as_dataset(),
-        "data": federation.dataset.digest,
-        "client-names": client_names(federation.config),
-        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
-    }

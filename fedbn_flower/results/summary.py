@@ -1,9 +1,9 @@
-"""What ``summary.json`` and ``classes.csv`` say."""
+"""What ``summary.json``, ``classes.csv`` and the columns of costs say."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from flwr.app import MetricRecord
+from flwr.app import MessageType, MetricRecord
 
 from strategies import PhaseReport
 
@@ -22,6 +22,7 @@ from .metrics import (
     per_class,
 )
 
+COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
@@ -79,6 +80,18 @@ def totals(account: Account, target: float, rounds: int, seconds: float) -> dict
         "best-round": account.best_round,
         "stopped": account.stopped,
     }
+
+
+def costs_of(result: RoundResult) -> dict[str, float]:
+    """A round's `COSTS`: the seconds waited for answers of either phase and the rest, and bytes of arrays."""
+    train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
+    seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
+    return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
+
+
+def without_lists(metrics: MetricRecord) -> dict[str, object]:
+    """The metrics that a cell holds."""
+    return {name: value for name, value in metrics.items() if not isinstance(value, list)}
 
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
