@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from clients import FedAvgClient
+from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower import UserError, load_model
 from fedbn_flower.assembly import dataset_of, local_task
 from fedbn_flower.results.progress import progress
@@ -86,6 +86,19 @@ def test_the_global_model_has_classes_too(configured, tmp_path):
     assert found["accuracy"] == told["per-class"]["accuracy"]
     assert not any("class" in name for name in table(tmp_path, "metrics.csv")[0])
     assert not any("class" in name for name in table(tmp_path, "clients.csv")[0])
+
+
+def test_a_site_does_not_tell_of_which_classes_its_own_examples_are(configured, write_site, tmp_path):
+    config = configured(client="fedavg")
+    write_site(config, 1, tmp_path / "site")
+    asked = {"eval-splits": "test", "classes": 10}
+    for node, told in (
+        ({}, {"class-hits", "class-examples"}),
+        ({"data-path": str(tmp_path / "site")}, set()),
+    ):
+        client = FedAvgClient(local_task(config, 1, node), Memory(ContextStore()))
+        figures = client.evaluate(client.get_parameters({}), asked)[2]
+        assert {name for name, value in figures.items() if isinstance(value, list)} == told
 
 
 class Plain(FedAvgClient):

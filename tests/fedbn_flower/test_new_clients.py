@@ -5,12 +5,14 @@ import csv
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.numpy import load_file
 
 from fedbn_flower import UserError
 from fedbn_flower.assembly import local_task, partitions_of
 from fedbn_flower.observer import Observer
 from fedbn_flower.results.checkpoint import CheckpointFolder
+from fedbn_flower.results.progress import summary_table
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import make_grid, simulate
 from fedbn_flower.system import held_out_clients
@@ -110,3 +112,16 @@ def test_one_client_is_left_to_train(configured, count):
     expected = f"holdout-clients: {count} is not allowed; expected at most 7: one client at least"
     with pytest.raises(UserError, match=expected):
         configured(**HELD | {"holdout_clients": count})
+
+
+def test_a_person_is_told_of_them_and_of_the_worst(configured, tmp_path, capsys):
+    config = configured(**HELD, client="fedbn")
+    told = simulate(Federation(config), tmp_path, None)
+    Console(width=120).print(summary_table(config, told))
+    lines = capsys.readouterr().out.splitlines()
+    for what, figures in (
+        ("worst client", told["worst-client"]),
+        ("new clients, mean over examples", told["new-clients"]["mean"]),
+    ):
+        (line,) = (line for line in lines if f" {what} " in line)
+        assert f"{100 * figures['accuracy']:.1f} %" in line

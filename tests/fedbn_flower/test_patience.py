@@ -111,18 +111,35 @@ def same_run(got, expected):
     assert (got / "classes.csv").read_text() == (expected / "classes.csv").read_text()
 
 
-@pytest.mark.parametrize(("every", "after"), [(1, 2), (1, 4), (2, 3), (4, 1), (4, 3), (4, 4)])
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(configured, tmp_path, monkeypatch, every, after):
+@pytest.mark.parametrize(
+    ("every", "stops"), [(1, [2]), (1, [4]), (2, [3]), (4, [1]), (4, [3]), (4, [4]), (4, [3, 4]), (4, [2, 3])]
+)
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(configured, tmp_path, monkeypatch, every, stops):
     """Also from its best round, where no checkpoint came after it; nothing is written at its end."""
     chosen = FALLING | {"patience": 2, "checkpoint_every": every}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     simulate(Federation(configured(**chosen)), whole, None)
-    with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
-        with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**chosen)), parts, None, [Stops(after)])
-    simulate(Federation(configured(**chosen, resume=str(parts))), parts, None)
+    resume = {}
+    for after in stops:
+        with monkeypatch.context() as killed:
+            killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
+            with pytest.raises(KeyboardInterrupt):
+                simulate(Federation(configured(**chosen, **resume)), parts, None, [Stops(after)])
+        resume = {"resume": str(parts)}
+    simulate(Federation(configured(**chosen, **resume)), parts, None)
     same_run(parts, whole)
+
+
+def test_nothing_up_to_the_best_round_is_done_again(configured, tmp_path):
+    """Its rows are those of before, with the seconds that it took."""
+    chosen = FALLING | {"patience": 2, "checkpoint_every": 9}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(configured(**chosen)), tmp_path, None, [Stops(4)])
+    best, before = int(best_round(tmp_path)), (tmp_path / "metrics.csv").read_text().splitlines()
+    simulate(Federation(configured(**chosen, resume=str(tmp_path))), tmp_path, None)
+    after = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert best > 1
+    assert after[: best + 1] == before[: best + 1]
 
 
 @pytest.mark.parametrize("round_", [2, 3, 4])
