@@ -110,14 +110,12 @@ class Federation:
             self.run_name = checkpoint.run
             self.account = Account(**checkpoint.counters.get("account", {}))
         updates, asked = strategy.rule_state.updates, False
-        rates = {CLIENT_LR: config.client_lr, CLIENT_LR_DECAY: config.client_lr_decay}
-        self._fine_tuning = {FINE_TUNE: config.fine_tune, **rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
                 **config.messages_for(OBJECTIVE.find(config.objective)),
-                **rates,
-                **self._fine_tuning,
+                **self._rates(),
+                **self._fine_tuning(),
             }
         )
         for server_round in range(first_round, config.rounds + 1):
@@ -166,7 +164,7 @@ class Federation:
         train_config[EVAL_SPLITS] = after_training
         if after_training:
             train_config.update(by_class)
-        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning}
+        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
 
         def on_answer(phase: str, done: int, asked: int) -> None:
             for observer in observers:
@@ -209,15 +207,23 @@ class Federation:
             means,
             of_global,
             self.problem.figures,
-            splits,
-            spread(evaluate_report.metrics.values(), self.problem),
-            exchange.seconds,
-            exchange.bytes_sent,
-            exchange.bytes_received,
-            new,
-            improved,
-            last,
+            splits=splits,
+            spread=spread(evaluate_report.metrics.values(), self.problem),
+            seconds_waited=exchange.seconds,
+            bytes_sent=exchange.bytes_sent,
+            bytes_received=exchange.bytes_received,
+            new=new,
+            improved=improved,
+            last=last,
         )
+
+    def _rates(self) -> dict[str, float]:
+        """What training clients are told of their learning rate."""
+        return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
+
+    def _fine_tuning(self) -> dict[str, float]:
+        """What evaluating clients are told of it, where they train for that."""
+        return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""

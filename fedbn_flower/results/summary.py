@@ -96,17 +96,17 @@ def without_lists(metrics: MetricRecord) -> dict[str, object]:
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
     """A row for each client and class, by `CLASSES_HEADER`; none where nobody counted by class."""
-    names = class_names(dataset)
+    names, found = class_names(dataset), counts_by_client(result, dataset)
     return [
-        dict(
-            zip(
-                CLASSES_HEADER,
-                (result.server_round, partition, name, n, hits / n if n else ""),
-                strict=True,
-            )
-        )
-        for partition, counts in counts_by_client(result, dataset).items()
-        for name, hits, n in zip(names, *counts.tolist(), strict=True)
+        {
+            "round": result.server_round,
+            "partition": partition,
+            "class": name,
+            "examples": examples,
+            "accuracy": hits / examples if examples else "",
+        }
+        for partition, counts in found.items()
+        for name, hits, examples in zip(names, *counts.tolist(), strict=True)
     ]
 
 
