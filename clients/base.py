@@ -63,6 +63,8 @@ class LocalTask:
         Values of the settings that the client's class declares, by attribute.
     share : Callable[[int], float]
         How much of its local work it does in a round, in (0, 1], by the round's number; all by default.
+    tells_classes : bool
+        Whether the server, if it asks, is told how many held-out examples are of each class.
     """
 
     model: nn.Module
@@ -77,6 +79,7 @@ class LocalTask:
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
     client_settings: Mapping[str, Any] = field(default_factory=dict)
     share: Callable[[int], float] = all_work
+    tells_classes: bool = True
 
 
 class FedAvgClient(NumPyClient):
@@ -140,7 +143,8 @@ class FedAvgClient(NumPyClient):
         config : dict
             ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
             settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
-            the trained model, after ``fine-tune`` more steps that are forgotten.
+            the trained model, after ``fine-tune`` more steps that are forgotten; with ``classes``, their
+            number, also by class.
 
         Raises
         ------
@@ -245,14 +249,17 @@ class FedAvgClient(NumPyClient):
         ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
 
-    def figures(self, config: Mapping[str, Scalar]) -> dict[str, float]:
-        """What the loaded model comes to on ``eval-splits``, first trained by ``fine-tune`` plain steps."""
+    def figures(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
+        """What the loaded model comes to on ``eval-splits``, first trained by ``fine-tune`` plain steps; see
+        `evaluate_splits`."""
         task = self.task
         if steps := int(config.get("fine-tune", 0)):
             parameters = dict(task.model.named_parameters())
             run = self.with_objective(Sgd).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
-        return evaluate_splits(task.model, task.evaluation, str(config["eval-splits"]), task.problem)
+        splits = str(config["eval-splits"])
+        classes = int(config.get("classes", 0)) if task.tells_classes else 0
+        return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes)
 
     def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
         """Set every entry of a model; whether the local ones are this client's own."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -221,26 +221,30 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
 
 
 def evaluate_splits(
-    model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem
-) -> dict[str, float]:
+    model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem, classes: int = 0
+) -> dict[str, Any]:
     """Evaluate on comma-separated splits: the first one's figures under their names (``loss``, ``accuracy``)
     and ``eval-examples``, over how many predictions they are means; the others' as ``SPLIT-loss``, ... and
-    ``SPLIT-examples``."""
-    metrics: dict[str, float] = {}
+    ``SPLIT-examples``. With ``classes``, also the counts of `Problem.by_class` as lists."""
+    metrics: dict[str, Any] = {}
     for i, split in enumerate(filter(None, splits.split(","))):
         prefix = f"{split}-" if i else ""
-        figures, predictions = evaluate_model(model, examples[split], problem)
+        figures, predictions = evaluate_model(model, examples[split], problem, classes)
         metrics |= {prefix + name: value for name, value in figures.items()}
         metrics[f"{split if i else 'eval'}-examples"] = predictions
     return metrics
 
 
-def evaluate_model(model: nn.Module, examples: Examples, problem: Problem) -> tuple[dict[str, float], int]:
+def evaluate_model(
+    model: nn.Module, examples: Examples, problem: Problem, classes: int = 0
+) -> tuple[dict[str, Any], int]:
     """The problem's figures, in evaluation mode, and over how many predictions they are means.
+    With ``classes``, so many, beside them lists of what `Problem.by_class` counts.
 
     What a model draws at random even so, it draws alike each time.
     """
     sums: dict[str, float] = {}
+    counts: dict[str, Tensor] = {}
     predictions = 0
     model.eval()
     with torch.inference_mode(), seeded(0):
@@ -250,6 +254,9 @@ def evaluate_model(model: nn.Module, examples: Examples, problem: Problem) -> tu
             for name, values in found.items():
                 sums[name] = sums.get(name, 0.0) + values.sum().item()
             predictions += int(problem.predictions(targets).sum())
+            for name, counted in (problem.by_class(output, targets, classes) if classes else {}).items():
+                counts[name] = counts[name] + counted if name in counts else counted
         of_model = problem.of_model(model)
     means = {name: value / predictions for name, value in sums.items()}
-    return {**means, **problem.derived(means), **of_model}, predictions
+    lists = {name: counted.tolist() for name, counted in counts.items()}
+    return {**means, **problem.derived(means), **of_model, **lists}, predictions

@@ -28,7 +28,7 @@ from .models import InputSpec, models_named
 from .models.build import build_model
 from .models.layout import lay_out
 from .registry import CLIENT, LOSS, OBJECTIVE
-from .system import share_of_work
+from .system import held_out_clients, share_of_work
 
 LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
@@ -90,13 +90,17 @@ def _check_keys(config: RunConfig, dataset: Dataset) -> None:
 
 @lru_cache(maxsize=4)
 def partitions_of(config: RunConfig) -> Partitions:
-    """The rows of every client; where all training data are in one place, every client has all of them."""
+    """The rows of every client; where all training data are in one place, every client that is not held out
+    has all of them."""
     shares = partition_dataset(
         dataset_of(config), config.partition, config.num_clients, config.seed, config.val_fraction
     )
     if config.reference != "pooled":
         return shares
-    return replace(shares, train=[np.sort(np.concatenate(shares.train))] * config.num_clients)
+    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+    own = dict(enumerate(shares.train))
+    pooled = np.sort(np.concatenate([rows for i, rows in own.items() if i not in held_out]))
+    return replace(shares, train=[rows if i in held_out else pooled for i, rows in own.items()])
 
 
 def client_names(config: RunConfig) -> tuple[str, ...]:
@@ -152,7 +156,7 @@ def why_one_by_one(config: RunConfig) -> str:
     sizes = [len(rows) for rows in partitions_of(config).train]
     most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
     enough = GROUP if products < LITTLE else 2 * GROUP
-    if int(config.fraction_train * config.num_clients) < enough:
+    if int(config.fraction_train * config.num_training) < enough:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > HELD:
         return "clients have too many examples to be held at once"
@@ -208,7 +212,8 @@ def local_task(
     """What the client of this partition works on.
 
     A node with a ``data-path`` trains on that folder's training set and is tested on its test set; what is
-    decoded of it goes to the node's ``cache-dir``, whatever the run's says.
+    decoded of it goes to the node's ``cache-dir``, whatever the run's says, and of which classes its examples
+    are is not told.
 
     Raises
     ------
@@ -267,6 +272,7 @@ def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache
         config.settings_for(loss),
         config.settings_for(CLIENT.find(config.client)),
         partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
+        tells_classes=not data_path,
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import (
@@ -25,9 +26,19 @@ from numpy.typing import NDArray
 from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
 from clients.lockstep import fit_in_lockstep
 from strategies import ReplyRefused
-from strategies.npy import decoded, encoded
+from strategies.npy import array_bytes, decoded, encoded, encoded_bytes
 from strategies.sums import GroupSum
-from strategies.wire import ARRAYS, CONFIG, LOSS, METRICS, NUM_EXAMPLES, PARTITION, PARTITION_ID, SERVER_ROUND
+from strategies.wire import (
+    ARRAYS,
+    CONFIG,
+    LOSS,
+    METRICS,
+    NUM_EXAMPLES,
+    PARTITION,
+    PARTITION_ID,
+    SENT_BYTES,
+    SERVER_ROUND,
+)
 
 from .assembly import dataset_of, local_task, model_of, remembers, why_one_by_one
 from .config import RunConfig
@@ -109,9 +120,9 @@ def _config(message: Message) -> dict[str, Scalar]:
     return {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
 
 
-def _metrics(metrics: dict[str, Scalar]) -> MetricRecord:
-    """Flower's MetricRecord takes int and float only: not bool, np.float32 or str."""
-    return MetricRecord({k: v if type(v) is int else float(v) for k, v in metrics.items()})
+def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
+    """Flower's MetricRecord takes int, float and lists of them only: not bool, np.float32 or str."""
+    return MetricRecord({k: v if type(v) in (int, list) else float(v) for k, v in metrics.items()})
 
 
 def _fit(client: FedAvgClient, message: Message) -> Update:
@@ -139,6 +150,7 @@ def _trained(
     if group:
         try:
             group.add(content, model)
+            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, model.values()))
             content = RecordDict({METRICS: metrics})
         except ReplyRefused:
             content[ARRAYS] = _record(model)

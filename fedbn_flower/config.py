@@ -88,6 +88,11 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return {key: values[name] for key, name in flags(cls).items() if values.get(name) is not None}
 
     @property
+    def num_training(self) -> int:
+        """How many clients can train: all but those held out."""
+        return self.num_clients - self.holdout_clients
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
@@ -125,6 +130,11 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("feature-shift", config.feature_shift, told)
     if not (config.final_test or config.val_fraction):
         raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
+    if config.num_training < 1:
+        most = f"at most {config.num_clients - 1}: one client at least is to train (num-clients)"
+        raise not_allowed("holdout-clients", config.holdout_clients, most)
+    if config.patience and not config.val_fraction:
+        raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:
@@ -166,9 +176,10 @@ def _parsed(text: str) -> dict[str, str]:
 
 def _check_trust(config: RunConfig, settings: Mapping[str, Any]) -> None:
     """Refuse bounds that no round could meet, or that would bound nothing."""
-    sampled = max(1, int(config.num_clients * config.fraction_train + 1e-9))
+    sampled = max(1, int(config.num_training * config.fraction_train + 1e-9))
     if (wanted := settings.get("min-replies", 1)) > sampled:
-        most = f"at most {sampled}, the clients that train in a round (num-clients times fraction-train)"
+        of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
+        most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
         raise not_allowed("min-replies", wanted, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
         raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")

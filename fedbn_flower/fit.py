@@ -24,12 +24,17 @@ def check_fit(config: RunConfig) -> None:
     ------
     UserError
         When the partition does not fit, the model does not fit the inputs, its output is not what the problem
-        needs, nothing of it is trained, or a client would be evaluated on no examples.
+        needs, nothing of it is trained, a client would be evaluated on no examples, or a target is of
+        another figure than the problem's.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     dataset = dataset_of(config)
     _check_classes(config, dataset)
+    if config.target_accuracy and (by := dataset.problem.compared_by) != "accuracy":
+        raise not_allowed(
+            "target-accuracy", config.target_accuracy, f"0: {config.dataset!r} is compared by {by}"
+        )
     names = models_named(config.model)
     widths = {name: _check_model(config, dataset, i, name) for i, name in enumerate(names)}
     if len(names) > 1:

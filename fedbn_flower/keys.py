@@ -150,6 +150,19 @@ class Evaluation(_Group):
     final_test: bool = setting(
         True, description="beside a validation share the test set is used, once, after the last round"
     )
+    evaluate_every: int = setting(1, ge=1, description="rounds between evaluations; the last has one anyway")
+    patience: int = setting(
+        0,
+        ge=0,
+        description="rounds without a better validation figure after which a run ends, with the model of its "
+        "best round; 0 never",
+    )
+    target_accuracy: float = setting(
+        0.0, ge=0, le=1, description="the accuracy whose first round the summary tells; 0 for none"
+    )
+    holdout_clients: int = setting(
+        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+    )
 
 
 class Runtime(_Group):

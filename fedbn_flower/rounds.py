@@ -3,66 +3,42 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
 from clients import FedAvgClient, evaluate_splits, load_entries
 from strategies import PhaseReport, RuleState, TooFewNodes
-from strategies.wire import CHECKPOINT_ROUND, CLIENT_LR, CLIENT_LR_DECAY, EVAL_SPLITS, FINE_TUNE, RUN
+from strategies.wire import (
+    CHECKPOINT_ROUND,
+    CLASSES,
+    CLIENT_LR,
+    CLIENT_LR_DECAY,
+    EVAL_SPLITS,
+    FINE_TUNE,
+    RUN,
+)
 
+from .account import Account, clients_evaluate
 from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
+from .exchange import Exchange
 from .fit import check_fit
+from .new_clients import evaluate_new
+from .observer import Observer, RoundResult
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
-from .results.metrics import round_means
+from .results.metrics import round_means, spread
 from .rule import make_strategy, participation
 from .unions import parts
 
 LOGGER = logging.getLogger("flwr.fedbn")
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """What one round gave; ``evaluate`` is ``train`` itself where clients evaluate the model they trained."""
-
-    server_round: int
-    seconds: float
-    arrays: ArrayRecord
-    train: PhaseReport
-    evaluate: PhaseReport
-    means: Mapping[str, float]
-    """Over the round's clients; see `metrics.round_means`."""
-    global_metrics: dict[str, float] | None
-    figure_names: tuple[str, ...]
-    """Of the held-out figures, the loss first."""
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """The means, and the global model's metrics as ``global-...``."""
-        return {**self.means, **{f"global-{k}": v for k, v in (self.global_metrics or {}).items()}}
-
-    @property
-    def failures(self) -> int:
-        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        return len(self.train.failures) + evaluated
-
-
-class Observer:
-    """Something that watches a run: the run folder, the progress bar."""
-
-    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
-        """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
-
-    def on_round(self, result: RoundResult) -> None:
-        """Called after every round."""
 
 
 @contextmanager
@@ -99,16 +75,19 @@ class Federation:
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
+        if config.patience and not (clients_evaluate(config) or self.server_evaluates):
+            raise not_allowed("patience", config.patience, "0 with fraction-evaluate 0: nothing is evaluated")
         self.strategy = make_strategy(config, self.model, self.local_names)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
+        self.account = Account()
 
     @_one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
-        """All rounds, or those after the checkpoint's; the final shared model.
+        """All rounds, or those after the checkpoint's, until patience ends; the last round's shared model.
 
         Raises
         ------
@@ -131,87 +110,122 @@ class Federation:
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
             self.run_name = checkpoint.run
+            self.account = Account(**checkpoint.counters.get("account", {}))
         updates, asked = strategy.rule_state.updates, False
-        rates = {CLIENT_LR: config.client_lr, CLIENT_LR_DECAY: config.client_lr_decay}
-        fine_tuning = {FINE_TUNE: config.fine_tune, **rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
                 **config.messages_for(OBJECTIVE.find(config.objective)),
-                **rates,
-                **fine_tuning,
+                **self._rates(),
+                **self._fine_tuning(),
             }
         )
         for server_round in range(first_round, config.rounds + 1):
-            started = time.monotonic()
-            splits = held_out_splits(config, final=server_round == config.rounds)
-            after_training = splits if config.eval_model == "local" else ""
-            moment: dict[str, str | int] = {
-                RUN: self.run_name,
-                CHECKPOINT_ROUND: self._checkpoint_before(server_round),
-            }
-            train_config.update(moment)
-            train_config[EVAL_SPLITS] = after_training
-
-            messages = strategy.configure_train(server_round, arrays, train_config, grid)
-            replies = self._answers(grid, server_round, MessageType.TRAIN, messages, observers)
-            updated, train_metrics = strategy.aggregate_train(server_round, replies)
-            train_report = evaluate_report = strategy.phase_report
-            asked |= bool(train_report.metrics or train_report.failures)
-            evaluate_metrics: MetricRecord | None = None
-            arrays = updated or arrays
-
-            if not after_training:
-                evaluate_config = ConfigRecord({EVAL_SPLITS: splits, **moment, **fine_tuning})
-                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
-                replies = self._answers(grid, server_round, MessageType.EVALUATE, messages, observers)
-                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
-                evaluate_report = strategy.phase_report
-
-            result = RoundResult(
-                server_round,
-                time.monotonic() - started,
-                arrays,
-                train_report,
-                evaluate_report,
-                round_means(
-                    train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
-                ),
-                self.evaluate_global(arrays, splits),
-                self.problem.figures,
-            )
+            result = self._round(server_round, arrays, train_config, grid, observers)
+            arrays = result.arrays
+            asked |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
                 observer.on_round(result)
+            if result.last:
+                break
         if strategy.rule_state.updates == updates and (asked or not updates):
             alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
             failed = "every client failed" if alone else "too few clients answered usefully"
             told = f"{failed} in every round" if asked else "no client took part in any round"
             raise RunFailed(f"{told}; the model was never updated")
-        if asked and config.fraction_evaluate and not (evaluate_report.metrics or result.global_metrics):
+        if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
             )
         return arrays
 
-    def _answers(
+    def _round(
         self,
-        grid: Grid,
         server_round: int,
-        phase: str,
-        messages: Iterable[Message],
+        arrays: ArrayRecord,
+        train_config: ConfigRecord,
+        grid: Grid,
         observers: Iterable[Observer],
-    ) -> Iterator[Message]:
-        """Send a phase's messages; the answers as they come, each told to the observers."""
-        asked = list(messages)
-        replies = grid.send_and_receive(asked, timeout=self.config.round_timeout)
+    ) -> RoundResult:
+        """Train, evaluate if it is due, and account for both."""
+        config, strategy = self.config, self.strategy
+        started = time.monotonic()
+        exchange = Exchange(grid, config.round_timeout)
+        planned_last = server_round == config.rounds
+        due = planned_last or server_round % config.evaluate_every == 0
+        tests = due and (planned_last or config.patience > 0)
+        splits = held_out_splits(config, final=tests) if due else ""
+        classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
+        by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
+        after_training = splits if config.eval_model == "local" else ""
+        moment: dict[str, str | int] = {
+            RUN: self.run_name,
+            CHECKPOINT_ROUND: self._checkpoint_before(server_round),
+        }
+        train_config.update(moment)
+        train_config[EVAL_SPLITS] = after_training
+        if after_training:
+            train_config.update(by_class)
+        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
 
-        def told() -> Iterator[Message]:
-            for done, reply in enumerate(replies, start=1):
-                for observer in observers:
-                    observer.on_answer(server_round, phase, done, len(asked))
-                yield reply
+        def on_answer(phase: str, done: int, asked: int) -> None:
+            for observer in observers:
+                observer.on_answer(server_round, phase, done, asked)
 
-        return told()
+        messages = strategy.configure_train(server_round, arrays, train_config, grid)
+        replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
+        updated, train_metrics = strategy.aggregate_train(server_round, replies)
+        train_report = evaluate_report = strategy.phase_report
+        evaluate_metrics: MetricRecord | None = None
+        arrays = updated or arrays
+
+        if splits and not after_training:
+            evaluate_config = ConfigRecord({**told, **by_class})
+            messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+            replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
+            evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+            evaluate_report = strategy.phase_report
+        elif not splits:
+            evaluate_report = PhaseReport()
+        new = None
+        if tests and config.holdout_clients:
+            nodes = strategy.node_directory
+            new = evaluate_new(config, nodes, exchange, server_round, arrays, ConfigRecord(told))
+
+        means = round_means(
+            train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
+        )
+        of_global = self.evaluate_global(arrays, splits, classes) if splits else None
+        improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
+        last = planned_last or (due and self.account.is_out_of_patience(config, server_round))
+        seconds = time.monotonic() - started
+        self.account.add(seconds, exchange, len(train_report.metrics))
+        return RoundResult(
+            server_round,
+            seconds,
+            arrays,
+            train_report,
+            evaluate_report,
+            means,
+            of_global,
+            self.problem.figures,
+            splits=splits,
+            spread=spread(evaluate_report.metrics.values(), self.problem),
+            seconds_waited=exchange.seconds,
+            bytes_sent=exchange.bytes_sent,
+            bytes_received=exchange.bytes_received,
+            new=new,
+            improved=improved,
+            last=last,
+        )
+
+    def _rates(self) -> dict[str, float]:
+        """What training clients are told of their learning rate."""
+        return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
+
+    def _fine_tuning(self) -> dict[str, float]:
+        """What evaluating clients are told of it, where they train for that."""
+        return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
     def notices(self) -> Iterator[str]:
         """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
@@ -226,8 +240,7 @@ class Federation:
             ):
                 as_fedavg = ": it is FedAvg here" if name == config.client else ""
                 yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
-        asks_nobody = config.eval_model == "aggregated" and not config.fraction_evaluate
-        if asks_nobody and not self.server_evaluates:
+        if not clients_evaluate(config) and not self.server_evaluates:
             lacks = f"what client {config.client!r} keeps at home" if self.local_names else "data"
             yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
 
@@ -236,13 +249,14 @@ class Federation:
         """Whether the server can: not where BatchNorm, or all data, stay at home."""
         return not self.local_names and self.dataset.has_examples
 
-    def evaluate_global(self, arrays: ArrayRecord, splits: str) -> dict[str, float] | None:
-        """The global model on the whole held-out sets; None where the server cannot evaluate."""
+    def evaluate_global(self, arrays: ArrayRecord, splits: str, classes: int = 0) -> dict[str, Any] | None:
+        """The global model on the whole held-out sets, with ``classes`` also by class; None where the server
+        cannot evaluate."""
         if not self.server_evaluates:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
-        return evaluate_splits(self.model, held_out, splits, self.problem)
+        return evaluate_splits(self.model, held_out, splits, self.problem, classes)
 
     def _checkpoint_before(self, server_round: int) -> int:
         """The last round that this one may have to be done again from: the last checkpoint may be on its way

@@ -11,7 +11,7 @@ from strategies.wire import NUM_EXAMPLES
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import STRATEGY, told_in_one_line
-from .system import SeededParticipation, availability
+from .system import SeededParticipation, availability, held_out_clients
 
 
 def make_strategy(
@@ -26,6 +26,8 @@ def make_strategy(
     """
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
+    if "num_clients" in settings:
+        settings["num_clients"] = config.num_training
     base = PseudoGradientStrategy
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
         raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
@@ -52,10 +54,12 @@ def participation(config: RunConfig) -> SeededParticipation:
     UserError
         When ``availability`` names a file that cannot be used.
     """
+    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
     return SeededParticipation(
         config.seed,
         config.dropout,
         config.stragglers if config.drop_stragglers else 0.0,
         availability(config.availability, config.seed, config.num_clients),
-        0 if config.reference == "pooled" else None,
+        min(set(range(config.num_clients)) - held_out) if config.reference == "pooled" else None,
+        held_out,
     )

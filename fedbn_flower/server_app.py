@@ -9,10 +9,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
+from .observer import Observer, RoundResult
 from .results.place import default_run_folder, run_folder_locked
 from .results.resume import check_unchanged, load_checkpoint
 from .results.run_folder import RunFolder
-from .rounds import Federation, Observer, RoundResult
+from .rounds import Federation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -12,10 +12,11 @@ from strategies.sums import can_be_summed, take_sums
 from .assembly import cohort_size, dataset_of, partitions_of, remembers
 from .config import RunConfig
 from .errors import not_allowed
+from .observer import Observer
 from .results.place import default_run_folder, prepare_run_folder, run_folder_locked
 from .results.resume import check_data, checkpoints_of, load_checkpoint
 from .results.run_folder import RunFolder
-from .rounds import Federation, Observer
+from .rounds import Federation
 from .runtime import InlineGrid, LocalGrid
 
 if TYPE_CHECKING:

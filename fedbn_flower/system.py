@@ -15,7 +15,8 @@ from .errors import UserError, not_allowed
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"
-STRAGGLES, DROPS_OUT, BEGINS = 11, 12, 13  # what is drawn, each on its own; clients have smaller numbers
+# What is drawn, each on its own; what clients draw has smaller numbers.
+STRAGGLES, DROPS_OUT, BEGINS, IS_NEW = 11, 12, 13, 14
 
 Availability = Callable[[int, int], bool]
 """Whether, in a round, the client of a partition is there."""
@@ -38,6 +39,12 @@ def share_of_work(seed: int, stragglers: float, partition: int, server_round: in
     return float(share) if when < stragglers else 1.0
 
 
+def held_out_clients(seed: int, num_clients: int, count: int) -> frozenset[int]:
+    """The partitions of ``count`` clients, drawn from all, that take no part in the rounds."""
+    drawn = _generator(seed, 0, 0, IS_NEW).choice(num_clients, size=count, replace=False)
+    return frozenset(map(int, drawn))
+
+
 @dataclass(frozen=True)
 class SeededParticipation:
     """Who takes part in a round, as `strategies.Participation` says it.
@@ -54,6 +61,8 @@ class SeededParticipation:
         In which rounds a client can be asked.
     trains : int, optional
         The one client that trains, where only one does.
+    held_out : frozenset[int]
+        Partitions that take no part; see `held_out_clients`.
     """
 
     seed: int
@@ -61,6 +70,10 @@ class SeededParticipation:
     dropped: float
     is_there: Availability
     trains: int | None = None
+    held_out: frozenset[int] = frozenset()
+
+    def takes_part(self, partition: int) -> bool:
+        return partition not in self.held_out
 
     def available(self, server_round: int, partition: int) -> bool:
         return self.is_there(server_round, partition)

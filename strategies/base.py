@@ -99,8 +99,9 @@ class PseudoGradientStrategy(ServerRule):
             minimum = max(wanted.values())
             wanted["min_available_nodes"] = self.min_available_nodes
             title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
-            nodes = self.node_directory.connected(grid, max(1, *wanted.values()), title)
+            connected = self.node_directory.connected(grid, max(1, *wanted.values()), title)
             partition, who = self.node_directory.partition, self.node_participation
+            nodes = [node for node in connected if who.takes_part(partition(node))]
             there = [node for node in nodes if who.available(server_round, partition(node))]
             chosen = sample(there, fraction, minimum, (self._seed_, server_round, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(there))

@@ -17,6 +17,9 @@ MAX_NAMES = 8  # that one line of the log has
 class Participation(Protocol):
     """Who takes part in a round, of the connected nodes; by partition, or node id where that is unknown."""
 
+    def takes_part(self, partition: int) -> bool:
+        """Whether the node is one of those that the rounds are about: of others nothing is asked or said."""
+
     def available(self, server_round: int, partition: int) -> bool:
         """Whether the node can be sampled in this round, to train or to evaluate."""
 
@@ -26,6 +29,9 @@ class Participation(Protocol):
 
 class Everybody:
     """All who are connected."""
+
+    def takes_part(self, partition: int) -> bool:
+        return True
 
     def available(self, server_round: int, partition: int) -> bool:
         return True

@@ -4,7 +4,7 @@ from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.typing import NDArray
 
@@ -14,6 +14,18 @@ def encoded(array: NDArray) -> Array:
     contiguous = np.ascontiguousarray(array).reshape(-1)
     data = b"".join((_header(array.shape, array.dtype.str), contiguous.data))
     return Array(str(array.dtype), array.shape, SType.NUMPY, data)
+
+
+def encoded_bytes(array: NDArray) -> int:
+    """How long the data of ``encoded(array)`` are."""
+    return len(_header(array.shape, array.dtype.str)) + array.nbytes
+
+
+def array_bytes(content: RecordDict) -> int:
+    """What all arrays of a message take on the wire, as they are encoded: npy headers, of 128 bytes or
+    more, included."""
+    records = (record for record in content.values() if isinstance(record, ArrayRecord))
+    return sum(len(array.data) for record in records for array in record.values())
 
 
 def decoded(array: Array, expected: NDArray) -> NDArray:

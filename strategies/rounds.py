@@ -34,7 +34,7 @@ class Round:
     sent : Mapping[str, NDArray]
         The model that was sent; zeros where it is not known.
     num_nodes : int
-        How many nodes were connected when the round began.
+        How many nodes that take part were connected when the round began.
     num_answers : int
         How many answers count.
     metrics : Mapping[int, MetricRecord]

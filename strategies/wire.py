@@ -32,6 +32,7 @@ SERVER_ROUND = "server-round"
 CLIENT_LR = "client-lr"
 CLIENT_LR_DECAY = "client-lr-decay"
 EVAL_SPLITS = "eval-splits"
+CLASSES = "classes"  # how many, where the client is to count by class
 FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
@@ -43,6 +44,9 @@ TRAIN_EXAMPLES = "train-examples"
 LOSS = "loss"
 LOCAL_STEPS = "local-steps"
 LOCAL_NORM = "local-norm"
+CLASS_HITS = "class-hits"
+CLASS_EXAMPLES = "class-examples"
+SENT_BYTES = "sent-bytes"  # of a simulated answer without its model: the arrays that it would carry
 
 # In PARTITION.
 PARTITION_ID = "partition-id"

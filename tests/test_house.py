@@ -19,7 +19,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"errors", "files", "own", "forms", "unions", "commands"},
-    {"system"},
+    {"exchange", "observer", "system"},
     {"listing"},
     {"registry"},
     {"models"},
@@ -28,8 +28,8 @@ LAYERS = (
     {"algorithms"},
     {"references"},
     {"config", "flags", "instances"},
-    {"assembly", "evaluation", "rule"},
-    {"fit"},
+    {"account", "assembly", "evaluation", "rule"},
+    {"fit", "new_clients"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

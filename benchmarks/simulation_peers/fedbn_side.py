@@ -10,7 +10,8 @@ from pathlib import Path
 from flwr.app import Message, MessageType, UserConfig
 
 from fedbn_flower.config import RunConfig
-from fedbn_flower.rounds import Federation, Observer, RoundResult
+from fedbn_flower.observer import Observer, RoundResult
+from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import LocalGrid
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import make_grid

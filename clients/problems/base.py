@@ -17,6 +17,8 @@ class Problem:
     """The names of all figures of held-out examples, the loss first."""
     compared_by: ClassVar[str] = "loss"
     """The figure by which runs are compared."""
+    higher_is_better: ClassVar[frozenset[str]] = frozenset()
+    """Those of the figures that are to be high; the others are to be low."""
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         """The loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).
@@ -36,6 +38,11 @@ class Problem:
 
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
         """Figures that are functions of the mean loss and scores, by name."""
+        return {}
+
+    def by_class(self, output: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor]:
+        """Counts of a batch by class, each int64 (classes,): ``class-hits`` and ``class-examples``. Empty
+        where an example is not of one of several classes."""
         return {}
 
     def of_model(self, model: nn.Module) -> dict[str, float]:

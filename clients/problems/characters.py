@@ -23,6 +23,7 @@ class NextCharacter(Problem):
 
     figures: ClassVar = ("loss", "accuracy", "perplexity")
     compared_by: ClassVar = "accuracy"
+    higher_is_better: ClassVar = frozenset({"accuracy"})
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         loss = functional.cross_entropy(

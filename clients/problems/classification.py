@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,12 +14,18 @@ class Classification(Problem):
 
     figures: ClassVar = ("loss", "accuracy")
     compared_by: ClassVar = "accuracy"
+    higher_is_better: ClassVar = frozenset({"accuracy"})
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         return functional.cross_entropy(output, targets, reduction=reduction)
 
     def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
         return {"accuracy": (output.argmax(1) == targets).float()}
+
+    def by_class(self, output: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor]:
+        hit = targets[output.argmax(1) == targets]
+        counted = {"class-hits": hit, "class-examples": targets}
+        return {name: torch.bincount(some, minlength=classes) for name, some in counted.items()}
 
     def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)

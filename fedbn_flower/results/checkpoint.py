@@ -8,6 +8,7 @@ was never finished and is ignored.
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from ..errors import UserError
 from ..files import sync_folder, write_atomically
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 from .writer import Writer
+
+LAST, BEST = "checkpoint", "best"
+"""A run's folders of the last checkpoint, and of the one made after the best round."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """Reads and writes the ``checkpoint`` folder of a run."""
+    """Reads and writes a folder of checkpoints: a run's `LAST`, or, with patience, also its `BEST`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,6 +86,19 @@ class CheckpointFolder:
 
         writer.do(complete, len(server))
 
+    def last_round(self) -> int:
+        """The round of the last checkpoint; 0 without one.
+
+        Raises
+        ------
+        UserError
+            When it cannot be read.
+        """
+        if not self.server.exists():
+            return 0
+        with self._opened() as file:
+            return int(json.loads(file.metadata()["facts"])["round"])
+
     def load(self) -> Checkpoint | None:
         """The last checkpoint, or None if the run was stopped before its first.
 
@@ -92,14 +109,9 @@ class CheckpointFolder:
         """
         if not self.server.exists():
             return None
-        try:
-            with safe_open(self.server, "np") as file:
-                facts = json.loads(file.metadata()["facts"])
-                entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"resume: the checkpoint {str(self.server)!r} cannot be read ({error})"
-            ) from error
+        with self._opened() as file:
+            facts = json.loads(file.metadata()["facts"])
+            entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model = {n.removeprefix("model/"): a for n, a in entries.items() if n.startswith("model/")}
         return Checkpoint(
             facts["round"],
@@ -115,6 +127,16 @@ class CheckpointFolder:
         """Every client's memory as of the checkpoint, by partition; without those that never trained."""
         for client, groups in self._clients(checkpoint).load_all(checkpoint.run, checkpoint.server_round):
             yield partition_of(client), groups
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        try:
+            with safe_open(self.server, "np") as file:
+                yield file
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"resume: the checkpoint {str(self.server)!r} cannot be read ({error})"
+            ) from error
 
     def _clients(self, checkpoint: Checkpoint) -> MemoryFolder:
         return MemoryFolder(self.path / "clients", checkpoint.signature or "")

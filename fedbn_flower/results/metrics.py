@@ -1,15 +1,21 @@
-"""The means of what clients report: the one definition of a round's ``loss``, ``accuracy``, ..."""
+"""The means of what clients report, and their spread: the one definition of a round's ``loss``, ..."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from flwr.app import MetricRecord
+from numpy.typing import NDArray
 
 from clients import Problem
 from strategies import PhaseReport
+from strategies.checks import MAX_WEIGHT
+from strategies.wire import CLASS_EXAMPLES, CLASS_HITS
 
 from ..assembly import TEST
 
 CLIENT_MEAN = "client-mean-"
+WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 
 
 def round_means(
@@ -66,7 +72,7 @@ def held_out_means(
     means: dict[str, float] = {}
     for name, key in counts_of(problem).items():
         instead = "num-examples" if key == "eval-examples" and not after_training else key
-        figures = [(_number(m, name), _number(m, key) or _number(m, instead)) for m in reported]
+        figures = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
         told = [(a, n) for a, n in figures if a is not None]
         counted = [(a, n) for a, n in told if n is not None and n > 0]
         if counted:
@@ -80,7 +86,49 @@ def held_out_means(
     return means
 
 
-def _number(metrics: MetricRecord, key: str) -> float | None:
+def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:
+    """How far apart the K clients that report a held-out figure are; each counts alike.
+
+    Under ``worst-client-`` and the figure's name the worst of them, which for an accuracy is the lowest and
+    for a loss the highest; under ``worst-tenth-`` the mean of the ``max(1, round(K / 10))`` worst; under
+    ``client-std-`` the population standard deviation, ``sqrt(sum_i (a_i - mean)^2 / K)``.
+    """
+    found: dict[str, float] = {}
+    for prefix in ("", f"{TEST}-"):
+        for figure in problem.figures:
+            name = prefix + figure
+            told = np.sort([a for a in (number(m, name) for m in reported) if a is not None])
+            if not len(told):
+                continue
+            worst_first = told if figure in problem.higher_is_better else told[::-1]
+            found[WORST + name] = float(worst_first[0])
+            found[WORST_TENTH + name] = float(worst_first[: max(1, round(len(told) / 10))].mean())
+            found[DEVIATION + name] = float(told.std())
+    return found
+
+
+def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> NDArray[np.int64] | None:
+    """Hits and examples by class, int64 (2, classes), where these metrics hold such counts."""
+    lists: list[Any] = [metrics.get(prefix + name) for name in (CLASS_HITS, CLASS_EXAMPLES)]
+    if not all(isinstance(some, list) and len(some) == classes for some in lists):
+        return None
+    if not all(type(n) is int and 0 <= n <= MAX_WEIGHT for some in lists for n in some):
+        return None
+    return np.array(lists, np.int64)
+
+
+def per_class(names: Sequence[str], counts: Sequence[NDArray[np.int64]]) -> dict[str, object] | None:
+    """The accuracy on the examples of each class, ``sum_i hits_i / sum_i examples_i``; None where there are
+    none, or nobody counted."""
+    if not counts:
+        return None
+    hits, examples = np.sum(counts, axis=0).tolist()
+    accuracy = [h / n if n else None for h, n in zip(hits, examples, strict=True)]
+    return {"names": list(names), "examples": examples, "accuracy": accuracy}
+
+
+def number(metrics: MetricRecord, key: str) -> float | None:
+    """A metric that is one number; None where there is none."""
     value = metrics.get(key)
     return None if value is None or isinstance(value, list) else float(value)
 

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from ..assembly import client_names
 from ..config import RunConfig
+from ..observer import Observer, RoundResult
 from ..registry import short
-from ..rounds import Observer, RoundResult
 from .metrics import shown
 
 LISTED_CLIENTS = 10
@@ -126,7 +126,8 @@ def _figures(result: RoundResult) -> str:
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     """The last round's figures: the global model, the clients' means, and each client if they are few."""
-    table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds")
+    best = f", the best is {summary['best-round']}" if summary.get("best-round") else ""
+    table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
     clients: dict[str, dict[str, Any]] = summary["clients"]
     names = [name for name in summary["global"] or next(iter(clients.values()), {}) if name != "num-examples"]
     table.add_column("model")
@@ -141,6 +142,10 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     if clients:
         add("mean over examples", "", summary["mean"])
         add("mean over clients", "", summary["client-mean"])
+        if summary.get("worst-client"):
+            add("worst client", "", summary["worst-client"])
+    if summary.get("new-clients"):
+        add("new clients, mean over examples", "", summary["new-clients"]["mean"])
     if len(clients) <= LISTED_CLIENTS:
         whose = client_names(config)
         for partition, client in clients.items():

@@ -21,7 +21,7 @@ from ..models import InputSpec, models_named
 from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
-from .checkpoint import CheckpointFolder
+from .checkpoint import BEST, LAST, CheckpointFolder
 from .resume import stored_facts
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def load_model(
         The folder that a run left.
     client : int, optional
         Whose: the shared entries together with those that this client keeps, both as they are in the last
-        checkpoint. By default the aggregated model of the last round.
+        checkpoint. By default the aggregated model of the last round. With patience both are of the best.
     model : callable, optional
         The model function, where the run was given one's own.
 
@@ -155,7 +155,8 @@ def _completed(
     if client is None:
         many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
         raise not_allowed("client", None, f"0 to {num_clients - 1}: {many}")
-    checkpoint = CheckpointFolder(folder / "checkpoint")
+    best = CheckpointFolder(folder / BEST)
+    checkpoint = best if best.server.exists() else CheckpointFolder(folder / LAST)
     last = checkpoint.load()
     if last is None or last.signature is None:
         raise not_allowed("client", client, "None: the run saved no client's own entries (checkpoint-every)")

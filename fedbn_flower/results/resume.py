@@ -7,12 +7,13 @@ from typing import Any
 
 from flwr.app import UserConfigValue
 
+from ..account import Account
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..own import is_own
 from ..rounds import Federation
-from .checkpoint import Checkpoint, CheckpointFolder
-from .run_folder import described
+from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
+from .described import described
 
 NOT_KEYS = ("shape", "data", "client-names", "versions")
 """What else ``config.json`` tells."""
@@ -27,8 +28,11 @@ MAY_CHANGE = frozenset(
 
 
 def checkpoints_of(config: RunConfig) -> CheckpointFolder:
-    """The checkpoints of the run that ``resume`` names."""
-    return CheckpointFolder(Path(config.resume) / "checkpoint")
+    """The checkpoints of the run that ``resume`` names: of its two folders the one with the later round."""
+    return max(
+        (CheckpointFolder(Path(config.resume) / name) for name in (LAST, BEST)),
+        key=CheckpointFolder.last_round,
+    )
 
 
 def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
@@ -44,7 +48,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     Raises
     ------
     UserError
-        When it cannot be read, was made in the other way, or no round is left to do.
+        When it cannot be read, was made in the other way, or no round is left to do, by patience or number.
     """
     checkpoint = checkpoints_of(config).load()
     if checkpoint is None:
@@ -52,6 +56,9 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if (checkpoint.signature is not None) != clients_here:
         made, here = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {made}; this is one of {here}")
+    if Account(**checkpoint.counters.get("account", {})).stopped:
+        told = f"a run that did not end by patience, as this one did after {checkpoint.server_round} rounds"
+        raise not_allowed("resume", config.resume, told)
     if checkpoint.server_round >= config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
     return checkpoint

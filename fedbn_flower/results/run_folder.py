@@ -1,31 +1,40 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from importlib.metadata import version
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from flwr.app import MetricRecord
+from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
 from clients import Groups
 
-from .. import __version__
-from ..assembly import client_names, held_out_splits
 from ..errors import os_errors_told
-from ..files import CsvLog, write_atomically
-from ..rounds import Federation, Observer, RoundResult
-from .checkpoint import Checkpoint, CheckpointFolder
+from ..files import CsvLog, csv_text, write_atomically
+from ..observer import Observer, RoundResult
+from ..rounds import Federation
+from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
+from .described import described
 from .memory_file import signature
-from .metrics import CLIENT_MEAN, figures_of
+from .metrics import CLIENT_MEAN, DEVIATION, WORST, WORST_TENTH, number
 from .plots import plot_curves, plot_partitions
+from .summary import CLASSES_HEADER, COSTS, class_rows, costs_of, figures_of_round, totals, without_lists
 from .writer import Writer
 
-PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
+
+@dataclass(frozen=True)
+class Kept:
+    """What ``model.safetensors``, ``summary.json`` and ``classes.csv`` are to say of one round; no text where
+    that file is to stay as it is."""
+
+    arrays: ArrayRecord
+    figures: dict[str, Any]
+    classes: str = ""
 
 
 class RunFolder(Observer):
@@ -34,7 +43,9 @@ class RunFolder(Observer):
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
     client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
-    model and the figures of one round: that of the last checkpoint, and in the end the last.
+    model and the figures of one round: that of the last checkpoint, and in the end the last. With patience
+    they are of the best round so far, and so are the clients' memories in ``best``, a second checkpoint;
+    where SuperNodes keep their memories, these move on. ``classes.csv`` has a row for each client and class.
     What clients' means are is said in `metrics.held_out_means`.
 
     Parameters
@@ -67,22 +78,27 @@ class RunFolder(Observer):
             names = config.memory_name, config.client, config.objective
             self.signature = signature(*names, federation.initial)
         self.writer = Writer()
-        self.checkpoints = CheckpointFolder(path / "checkpoint")
-        self.changed: set[int] = set()
-        self.unwritten: RoundResult | None = None
+        resumed = range(federation.config.num_clients) if checkpoint and federation.config.patience else ()
+        self.folders = {name: CheckpointFolder(path / name) for name in (LAST, BEST)}
+        self.changed = {name: set(resumed) for name in self.folders}
+        """Who may remember something else than what is in a folder."""
+        self.unwritten = 0
+        self.kept = self._kept_before() if checkpoint else None
         counters = checkpoint.counters if checkpoint else {}
         self.seconds: float = counters.get("seconds", 0.0)
         self.started = time.monotonic() - self.seconds
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        figures = federation.problem.figures
+        figures, compared_by = federation.problem.figures, federation.problem.compared_by
         write_atomically(path / "config.json", json.dumps(described(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
             [
                 *("round", "seconds", "replies", "failures"),
                 *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, "global-") for name in figures),
+                *COSTS,
+                *(prefix + compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
             ],
             last_round,
         )
@@ -94,25 +110,32 @@ class RunFolder(Observer):
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
-        self.changed |= result.train.metrics.keys() | result.train.failures.keys()
+        for changed in self.changed.values():
+            changed.update(result.train.metrics, result.train.failures)
         self.seconds = time.monotonic() - self.started
         self._note_train_examples(result)
-        config = self.federation.config
-        every, last = config.checkpoint_every, result.server_round == config.rounds
+        account, every = self.federation.account, self.federation.config.checkpoint_every
+        if result.improved or account.best_round is None:
+            self.kept = self._kept(result)
+        due = every and (result.last or result.server_round % every == 0)
+        best = every and result.improved
         with self._refusals_told():
             self._add_rows(result)
-            self.unwritten = result
-            if every and (last or result.server_round % every == 0):
+            self.unwritten = result.server_round
+            if due or best:
                 self.writer.wait()  # for the checkpoint before
-                self._write(result)
-                self._save_checkpoint(result)
+                self._write()
+            if best:
+                self._save_checkpoint(result, BEST)
+            if due:
+                self._save_checkpoint(result, LAST)
 
     def finish(self) -> None:
         """Write what the last checkpoint did not, and draw the curves of what was done so far."""
         with self._refusals_told():
             try:
                 if self.unwritten:
-                    self._write(self.unwritten)
+                    self._write()
             finally:
                 self.writer.close()
             plot_curves(self.path / "curves.png", self.path / "metrics.csv")
@@ -129,41 +152,78 @@ class RunFolder(Observer):
                     "replies": len(result.train.metrics),
                     "failures": result.failures,
                     **result.figures,
+                    **costs_of(result),
+                    **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
         )
         phases = {"train": result.train} | (
             {"evaluate": result.evaluate} if result.evaluate is not result.train else {}
         )
+        phases |= {"new": result.new} if result.new else {}
         self.clients.append(
             [
-                {"round": result.server_round, "phase": phase, "partition": partition, **metrics}
+                {
+                    "round": result.server_round,
+                    "phase": phase,
+                    "partition": partition,
+                    **without_lists(metrics),
+                }
                 for phase, report in phases.items()
                 for partition, metrics in report.metrics.items()
             ]
         )
 
-    def _write(self, result: RoundResult) -> None:
-        """The model and the summary of a round, and the rows up to it."""
-        arrays = {name: np.require(a.numpy(), requirements="C") for name, a in result.arrays.items()}
-        model, summary = save(arrays), json.dumps(self._summary(result), indent=2) + "\n"
+    def _kept(self, result: RoundResult) -> Kept:
+        """What is to be kept of a round."""
+        dataset = self.federation.dataset
+        rows = class_rows(result, dataset)
+        return Kept(
+            result.arrays,
+            figures_of_round(result, dataset, self.train_examples),
+            csv_text(CLASSES_HEADER, rows) if rows else "",
+        )
+
+    def _kept_before(self) -> Kept | None:
+        """The same of the best round of a run that is resumed."""
+        best = self.folders[BEST].load()
+        return Kept(best.arrays, best.counters["figures"]) if best else None
+
+    def _write(self) -> None:
+        """The model and the summary, and the rows up to the last round."""
+        assert self.kept
+        arrays = {name: np.require(a.numpy(), requirements="C") for name, a in self.kept.arrays.items()}
+        model, classes = save(arrays), self.kept.classes
+        config, problem = self.federation.config, self.federation.problem
+        summary = {
+            **totals(self.federation.account, config.target_accuracy, self.unwritten, self.seconds),
+            **self.kept.figures,
+            "compared-by": problem.compared_by,
+            "failures": self.failures,
+        }
+        text = json.dumps(summary, indent=2) + "\n"
 
         def write() -> None:
             self.metrics.sync()
             self.clients.sync()
             write_atomically(self.path / "model.safetensors", model)
-            write_atomically(self.path / "summary.json", summary)
+            if classes:
+                write_atomically(self.path / "classes.csv", classes)
+            write_atomically(self.path / "summary.json", text)
 
         self.writer.do(write, len(model))
-        self.unwritten = None
+        self.unwritten = 0
 
-    def _save_checkpoint(self, result: RoundResult) -> None:
+    def _save_checkpoint(self, result: RoundResult, name: str) -> None:
         strategy = self.federation.strategy
         counters = {
             "seconds": self.seconds,
             "failures": self.failures,
             "train-examples": self.train_examples,
+            "account": asdict(self.federation.account),
         }
+        if name == BEST and self.kept:
+            counters["figures"] = self.kept.figures
         checkpoint = Checkpoint(
             result.server_round,
             strategy.rule_state.updates,
@@ -173,56 +233,13 @@ class RunFolder(Observer):
             self.federation.run_name,
             self.signature,
         )
-        memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed))
-        self.checkpoints.save(checkpoint, memories, self.writer)
-        self.changed = set()
+        memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
+        self.folders[name].save(checkpoint, memories, self.writer)
+        self.changed[name] = set()
 
     def _note_train_examples(self, result: RoundResult) -> None:
         for partition, metrics in result.train.metrics.items():
-            self.train_examples[str(partition)] = int(_number(metrics, "num-examples"))
+            self.train_examples[str(partition)] = int(number(metrics, "num-examples") or 0)
         for partition, metrics in result.evaluate.metrics.items():
-            if "train-examples" in metrics:
-                self.train_examples[str(partition)] = int(_number(metrics, "train-examples"))
-
-    def _summary(self, result: RoundResult) -> dict[str, object]:
-        evaluated = result.evaluate.metrics
-        config, problem = self.federation.config, self.federation.problem
-        splits = held_out_splits(config, final=result.server_round == config.rounds).split(",")
-        split = f"{splits[-1]}-" if len(splits) > 1 else ""
-        return {
-            "rounds": result.server_round,
-            "seconds": round(self.seconds, 3),
-            "seconds-per-round": round(self.seconds / result.server_round, 4),
-            "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
-            "mean": figures_of(problem, result.means, split) if evaluated else None,
-            "client-mean": figures_of(problem, result.means, CLIENT_MEAN + split) if evaluated else None,
-            "clients": {
-                str(partition): {
-                    **figures_of(problem, metrics, split),
-                    "num-examples": self.train_examples[str(partition)],
-                }
-                for partition, metrics in evaluated.items()
-                if str(partition) in self.train_examples
-            },
-            "compared-by": problem.compared_by,
-            "failures": self.failures,
-        }
-
-
-def _number(metrics: MetricRecord, key: str) -> float:
-    value = metrics[key]
-    assert not isinstance(value, list)
-    return value
-
-
-def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, what inputs look like, and what it ran on."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        **federation.config.to_user_config(),
-        "resume": "",
-        "shape": federation.dataset.spec.as_dataset(),
-        "data": federation.dataset.digest,
-        "client-names": client_names(federation.config),
-        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
-    }
+            if (told := number(metrics, "train-examples")) is not None:
+                self.train_examples[str(partition)] = int(told)

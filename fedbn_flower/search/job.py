@@ -21,7 +21,7 @@ from ..simulation import check_simulation, ray_pool
 from .asked import AGAIN, Search
 from .folder import COMPLETE, FAILED, Table, check_same, prepared_search_folder, write_facts
 from .study import WARM_UP, Study, warm_up_rounds
-from .trial import Outcome, Watch, figures_by_round, higher_is_better, rounds_done, run_to_its_end, run_trial
+from .trial import Outcome, Watch, figures_by_round, rounds_done, run_to_its_end, run_trial
 
 if TYPE_CHECKING:
     from ..config import RunConfig
@@ -73,7 +73,8 @@ class _Running:
         self.console = console
         self.first = first
         problem = Federation(first).problem
-        self.by, self.higher = problem.compared_by, higher_is_better(problem)
+        self.by = problem.compared_by
+        self.higher = self.by in problem.higher_is_better
         self.table = Table(folder, [searched.key for searched in search.space])
         self.study = Study(search.space, first.seed, first.rounds, self.higher)
         for row in self.table.rows:

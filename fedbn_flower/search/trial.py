@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clients import Problem
-
 from ..errors import RunFailed
+from ..observer import Observer, RoundResult
 from ..results.checkpoint import CheckpointFolder
-from ..rounds import Federation, Observer, RoundResult
+from ..rounds import Federation
 from ..simulation import simulate
 from .folder import COMPLETE, FAILED, PRUNED
 
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
     from ..config import RunConfig
     from ..runtime.pool import RayPool
-
-
-def higher_is_better(problem: Problem) -> bool:
-    """Which way the figure by which the problem compares is better."""
-    return problem.compared_by == "accuracy"
 
 
 def figure(figures: Mapping[str, object], name: str) -> float | None:

@@ -61,6 +61,24 @@ def test_held_out_figures_are_means_over_characters(monkeypatch, batch):
     assert figures == pytest.approx({"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss)})
 
 
+@pytest.mark.parametrize("batch", [1, 2, 1000])
+def test_hits_are_counted_by_class(monkeypatch, batch):
+    """Four classes; said 0, 0, 1, 3 of what is 0, 1, 1, 3: nothing is of class 2."""
+    monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
+    output = torch.eye(4)[[0, 0, 1, 3]]
+    examples = Examples({"x": np.arange(4)[:, None], "y": np.array([0, 1, 1, 3])}, np.arange(4))
+    figures, _ = evaluate_model(Given(output), examples, Classification(), classes=4)
+    assert figures["class-hits"] == [1, 1, 0, 1]
+    assert figures["class-examples"] == [1, 2, 0, 1]
+    assert evaluate_model(Given(output), examples, Classification())[0].keys() == {"loss", "accuracy"}
+
+
+def test_only_one_of_several_classes_is_counted():
+    output, targets = characters()
+    examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
+    assert "class-hits" not in evaluate_model(Given(output), examples, NextCharacter(), classes=3)[0]
+
+
 def linear(*values):
     model = nn.Sequential(nn.Flatten(), nn.Linear(len(values) - 1, 1))
     with torch.no_grad():

@@ -7,7 +7,8 @@ from flwr.app import Error, Message
 
 from clients import CLIENTS
 from fedbn_flower.errors import RunFailed
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.observer import Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
 from fedbn_flower.simulation import simulate

@@ -167,7 +167,7 @@ def test_messages_carry_what_is_declared_and_nothing_else(configured):
     moment = {"run", "checkpoint-round", "server-round", "eval-splits"}
     assert keys["train"].keys() == moment | {"alpha", "client-lr", "client-lr-decay"}
     assert (keys["train"]["alpha"], keys["train"]["client-lr-decay"]) == (0.5, 0.5)
-    assert keys["evaluate"].keys() == moment
+    assert keys["evaluate"].keys() == moment | {"classes"}
 
 
 def test_clients_that_evaluate_what_they_trained_are_not_asked_again(configured, caplog):

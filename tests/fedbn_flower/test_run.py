@@ -51,10 +51,14 @@ def test_no_local_entry_is_in_any_message(configured, client, eval_model):
     for name, record in records:
         assert name == "arrays"
         assert set(record) == MLP_BN - LOCAL[client]
-    # Statistics could also leave under another name: no metric or config holds more than a number.
+    # Statistics could also leave under another name: no metric or config holds more than a number, but for
+    # the counts by class of the last round.
     for message in grid.heard:
         for record in (*message.content.metric_records.values(), *message.content.config_records.values()):
-            assert all(isinstance(value, int | float | str) for value in record.values())
+            more = {name: value for name, value in record.items() if not isinstance(value, int | float | str)}
+            assert more.keys() <= {"class-hits", "class-examples"}
+            assert all(len(counts) == 10 for counts in more.values())
+            assert all(type(n) is int for counts in more.values() for n in counts)
 
 
 @pytest.mark.parametrize("pair", ["feddyn", "scaffold"])

@@ -4,7 +4,8 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.client_app import answer_all
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.observer import Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.simulation import make_grid
@@ -21,7 +22,10 @@ class Told(Observer):
 
     def on_round(self, result):
         metrics = {partition: dict(m) for partition, m in result.train.metrics.items()}
-        self.rounds.append((metrics, result.train.failures, dict(result.means), result.global_metrics))
+        carried = result.bytes_sent, result.bytes_received
+        self.rounds.append(
+            (metrics, result.train.failures, dict(result.means), result.global_metrics, carried)
+        )
 
 
 def run(config, summed):

@@ -10,7 +10,8 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.assembly import why_one_by_one
 from fedbn_flower.errors import RunFailed
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.observer import Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.rule import participation
 from fedbn_flower.simulation import make_grid
 from fedbn_flower.system import share_of_work

@@ -16,7 +16,8 @@ import pytest
 import ray
 from flwr.app import RecordDict
 
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.observer import Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.runtime.ray_grid import RayGrid
 from fedbn_flower.runtime.worker import Worker

@@ -6,6 +6,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from strategies import FedAvg, FedAvgM, FedDyn
+from strategies.nodes import Everybody
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 from .test_sampling import sampled
@@ -13,7 +14,7 @@ from .test_sampling import sampled
 MODEL = {"w": np.zeros(2, np.float32)}
 
 
-class Of:
+class Of(Everybody):
     """Those of a set are there in every round, those of another answer."""
 
     def __init__(self, there, answering):
@@ -80,6 +81,28 @@ def test_all_clients_are_all_that_are_connected():
     """FedDyn, M = 4, alpha = 1, one answer of difference 1: h = -1/4, x = 1 + 1/4."""
     updated, _ = one_round(rule([0, 1], [0, 2], FedDyn, alpha=1.0), 4)
     np.testing.assert_array_equal(ndarrays(updated)["w"], 1.25)
+
+
+class Outside(Everybody):
+    """Clients 0 and 2 have no part in it."""
+
+    def takes_part(self, partition):
+        return partition not in (0, 2)
+
+
+def test_who_takes_no_part_is_not_counted_nor_told(caplog):
+    """FedDyn of three, alpha = 1, that answer with a difference of 2, 4 and 5: their mean is 11/3, M and the
+    number of answers are 3, so h = -11/3 and x = 22/3."""
+    caplog.set_level(logging.INFO, "flwr")
+    strategy = FedDyn(ask_partitions=True, alpha=1.0)
+    strategy.node_participation = Outside()
+    updated, _ = one_round(strategy, 5)
+    np.testing.assert_allclose(ndarrays(updated)["w"], 22 / 3, rtol=1e-6)
+    assert not any("not there" in line for line in caplog.messages)
+    strategy = FedAvg(ask_partitions=True, fraction_train=0.5, fraction_evaluate=1.0)
+    strategy.node_participation = Outside()
+    assert len(sampled(strategy, CannedGrid(5, lambda m, i: None))) == 2  # min_train_nodes
+    assert sampled(strategy, CannedGrid(5, lambda m, i: None), phase="evaluate") == [1, 3, 4]
 
 
 def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):

@@ -9,12 +9,12 @@ from flwr.app import ArrayRecord, MetricRecord
 from rich.console import Console
 
 from clients import Classification, NextCharacter
+from fedbn_flower.observer import RoundResult
 from fedbn_flower.results import comparison, plots
 from fedbn_flower.results.comparison import Comparison
 from fedbn_flower.results.metrics import held_out_means, round_means
 from fedbn_flower.results.plots import plot_curves
 from fedbn_flower.results.progress import ProgressBar, summary_table
-from fedbn_flower.rounds import RoundResult
 from fedbn_flower.server_app import RoundLog
 from strategies import PhaseReport
 

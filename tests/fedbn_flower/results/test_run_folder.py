@@ -13,9 +13,10 @@ from safetensors.numpy import load_file
 
 from fedbn_flower import cli, files
 from fedbn_flower.errors import UserError
+from fedbn_flower.observer import Observer
 from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.writer import Writer
-from fedbn_flower.rounds import Federation, Observer
+from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
 
 BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}

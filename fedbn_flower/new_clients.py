@@ -1,0 +1,46 @@
+"""Clients that never train: how the model does at a site that it has not seen."""
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+
+from strategies import PhaseReport
+from strategies.checks import check_metrics
+from strategies.nodes import NodeDirectory
+from strategies.replies import Replies
+from strategies.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+
+from .config import RunConfig
+from .exchange import Exchange
+from .rule import participation
+
+
+def evaluate_new(
+    config: RunConfig,
+    nodes: NodeDirectory,
+    exchange: Exchange,
+    server_round: int,
+    arrays: ArrayRecord,
+    told: ConfigRecord,
+) -> PhaseReport:
+    """What the model comes to at the clients held out: all of them, whoever else is asked.
+
+    A client without a memory estimates its own BatchNorm statistics, if it has any, on its training examples
+    (AdaBN). Neither the strategy nor its means have a part in it.
+    """
+    held_out = participation(config).held_out
+    connected = nodes.connected(exchange.grid, 1, "holdout-clients")
+    content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord({**told, SERVER_ROUND: server_round})})
+    messages = [
+        Message(content, node, MessageType.EVALUATE)
+        for node in connected
+        if nodes.partition(node) in held_out
+    ]
+    replies, phase = Replies(nodes), "new clients"
+    replies.expect(phase, server_round, messages)
+    answers = exchange.answers(MessageType.EVALUATE, messages)
+    for _, partition, metrics in replies.usable(phase, server_round, answers, _metrics):
+        replies.report.metrics[partition] = metrics
+    return replies.report
+
+
+def _metrics(content: RecordDict) -> MetricRecord:
+    return check_metrics(content, NUM_EXAMPLES)[1]

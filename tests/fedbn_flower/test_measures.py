@@ -1,0 +1,212 @@
+"""What a run tells of itself, worked out anew from its rows and models, or by hand."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from clients import ContextStore, FedAvgClient, Memory
+from fedbn_flower import UserError, load_model
+from fedbn_flower.assembly import dataset_of, local_task
+from fedbn_flower.results.progress import progress
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+from strategies.rounds import GROUP
+
+LOCAL = {"num_clients": 12, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
+
+
+def table(folder, name):
+    return list(csv.DictReader((folder / name).open()))
+
+
+def reported(folder, phase, figure):
+    """By round, a figure of every client."""
+    found = {}
+    for row in table(folder, "clients.csv"):
+        if row["phase"] == phase:
+            found.setdefault(row["round"], []).append(float(row[figure]))
+    return found
+
+
+@pytest.mark.parametrize(("eval_model", "phase"), [("aggregated", "evaluate"), ("local", "train")])
+def test_the_spread_is_that_of_the_clients_rows(configured, tmp_path, eval_model, phase):
+    told = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None)
+    accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
+    for row in table(tmp_path, "metrics.csv"):
+        values = accuracies[row["round"]]
+        assert float(row["worst-client-accuracy"]) == min(values)
+        assert float(row["worst-tenth-accuracy"]) == min(values)
+        assert float(row["client-std-accuracy"]) == pytest.approx(np.var(values) ** 0.5)
+    assert told["worst-client"] == {"accuracy": min(accuracies["2"]), "loss": max(losses["2"])}
+    assert told["client-std"]["loss"] == pytest.approx(np.std(losses["2"]))
+
+
+@pytest.mark.parametrize("eval_model", ["aggregated", "local"])
+def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_path, eval_model):
+    """Hits of each client's own model on its own share, example by example."""
+    config = configured(**LOCAL | {"num_clients": 4}, eval_model=eval_model)
+    told = simulate(Federation(config), tmp_path, None)
+    rows = {(int(r["partition"]), r["class"]): r for r in table(tmp_path, "classes.csv")}
+    assert len(rows) == 40
+    assert {row["round"] for row in rows.values()} == {"2"}
+    count, hits = np.zeros(10), np.zeros(10)
+    for partition in range(4):
+        test = local_task(config, partition, {}).evaluation["test"]
+        images, labels = next(iter(test.load([np.arange(len(test))])))
+        with torch.no_grad():
+            said = load_model(tmp_path, partition)(images).argmax(1)
+        for label in range(10):
+            row, own = rows[partition, str(label)], labels == label
+            assert int(row["examples"]) == int(own.sum())
+            if eval_model == "aggregated":
+                right = int((said == label)[own].sum())
+                assert (float(row["accuracy"] or 0)) == pytest.approx(right / max(1, int(own.sum())))
+            assert (row["accuracy"] == "") == (not own.any())
+            count[label] += int(row["examples"])
+            hits[label] += int(row["examples"]) * float(row["accuracy"] or 0)
+    assert any(row["accuracy"] == "" for row in rows.values())
+    assert told["per-class"]["examples"] == count.tolist()
+    assert told["per-class"]["names"] == [str(i) for i in range(10)]
+    assert told["per-class"]["accuracy"] == pytest.approx((hits / count).tolist())
+    assert hits.sum() / count.sum() == pytest.approx(told["mean"]["accuracy"])
+    assert told["global-per-class"] is None
+
+
+def test_the_global_model_has_classes_too(configured, tmp_path):
+    config = configured(client="fedavg", val_fraction=0.2)
+    told = simulate(Federation(config), tmp_path, None)
+    found, labels = told["global-per-class"], dataset_of(config).test.columns["y"]
+    assert found["examples"] == np.bincount(labels, minlength=10).tolist()
+    mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
+    assert mean == pytest.approx(told["global"]["accuracy"])
+    assert found["accuracy"] == told["per-class"]["accuracy"]
+    assert not any("class" in name for name in table(tmp_path, "metrics.csv")[0])
+    assert not any("class" in name for name in table(tmp_path, "clients.csv")[0])
+
+
+def test_a_site_does_not_tell_of_which_classes_its_own_examples_are(configured, write_site, tmp_path):
+    config = configured(client="fedavg")
+    write_site(config, 1, tmp_path / "site")
+    asked = {"eval-splits": "test", "classes": 10}
+    for node, told in (
+        ({}, {"class-hits", "class-examples"}),
+        ({"data-path": str(tmp_path / "site")}, set()),
+    ):
+        client = FedAvgClient(local_task(config, 1, node), Memory(ContextStore()))
+        figures = client.evaluate(client.get_parameters({}), asked)[2]
+        assert {name for name, value in figures.items() if isinstance(value, list)} == told
+
+
+class Plain(FedAvgClient):
+    """It evaluates in its own way."""
+
+    def evaluate(self, parameters, config):
+        return 1.0, 7, {"accuracy": 0.5}
+
+
+def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
+    told = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None)
+    assert told["per-class"] is None
+    assert told["worst-client"] == {"loss": 1.0, "accuracy": 0.5}
+    assert not (tmp_path / "classes.csv").exists()
+
+
+def test_numbers_have_no_classes(configured, tmp_path):
+    told = simulate(
+        Federation(configured(dataset="quadratic:3", client="fedavg", num_clients=3)), tmp_path, None
+    )
+    assert (told["per-class"], told["global-per-class"]) == (None, None)
+    assert told["worst-client"]["distance"] == told["mean"]["distance"]
+
+
+# mlp-bn of 8x8 digits: float32 numbers of its entries, and 128 bytes before each array on the wire.
+LINEAR, NORM = 4 * (64 * 128 + 128 + 128 * 10 + 10), 4 * 128
+FEDBN_MODEL = LINEAR + 4 * 128
+WHOLE_MODEL = (
+    LINEAR + 4 * NORM + 8 + 9 * 128
+)  # two parameters and two statistics of 128, a counter of 8 bytes
+CONTROL = LINEAR + 2 * NORM + 6 * 128
+
+
+@pytest.mark.parametrize("clients", [2, 2 * GROUP])
+def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
+    """Two messages a client and round with the model, and one back; however many are summed."""
+    keys = {"model": "mlp-bn", "client": "fedbn", "num_clients": clients, "partition": "iid"}
+    told = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None)
+    assert told["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
+    assert told["bytes-received"] == 2 * clients * FEDBN_MODEL
+    assert [row["bytes-sent"] for row in table(tmp_path, "metrics.csv")] == [
+        str(2 * clients * FEDBN_MODEL)
+    ] * 2
+
+
+@pytest.mark.parametrize("clients", [2, 2 * GROUP])
+def test_control_vectors_are_counted(configured, tmp_path, clients):
+    keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": clients, "partition": "iid", "rounds": 1}
+    config = configured(**keys, strategy="scaffold", objective="scaffold")
+    told = simulate(Federation(config), tmp_path, None)
+    assert told["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
+    assert told["bytes-received"] == clients * (WHOLE_MODEL + CONTROL)
+
+
+def test_seconds_are_split(configured, tmp_path):
+    """To the millisecond that is written."""
+    told = simulate(Federation(configured(rounds=3)), tmp_path, None)
+    parts = ("train-seconds", "evaluate-seconds", "server-seconds")
+    rows = table(tmp_path, "metrics.csv")
+    for row in rows:
+        assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["seconds"]), abs=0.002)
+        assert all(float(row[part]) >= 0 for part in parts)
+    for part in parts:
+        total = told["seconds-split"][part.removesuffix("-seconds")]
+        assert total == pytest.approx(sum(float(row[part]) for row in rows), abs=0.003)
+    assert told["client-updates-per-second"] == pytest.approx(3 * 2 / told["seconds"], rel=0.01)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_first_round_that_reaches_the_target_is_told(configured, tmp_path, resumed):
+    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8}
+    told = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
+    if resumed:
+        told = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
+    reached = {}
+    for name in ("accuracy", "global-accuracy"):
+        values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
+        reached[name] = next(n for n, value in enumerate(values, start=1) if value >= 0.8)
+    assert told["rounds-to-target"] == {
+        "target": 0.8, "mean": reached["accuracy"], "global": reached["global-accuracy"]
+    }  # fmt: skip
+    assert 1 < reached["accuracy"] < 6
+    rows = table(tmp_path, "metrics.csv")
+    assert told["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
+
+
+def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
+    told = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
+    assert told["rounds-to-target"] == {"target": 1.0, "mean": None, "global": None}
+    with pytest.raises(UserError, match=r"target-accuracy: 0.5 .* 0: 'quadratic:3' is compared by distance"):
+        Federation(configured(dataset="quadratic:3", client="fedavg", target_accuracy=0.5))
+
+
+@pytest.mark.parametrize("eval_model", ["aggregated", "local"])
+def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
+    config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="fedavg")
+    with progress(config, Console(soft_wrap=True)) as lines:
+        simulate(Federation(config), tmp_path / "run", None, [lines])
+    full = configured(rounds=5, eval_model=eval_model, client="fedavg")
+    simulate(Federation(full), tmp_path / "full", None)
+    few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))
+    columns = ["loss", "accuracy", "client-mean-accuracy", "global-accuracy", "worst-client-accuracy"]
+    for n, row, expected in zip(range(1, 6), few, all_, strict=True):
+        wanted = [expected[name] for name in columns] if n in (2, 4, 5) else [""] * 5
+        assert [row[name] for name in columns] == wanted
+        assert row["train-loss"] == expected["train-loss"]
+    told = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "full")]
+    assert told[0]["clients"] == told[1]["clients"]
+    lines = capsys.readouterr().out.splitlines()
+    assert ["train-loss" in line for line in lines] == [True, False, True, False, False]
+    assert not any("nan" in line for line in lines)

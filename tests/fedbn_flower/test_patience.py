@@ -1,0 +1,185 @@
+"""Runs that end when they no longer get better, and keep the model of their best round."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fedbn_flower import UserError, load_model
+from fedbn_flower.observer import Observer
+from fedbn_flower.results.checkpoint import BEST, LAST
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+from strategies import FedAvg
+
+GOOD = 3
+"""Rounds for which the rule below learns."""
+
+
+class Falls(FedAvg):
+    """After three rounds it goes back the way it came, and further."""
+
+    def server_step(self, delta, state, round):
+        return delta if round.number <= GOOD else -4 * delta
+
+
+FALLING = {
+    "strategy": f"{__name__}:Falls", "num_clients": 4, "partition": "dirichlet:0.5", "val_fraction": 0.2,
+    "fraction_train": 0.5, "rounds": 9,
+}  # fmt: skip
+TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
+
+
+def rows(folder, name="metrics.csv"):
+    return [
+        {k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader((folder / name).open())
+    ]
+
+
+def summary(folder):
+    found = json.loads((folder / "summary.json").read_text())
+    return {key: value for key, value in found.items() if key not in TIMES}
+
+
+def own_models(folder, clients=4):
+    """Every client's whole model, as one vector; None for a client that keeps nothing yet."""
+    found = []
+    for client in range(clients):
+        try:
+            entries = load_model(folder, client).state_dict().values()
+            found.append(np.concatenate([x.numpy().ravel() for x in entries]).tolist())
+        except UserError:
+            found.append(None)
+    return found
+
+
+def best_round(folder):
+    return max(rows(folder), key=lambda row: (float(row["accuracy"]), -int(row["round"])))["round"]
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
+    """It is the model, with the clients' own entries and the test figures, of a run of so many rounds."""
+    run, same = tmp_path / "run", tmp_path / "same"
+    told = simulate(Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None)
+    best = int(best_round(run))
+    assert (told["best-round"], told["rounds"], told["stopped"]) == (best, best + 2, "patience")
+    assert best <= GOOD
+    expected = simulate(Federation(configured(**FALLING | {"rounds": best})), same, None)
+    assert (run / "model.safetensors").read_bytes() == (same / "model.safetensors").read_bytes()
+    assert own_models(run) == own_models(same)
+    for key in ("mean", "client-mean", "worst-client", "clients", "per-class"):
+        assert told[key] == expected[key]
+    assert (run / "classes.csv").read_text() == (same / "classes.csv").read_text()
+
+
+def test_it_goes_by_the_global_model_where_no_client_is_asked(configured, tmp_path):
+    chosen = FALLING | {"client": "fedavg", "fraction_evaluate": 0.0}
+    told = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None)
+    accuracies = [float(row["global-accuracy"]) for row in rows(tmp_path / "run")]
+    assert told["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
+    assert told["mean"] is None
+
+
+def test_rounds_that_are_not_evaluated_count_but_end_nothing(configured, tmp_path):
+    """Evaluated after 2, 4, 6: 4 is worse than 2 by one evaluation, 6 is four rounds after it."""
+    keys = FALLING | {"patience": 3, "evaluate_every": 2, "eval_model": "local"}
+    told = simulate(Federation(configured(**keys)), tmp_path / "run", None)
+    evaluated = {int(r["round"]): float(r["accuracy"]) for r in rows(tmp_path / "run") if r["accuracy"]}
+    best = max(evaluated, key=lambda n: (evaluated[n], -n))
+    assert set(evaluated) == set(range(2, told["rounds"] + 1, 2)) | ({9} if told["rounds"] == 9 else set())
+    assert told["best-round"] == best
+    assert told["stopped"] is None or told["rounds"] - best >= 3 > told["rounds"] - 2 - best
+
+
+class Stops(Observer):
+    def __init__(self, after):
+        self.after = after
+
+    def on_round(self, result):
+        if result.server_round == self.after:
+            raise KeyboardInterrupt
+
+
+def same_run(got, expected):
+    assert (got / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+    assert summary(got) == summary(expected)
+    assert own_models(got) == own_models(expected)
+    assert rows(got) == rows(expected)
+    assert (got / "classes.csv").read_text() == (expected / "classes.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("every", "stops"), [(1, [2]), (1, [4]), (2, [3]), (4, [1]), (4, [3]), (4, [4]), (4, [3, 4]), (4, [2, 3])]
+)
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(configured, tmp_path, monkeypatch, every, stops):
+    """Also from its best round, where no checkpoint came after it; nothing is written at its end."""
+    chosen = FALLING | {"patience": 2, "checkpoint_every": every}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    simulate(Federation(configured(**chosen)), whole, None)
+    resume = {}
+    for after in stops:
+        with monkeypatch.context() as killed:
+            killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
+            with pytest.raises(KeyboardInterrupt):
+                simulate(Federation(configured(**chosen, **resume)), parts, None, [Stops(after)])
+        resume = {"resume": str(parts)}
+    simulate(Federation(configured(**chosen, **resume)), parts, None)
+    same_run(parts, whole)
+
+
+def test_nothing_up_to_the_best_round_is_done_again(configured, tmp_path):
+    """Its rows are those of before, with the seconds that it took."""
+    chosen = FALLING | {"patience": 2, "checkpoint_every": 9}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(configured(**chosen)), tmp_path, None, [Stops(4)])
+    best, before = int(best_round(tmp_path)), (tmp_path / "metrics.csv").read_text().splitlines()
+    simulate(Federation(configured(**chosen, resume=str(tmp_path))), tmp_path, None)
+    after = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert best > 1
+    assert after[: best + 1] == before[: best + 1]
+
+
+@pytest.mark.parametrize("round_", [2, 3, 4])
+def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp_path, monkeypatch, round_):
+    chosen = FALLING | {"patience": 2}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    simulate(Federation(configured(**chosen)), whole, None)
+    save = RunFolder._save_checkpoint
+
+    def killed(self, result, name):
+        if (result.server_round, name) == (round_, LAST):
+            raise KeyboardInterrupt
+        save(self, result, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "_save_checkpoint", killed)
+        patched.setattr(RunFolder, "finish", lambda self: self.writer.close())
+        with pytest.raises(KeyboardInterrupt):
+            simulate(Federation(configured(**chosen)), parts, None)
+    simulate(Federation(configured(**chosen, resume=str(parts))), parts, None)
+    same_run(parts, whole)
+
+
+def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
+    run = tmp_path / "run"
+    simulate(Federation(configured(**FALLING, patience=1)), run, None)
+    with pytest.raises(UserError, match="resume: .* expected a run that did not end by patience, as this"):
+        simulate(Federation(configured(**FALLING, patience=1, resume=str(run))), run, None)
+
+
+def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):
+    told = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None)
+    assert (tmp_path / "run" / LAST).exists()
+    assert not (tmp_path / "run" / BEST).exists()
+    assert (told["best-round"], told["stopped"]) == (None, None)
+
+
+def test_mistakes(configured):
+    with pytest.raises(UserError, match="patience: 2 is not allowed; expected 0 without val-fraction"):
+        configured(patience=2)
+    unseen = configured(patience=2, val_fraction=0.1, fraction_evaluate=0.0)
+    with pytest.raises(UserError, match="patience: 2 .* with fraction-evaluate 0: nothing is evaluated"):
+        Federation(unseen)
