@@ -33,7 +33,7 @@ LAYERS = (
     {"client_app"},
     {"runtime"},
     {"simulation"},
-    {"arguments", "reference"},
+    {"arguments", "looking", "reference"},
     {"jobs"},
     {"api", "cli", "server_app"},
 )

@@ -1,9 +1,7 @@
 """Going on with a run that was stopped."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import UserConfigValue
 
@@ -12,10 +10,8 @@ from ..errors import UserError, not_allowed
 from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import Checkpoint, CheckpointFolder
+from .facts import NOT_KEYS, stored_configuration, stored_facts
 from .run_folder import described
-
-NOT_KEYS = ("shape", "data", "client-names", "versions")
-"""What else ``config.json`` tells."""
 
 MAY_CHANGE = frozenset(
     {
@@ -55,31 +51,6 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if checkpoint.server_round >= config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
     return checkpoint
-
-
-def stored_facts(folder: Path, key: str) -> dict[str, Any]:
-    """All that ``config.json`` tells of the run that left this folder.
-
-    Raises
-    ------
-    UserError
-        When it is not such a folder; it begins with the key.
-    """
-    try:
-        return dict(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
-
-
-def stored_configuration(folder: Path) -> dict[str, Any]:
-    """All keys and settings of the run that left this folder.
-
-    Raises
-    ------
-    UserError
-        When it is not such a folder.
-    """
-    return {key: value for key, value in stored_facts(folder, "resume").items() if key not in NOT_KEYS}
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:

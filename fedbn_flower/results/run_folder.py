@@ -19,6 +19,7 @@ from ..assembly import client_names, held_out_splits
 from ..errors import os_errors_told
 from ..files import CsvLog, write_atomically
 from ..rounds import Federation, Observer, RoundResult
+from . import report
 from .checkpoint import Checkpoint, CheckpointFolder
 from .memory_file import signature
 from .metrics import CLIENT_MEAN, figures_of
@@ -33,7 +34,8 @@ class RunFolder(Observer):
     whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
-    client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
+    client reported; rows are added after every round. ``failures.csv`` has a row for each answer that was not
+    used, and why. ``model.safetensors`` and ``summary.json`` hold the
     model and the figures of one round: that of the last checkpoint, and in the end the last.
     What clients' means are is said in `metrics.held_out_means`.
 
@@ -89,6 +91,10 @@ class RunFolder(Observer):
         self.clients = CsvLog(
             path / "clients.csv", ["round", "phase", "partition", "num-examples", *figures], last_round
         )
+        refused = path / "failures.csv"
+        self.refused = CsvLog(
+            refused, ["round", "phase", "partition", "reason"], last_round if refused.exists() else 0
+        )
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.config)
 
@@ -108,14 +114,15 @@ class RunFolder(Observer):
                 self._save_checkpoint(result)
 
     def finish(self) -> None:
-        """Write what the last checkpoint did not, and draw the curves of what was done so far."""
+        """Write what the last checkpoint did not, and draw and report what was done so far."""
         with self._refusals_told():
             try:
                 if self.unwritten:
                     self._write(self.unwritten)
             finally:
                 self.writer.close()
-            plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+            plot_curves(self.path)
+            report.write_report(self.path)
 
     def _refusals_told(self) -> AbstractContextManager[None]:
         return os_errors_told("run-dir", f"write to {str(self.path)!r}")
@@ -138,8 +145,16 @@ class RunFolder(Observer):
         self.clients.append(
             [
                 {"round": result.server_round, "phase": phase, "partition": partition, **metrics}
-                for phase, report in phases.items()
-                for partition, metrics in report.metrics.items()
+                for phase, answers in phases.items()
+                for partition, metrics in answers.metrics.items()
+            ]
+        )
+
+        self.refused.append(
+            [
+                {"round": result.server_round, "phase": phase, "partition": partition, "reason": reason}
+                for phase, answers in phases.items()
+                for partition, reason in answers.failures.items()
             ]
         )
 
@@ -151,6 +166,7 @@ class RunFolder(Observer):
         def write() -> None:
             self.metrics.sync()
             self.clients.sync()
+            self.refused.sync()
             write_atomically(self.path / "model.safetensors", model)
             write_atomically(self.path / "summary.json", summary)
 
