@@ -51,7 +51,7 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
 def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "InlineFigure":
     """Training examples, (clients, classes): as stacked bars, as a heat map where clients are many."""
     clients, classes = counts.shape
-    figure = new_figure(6, 3.6)
+    figure = new_figure(5, 3.4)
     axes = figure.subplots()
     axes.set(xlabel="client", title=plain(title))
     names = list(map(plain, names))

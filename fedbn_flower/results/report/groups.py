@@ -97,7 +97,7 @@ def common_figure(groups: Sequence[Group]) -> str:
 def headline(groups: Sequence[Group], by: str) -> tuple[str, str]:
     """Whose figure stands for a run: the clients' mean over examples where they evaluate, else the global
     model's; and its column of ``metrics.csv``."""
-    evaluated = any("mean over examples" in group.values(by) for group in groups)
+    evaluated = any(group.lines(by) for group in groups)
     return ("mean over examples", by) if evaluated else ("global", f"global-{by}")
 
 
