@@ -7,13 +7,16 @@ if TYPE_CHECKING:
     from .api import simulate
     from .errors import RunFailed, UserError
     from .results.result import Result, load_model
+    from .rounds import Observer, RoundResult
 
 __version__ = "0.2.0"
 
-__all__ = ["Result", "RunFailed", "UserError", "load_model", "simulate"]
+__all__ = ["Observer", "Result", "RoundResult", "RunFailed", "UserError", "load_model", "simulate"]
 
 _PLACES = {
+    "Observer": ".rounds",
     "Result": ".results.result",
+    "RoundResult": ".rounds",
     "RunFailed": ".errors",
     "UserError": ".errors",
     "load_model": ".results.result",

@@ -15,7 +15,7 @@ from .run_folder import described
 
 MAY_CHANGE = frozenset(
     {
-        "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
+        "rounds", "backend", "workers", "verbose", "tensorboard", "checkpoint-every", "cache-dir", "round-timeout",
         "node-timeout",
     }
 )  # fmt: skip

@@ -31,7 +31,7 @@ class Group:
     def label(self) -> str:
         """For a legend: ``fedyogi fedbn server-lr=0.1``."""
         plain = ("strategy", "client", "objective", FOLDER)
-        return " ".join(v if k in plain else f"{k}={v}" for k, v in self.names.items())
+        return " ".join(v if k in plain else f"{k}={v}" for k, v in self.names.items() if v)
 
     def values(self, by: str) -> dict[str, list[float]]:
         """A figure of the last round, of every run that has it, by whose it is."""

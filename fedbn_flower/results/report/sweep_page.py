@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from .groups import Group, Sweep, common_figure, figures_table, headline, legend
 from .page import page, paragraph, pictures, section
@@ -21,7 +22,9 @@ DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # of the coloured table
 def sweep_page(sweep: Sweep) -> str:
     """The whole page."""
     by = common_figure(sweep.groups)
-    links = [f"{group.runs[0].folder.name}/report.html" if group.runs else "" for group in sweep.groups]
+    links = [
+        f"{quote(group.runs[0].folder.name)}/report.html" if group.runs else "" for group in sweep.groups
+    ]
     table = figures_table(sweep.groups, by, links)
     runs = sweep.runs
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
