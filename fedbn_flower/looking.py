@@ -52,7 +52,7 @@ def compare(arguments: Sequence[str]) -> int:
     if told.to is None:
         folder = default_run_folder()
     else:
-        prepare_run_folder(folder := told.to)
+        prepare_run_folder(folder := told.to, "to")
     with os_errors_told("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]

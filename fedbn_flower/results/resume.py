@@ -15,8 +15,8 @@ from .run_folder import described
 
 MAY_CHANGE = frozenset(
     {
-        "rounds", "backend", "workers", "verbose", "tensorboard", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout",
+        "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
+        "node-timeout", "tensorboard",
     }
 )  # fmt: skip
 """Keys that a resumed run may be given anew."""

@@ -38,8 +38,8 @@ class TensorBoard(Observer):
     def on_round(self, result: RoundResult) -> None:
         told = {"seconds": result.seconds, "failures": float(result.failures), **result.figures}
         for name, value in told.items():
-            self._writer.add_scalar(name, value, result.server_round)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, result.server_round)
+        self._writer.flush()
 
 
 @contextmanager
@@ -51,5 +51,5 @@ def tensorboard(config: RunConfig, folder: Path, first_round: int) -> Iterator[l
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(folder / FOLDER, purge_step=first_round) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(folder / FOLDER, purge_step=first_round) as writer:
         yield [TensorBoard(writer)]

@@ -2,15 +2,12 @@
 
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
 
 from fedbn_flower.cli import main
 
-ROOT = Path(__file__).parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
@@ -25,33 +22,13 @@ def runs(tmp_path_factory, cache_dir):
     """A run of two clients, one of many, and a sweep."""
     folder = tmp_path_factory.mktemp("runs")
     asked = {
-        "two": ["--rounds", "3"],
-        "many": [
-            "--rounds",
-            "2",
-            "--num-clients",
-            "40",
-            "--partition",
-            "dirichlet:1",
-            "--eval-data",
-            "local",
-        ],
-        "sweep": [
-            "--rounds",
-            "2",
-            "--strategy",
-            "fedavg,fedadam",
-            "--client",
-            "silobn,fedbn",
-            "--seed",
-            "0,1",
-        ],
+        "two": "--rounds 3",
+        "many": "--rounds 2 --num-clients 40 --partition iid --eval-data local",
+        "sweep": "--rounds 2 --strategy fedavg,fedadam --client silobn,fedbn",
     }
+    common = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir"]
     for name, words in asked.items():
-        common = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir", str(folder / name)]
-        subprocess.run(
-            [sys.executable, ROOT / "run_sim.py", *words, *common], check=True, capture_output=True
-        )
+        assert main([*words.split(), *common, str(folder / name)]) == 0
     assert main(["compare", str(folder / "two"), str(folder / "sweep"), "--to", str(folder / "compare")]) == 0
     (folder / "compare" / "compare.html").rename(folder / "compare" / "report.html")
     return folder
@@ -59,7 +36,13 @@ def runs(tmp_path_factory, cache_dir):
 
 def browse(page, profile, *flags):
     """What the browser printed; nothing may be in its console."""
-    basic = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    basic = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+    ]
     command = [BROWSER, *basic, f"--user-data-dir={profile}", *flags, page.as_uri()]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert "CONSOLE" not in done.stderr
@@ -75,7 +58,7 @@ def test_a_browser_shows_it(runs, name, tmp_path):
     colours = {}
     for theme, flags in {"light": [], "dark": ["--force-dark-mode"]}.items():
         picture = tmp_path / f"{theme}.png"
-        browse(page, tmp_path / "profile", f"--screenshot={picture}", "--window-size=400,1600", *flags)
+        browse(page, tmp_path / "profile", f"--screenshot={picture}", "--window-size=500,1600", *flags)
         pixels = imread(picture)[..., :3]
         colours[theme] = pixels[5, 5]
         assert (abs(pixels - pixels[5, 5]).max(-1) > 0.2).mean() > 0.01  # ink

@@ -22,9 +22,8 @@ DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # of the coloured table
 def sweep_page(sweep: Sweep) -> str:
     """The whole page."""
     by = common_figure(sweep.groups)
-    links = [
-        f"{quote(group.runs[0].folder.name)}/report.html" if group.runs else "" for group in sweep.groups
-    ]
+    firsts = [group.runs[0].folder.name if group.runs else "" for group in sweep.groups]
+    links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
     table = figures_table(sweep.groups, by, links)
     runs = sweep.runs
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())

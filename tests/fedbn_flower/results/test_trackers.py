@@ -15,6 +15,7 @@ def scalars(folder, name):
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
+@pytest.mark.slow  # the import of TensorBoard
 def test_tensorboard_has_what_metrics_csv_has(run, tmp_path):
     result = run(run_dir=tmp_path / "run", rounds=1, tensorboard=True)
     result = simulate(resume=result.folder, rounds=3, progress=False)
