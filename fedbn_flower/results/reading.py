@@ -54,10 +54,14 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What ran, in a line."""
+        """What ran, in two lines."""
+        return f"{self.algorithms}, seed {self.config.get('seed')}\n{self.where}"
+
+    @property
+    def where(self) -> str:
+        """What it ran on."""
         config = self.config
-        where = f"{config.get('partition')}, {config.get('num-clients')} clients, seed {config.get('seed')}"
-        return f"{self.algorithms} on {config.get('dataset')}\n{where}"
+        return f"on {config.get('dataset')}, {config.get('partition')}, {config.get('num-clients')} clients"
 
     @cached_property
     def client_names(self) -> dict[int, str]:

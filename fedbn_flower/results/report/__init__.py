@@ -49,5 +49,6 @@ def sweep_figure(folder: Path) -> "InlineFigure":
     from .sweep_page import curves_figure
 
     sweep = Sweep.read(folder)
-    common = ", ".join(sweep.common.values())
-    return curves_figure(sweep.groups, common_figure(sweep.groups), common)
+    title = " ".join(value for value in sweep.common.values() if value)
+    where = sweep.runs[0].where if sweep.runs else ""
+    return curves_figure(sweep.groups, common_figure(sweep.groups), f"{title} {where}".strip())

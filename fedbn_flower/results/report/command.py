@@ -30,7 +30,7 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
         word
         for key, value in given.items()
         if key in always or key not in defaults or defaults[key] != value
-        for word in (f"--{key}", _text(value))
+        for word in (f"--{key}", text_of(value))
     ]
     return [shlex.quote(word) for word in ("fedbn-sim", *words)]
 
@@ -40,5 +40,6 @@ def names_objects(config: Mapping[str, Any]) -> bool:
     return any(is_own(str(config.get(key))) for key in ("strategy", "client", "objective", "loss", "model"))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as a command line has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

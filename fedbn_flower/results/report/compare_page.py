@@ -6,6 +6,7 @@ from pathlib import Path
 from ...errors import not_allowed
 from ..facts import NOT_KEYS
 from ..reading import Run
+from .command import text_of
 from .groups import FOLDER, Group, Sweep, common_figure, figures_table, legend
 from .page import page, paragraph, section
 from .run_page import MEANS, closing, size
@@ -54,7 +55,7 @@ def differences(groups: Sequence[Group]) -> Table:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    told = {key: str(value) for key, value in run.config.items() if key not in ALIKE}
+    told = {key: text_of(value) for key, value in run.config.items() if key not in ALIKE}
     told |= {f"version of {k}": str(v) for k, v in (run.config.get("versions") or {}).items()}
     return told | {"data (digest)": str(run.config.get("data", ""))[:12]}
 

@@ -28,7 +28,7 @@ def curve_of(run: Run, name: str) -> "InlineFigure":
 def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -> "InlineFigure":
     """A line for each group of runs that differ in their seed: the mean of those that have the round, and a
     band of one sample standard deviation (n - 1) where they are two at least."""
-    figure = new_figure(7, 4.4)
+    figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // 2))
     axes = figure.subplots()
     several = max(map(len, lines.values()), default=0)
     for number, (label, runs) in enumerate(lines.items()):

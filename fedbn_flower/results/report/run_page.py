@@ -208,10 +208,8 @@ def repeat(run: Run) -> Iterator[str]:
         yield paragraph("It was given objects of one's own from Python, which no command can name.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
-    values = {k: v for k, v in run.config.items() if k != "versions"}
-    yield folded(
-        "Every key", Table(["key", "value"], [[k, str(v)] for k, v in values.items()], words=2).html()
-    )
+    rows = [[key, text_of(value)] for key, value in run.config.items() if key != "versions"]
+    yield folded("Every key", Table(["key", "value"], rows, words=2).html())
 
 
 def closing(configs: list[Mapping[str, Any]], table: Table) -> list[str]:

@@ -28,7 +28,7 @@ def search_page(folder: Path) -> str:
         told.append(paragraph(f"The best once more, with its test figure: {sentence(best)}"))
     drawn = {f"Value by {key}": searched(trials, key, "value") for key in keys}
     return page(
-        f"Search of {' and '.join(keys)}",
+        f"Search of {', '.join(keys)}",
         "".join(told),
         [
             section("The best", figures_table(best).html() if best else "", *(repeat(best) if best else ())),

@@ -31,7 +31,7 @@ def sweep_page(sweep: Sweep) -> str:
     what = f" on {runs[0].config.get('dataset')}" if runs else ""
     failed = Table(["cell", "what went wrong"], sweep.failed, words=2).html() if sweep.failed else ""
     return page(
-        f"Sweep of {' and '.join(sweep.groups[0].names)}{what}" if sweep.groups else "Sweep",
+        f"Sweep of {', '.join(sweep.groups[0].names)}{what}" if sweep.groups else "Sweep",
         paragraph(told),
         [
             section("Results", table.html(), paragraph(f"{legend(sweep.groups, by)} {MEANS}", "note")),

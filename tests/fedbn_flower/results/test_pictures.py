@@ -26,7 +26,7 @@ def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
     loss, accuracy = figure.axes
     np.testing.assert_allclose(loss.lines[0].get_xydata(), [[1, 2.0], [3, 1.0]])
     np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[1, 0.25], [3, 0.75]])
-    assert figure.get_suptitle() == "fedyogi fedbn sgd on digits\nsilos:0-4,5-9, 2 clients, seed 0"
+    assert figure.get_suptitle() == "fedyogi fedbn sgd, seed 0\non digits, silos:0-4,5-9, 2 clients"
 
 
 def test_rounds_are_whole_numbers():
@@ -113,7 +113,7 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
         "fedyogi silobn": pytest.approx([3, 0.9]),
         "fedyogi fedbn": pytest.approx([3, 0.4]),
     }
-    assert axes.get_title().startswith("sgd\n")
+    assert axes.get_title().startswith("sgd on digits, silos:0-4,5-9, 2 clients\n")
 
 
 def test_two_pictures_of_one_page_have_no_id_in_common():

@@ -157,7 +157,7 @@ def test_the_command_repeats_the_run(tmp_path, cache_dir):
 
 def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     found = page(write_sweep(tmp_path / "sweep"))
-    assert found.text["h1"] == ["Sweep of strategy and client on digits"]
+    assert found.text["h1"] == ["Sweep of strategy, client on digits"]
     for row in (
         ["fedavg", "silobn", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "1.5 ± 0.0"],
         ["fedyogi", "silobn", "90.0", "90.0", "90.0", "90.0", "1.5"],
