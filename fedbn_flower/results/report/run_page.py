@@ -8,7 +8,7 @@ from ..metrics import shown
 from ..plots import figure_names
 from ..reading import Run
 from .citations import citations
-from .command import command_of, names_objects
+from .command import command_of, names_objects, text_of
 from .page import command, facts, folded, page, paragraph, pictures, section, verbatim
 from .pictures import counts_of, curve_of, per_client, seconds_split
 from .tables import Table
