@@ -1,6 +1,7 @@
 """The pictures of a report, each a figure of its own."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
@@ -126,7 +127,7 @@ def seconds_split(run: Run) -> "InlineFigure | None":
     return figure
 
 
-def searched(trials: Sequence[Mapping[str, str]], key: str, value: str) -> "InlineFigure | None":
+def searched(trials: Sequence[Mapping[str, str]], key: str, by: str) -> "InlineFigure | None":
     """The value of each trial against a searched key; None where no trial has both. The key's axis is a
     logarithmic one where its values are positive and differ by a factor of ten."""
     told = [trial for trial in trials if trial.get(key) and trial.get("value")]
@@ -134,21 +135,13 @@ def searched(trials: Sequence[Mapping[str, str]], key: str, value: str) -> "Inli
         return None
     figure = new_figure(4.6, 3.1)
     axes = figure.subplots()
-    try:
-        places = [float(trial[key]) for trial in told]
-    except ValueError:
-        axes.plot([trial[key] for trial in told], [float(t["value"]) for t in told], "o", color=COLOURS[0])
-    else:
-        done = [trial.get("state", "").lower() in ("complete", "ok") for trial in told]
-        for state, marker, number in (("complete", "o", 0), ("stopped early", "x", 1)):
-            at = [i for i, is_done in enumerate(done) if is_done == (state == "complete")]
-            points = [places[i] for i in at], [float(told[i]["value"]) for i in at]
-            axes.plot(*points, marker, color=COLOURS[number], label=state)
-        if min(places) > 0 and max(places) >= 10 * min(places):
+    places: list[float] | list[str] = [trial[key] for trial in told]
+    with suppress(ValueError):
+        numbers = places = [float(place) for place in places]
+        if min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
             axes.set_xscale("log")
-        if not all(done):
-            axes.legend(frameon=False, fontsize="small")
-    axes.set(xlabel=key, ylabel=value)
+    axes.plot(places, [float(trial["value"]) for trial in told], "o", color=COLOURS[0])
+    axes.set(xlabel=key, ylabel=plain(by))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

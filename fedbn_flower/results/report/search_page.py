@@ -26,14 +26,15 @@ def search_page(folder: Path) -> str:
     told = [paragraph(f"{len(trials)} trials, {done} of them with a value.")]
     if best:
         told.append(paragraph(f"The best once more, with its test figure: {sentence(best)}"))
-    drawn = {f"Value by {key}": searched(trials, key, "value") for key in keys}
+    by = best.by if best else "value"
+    drawn = {f"{by.capitalize()} by {key}": searched(trials, key, by) for key in keys}
     return page(
         f"Search of {', '.join(keys)}",
         "".join(told),
         [
             section("The best", figures_table(best).html() if best else "", *(repeat(best) if best else ())),
             section("What was searched", _searched(folder)),
-            section("Value against each key", pictures(drawn)),
+            section("By each key", pictures(drawn)),
             section("Trials", table.html()),
             *closing([best.config] if best else [], table),
         ],
@@ -41,9 +42,9 @@ def search_page(folder: Path) -> str:
 
 
 def _searched(folder: Path) -> str:
-    """What ``search.json`` tells, as it stands."""
+    """The ranges and choices that ``search.json`` tells."""
     told: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        told = json.loads((folder / "search.json").read_text())
-    rows = [[str(key), value if isinstance(value, str) else json.dumps(value)] for key, value in told.items()]
-    return Table(["", ""], rows, words=2).html() if rows else ""
+        told = json.loads((folder / "search.json").read_text()).get("search", {})
+    rows = [[key, str(value)] for key, value in told.items()]
+    return Table(["key", "searched"], rows, words=2).html() if rows else ""

@@ -93,14 +93,14 @@ def test_the_seconds_of_a_round_are_stacked(tmp_path):
 
 
 def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():
-    trials = [{"state": "COMPLETE", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "sgd"}]
-    trials += [{"state": "PRUNED", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
-    trials += [{"state": "FAIL", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
+    trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "sgd"}]
+    trials += [{"state": "complete", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
+    trials += [{"state": "failed", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
     (axes,) = searched(trials, "server-lr", "value").axes
     assert axes.get_xscale() == "log"
-    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.001, 0.5]], [[1, 0.4]]]
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.001, 0.5], [1, 0.4]]]
     assert searched(trials, "tau", "value").axes[0].get_xscale() == "linear"
-    assert searched(trials, "objective", "value") is not None
+    assert searched(trials, "objective", "value").axes[0].lines[0].get_ydata().tolist() == [0.5, 0.4]
     assert searched(trials[2:], "tau", "value") is None
 
 

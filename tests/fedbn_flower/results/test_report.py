@@ -180,16 +180,17 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
     folder = tmp_path / "search"
     write_run(folder / "best", summary_of([0.7, 0.8]))
     (folder / "search.csv").write_text(
-        "trial,state,rounds,seconds,value,server-lr,folder\n0,COMPLETE,3,1.5,0.7,0.01,trials/0\n"
-        "1,PRUNED,1,0.5,0.2,1.0,trials/1\n2,FAIL,0,0.1,,0.5,trials/2\n"
+        "trial,state,rounds,seconds,value,server-lr,folder\n0,complete,3,1.5,0.7,0.01,trials/0\n"
+        "1,pruned,1,0.5,,1.0,trials/1\n2,failed,0,0.1,,0.5,trials/2\n"
     )
-    (folder / "search.json").write_text(json.dumps({"searched": {"server-lr": [0.001, 1]}}))
+    (folder / "search.json").write_text(json.dumps({"search": {"server-lr": "0.001..1"}, "best": None}))
     found = page(folder)
     assert found.text["h1"] == ["Search of server-lr"]
-    assert ["1", "PRUNED", "1.0", "0.2", "1", "0.5"] in found.rows
+    assert ["1", "pruned", "1.0", "", "1", "0.5"] in found.rows
     assert ["client 1", "11", "1", "80.0 %"] in found.rows
-    assert found.text["p"][0] == "3 trials, 2 of them with a value."
-    assert found.text["figcaption"] == ["Value by server-lr"]
+    assert found.text["p"][0] == "3 trials, 1 of them with a value."
+    assert ["server-lr", "0.001..1"] in found.rows
+    assert found.text["figcaption"] == ["Accuracy by server-lr"]
 
 
 def test_another_folder_is_refused_in_a_line(tmp_path):
