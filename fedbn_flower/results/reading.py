@@ -74,10 +74,10 @@ class Run:
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}
 
     def client_points(self) -> dict[int, Points]:
-        """The figure of comparison as each client reported it, by partition and round."""
+        """The figure of comparison as each client that takes part reported it, by partition and round."""
         points: dict[int, Points] = {}
         for row in rows_of(self.folder / "clients.csv"):
-            if row.get(self.by):
+            if row.get(self.by) and row["phase"] != "new":
                 points.setdefault(int(row["partition"]), {})[int(row["round"])] = float(row[self.by])
         return dict(sorted(points.items()))
 

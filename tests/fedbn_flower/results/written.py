@@ -27,6 +27,7 @@ METRICS = (
 CLIENTS = (
     "round,phase,partition,num-examples,loss,accuracy\n1,train,0,9,,\n"
     "1,evaluate,0,5,2.0,0.2\n1,evaluate,1,5,2.0,0.3\n3,evaluate,0,5,1.0,0.7\n3,evaluate,1,5,1.0,0.8\n"
+    "3,new,2,5,1.0,0.9\n"
 )
 
 
