@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .api import simulate
     from .errors import RunFailed, UserError
+    from .observer import Observer, RoundResult
     from .results.result import Result, load_model
 
 __version__ = "0.2.0"
 
-__all__ = ["Result", "RunFailed", "UserError", "load_model", "simulate"]
+__all__ = ["Observer", "Result", "RoundResult", "RunFailed", "UserError", "load_model", "simulate"]
 
 _PLACES = {
+    "Observer": ".observer",
     "Result": ".results.result",
+    "RoundResult": ".observer",
     "RunFailed": ".errors",
     "UserError": ".errors",
     "load_model": ".results.result",

@@ -26,6 +26,7 @@ from .errors import UserError, not_allowed
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
 from .models import MODEL
+from .observer import Observer
 from .own import at_hand, new_name
 from .registry import absolute
 from .results.progress import progress as watching
@@ -41,6 +42,7 @@ def simulate(
     data: Sequence[Any] | Mapping[Any, Any] | None = None,
     test: Any = None,
     progress: bool = True,
+    observers: Sequence[Observer] = (),
     **keys: Any,
 ) -> Result:
     """Simulate a run, as ``run_sim.py`` does, and give its results: the same ones, bit for bit.
@@ -56,6 +58,8 @@ def simulate(
         each client's is held out.
     progress : bool
         Whether a bar is shown.
+    observers : Sequence[Observer], optional
+        Objects whose ``on_round`` is called after every round, as for a tracker of experiments.
     **keys
         Every key of the run configuration and every setting of its algorithms, with underscores for hyphens.
         In place of a name, ``strategy`` may be a class or an instance of one, ``client`` and ``objective`` a
@@ -74,6 +78,8 @@ def simulate(
     RunFailed
         When the run could not do its work; what was done so far stays in the folder.
     """
+    if wrong := [one for one in observers if not isinstance(one, Observer)]:
+        raise UserError(f"observers: {wrong[0]!r} is not allowed; expected objects of classes of Observer's")
     values, own = _named(keys)
     if data is not None:
         if "dataset" in values:
@@ -85,7 +91,7 @@ def simulate(
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
-        folder = _run(config, Console(quiet=not progress))
+        folder = _run(config, Console(quiet=not progress), observers)
     return Result(folder, next((own[name] for name in own if name == config.model), None))
 
 
@@ -101,7 +107,7 @@ def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
     return {"dataset": name, "partition": "natural:client", "num-clients": len(data)}
 
 
-def _run(config: RunConfig, console: Console) -> Path:
+def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> Path:
     """One run in its folder."""
     simulation.check_simulation(config)
     federation = Federation(config)
@@ -109,7 +115,7 @@ def _run(config: RunConfig, console: Console) -> Path:
     pool = simulation.ray_pool(config)
     try:
         with watching(config, console) as watch:
-            simulation.simulate(federation, folder, pool, [watch])
+            simulation.simulate(federation, folder, pool, [watch, *observers])
     except BaseException as error:  # Ctrl-C too
         error.add_note(f"what was done so far is in {folder}")
         raise

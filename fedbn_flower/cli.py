@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .errors import UserError
 from .listing import lines
 
+COMMANDS = ("report", "compare")
 MISTAKE, INTERRUPTED = 2, 130
 
 
@@ -19,6 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--list" in arguments:
             print(*lines(), sep="\n")
             return 0
+        if arguments and arguments[0] in COMMANDS:
+            from . import looking
+
+            return int(getattr(looking, arguments[0])(arguments[1:]))
         from .arguments import parse
 
         asked = parse(arguments)

@@ -13,6 +13,7 @@ from .observer import Observer, RoundResult
 from .results.place import default_run_folder, run_folder_locked
 from .results.resume import check_unchanged, load_checkpoint
 from .results.run_folder import RunFolder
+from .results.tensorboard import check_tensorboard, tensorboard
 from .rounds import Federation
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -59,6 +60,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _run(grid: Grid, config: RunConfig) -> None:
+    check_tensorboard(config)
     federation = Federation(config)
     if config.resume:
         check_unchanged(federation)
@@ -69,8 +71,10 @@ def _run(grid: Grid, config: RunConfig) -> None:
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
+        first_round = checkpoint.server_round + 1 if checkpoint else 1
         try:
-            federation.run(grid, [RoundLog(), results], checkpoint)
+            with tensorboard(config, folder, first_round) as board:
+                federation.run(grid, [RoundLog(), results, *board], checkpoint)
         finally:
             results.finish()
     LOGGER.info("results are in %s", folder)

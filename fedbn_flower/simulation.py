@@ -16,6 +16,7 @@ from .observer import Observer
 from .results.place import default_run_folder, prepare_run_folder, run_folder_locked
 from .results.resume import check_data, checkpoints_of, load_checkpoint
 from .results.run_folder import RunFolder
+from .results.tensorboard import check_tensorboard, tensorboard
 from .rounds import Federation
 from .runtime import InlineGrid, LocalGrid
 
@@ -47,8 +48,10 @@ def simulate(
             for partition, groups in checkpoints_of(config).memories(checkpoint):
                 grid.restore_memory(partition, groups)
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
+        first_round = checkpoint.server_round + 1 if checkpoint else 1
         try:
-            federation.run(grid, [results, *observers], checkpoint)
+            with tensorboard(config, folder, first_round) as board:
+                federation.run(grid, [results, *board, *observers], checkpoint)
         finally:
             results.finish()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
@@ -56,13 +59,15 @@ def simulate(
 
 
 def check_simulation(config: RunConfig) -> None:
-    """Refuse what only SuperNodes can do.
+    """Refuse what only SuperNodes can do, and what is not installed.
 
     Raises
     ------
     UserError
-        When clients would have no data, or are to start from memories that a simulation does not have.
+        When clients would have no data, or are to start from memories that a simulation does not have; when
+        TensorBoard is asked for and not there.
     """
+    check_tensorboard(config)
     if not dataset_of(config).has_examples:
         raise not_allowed(
             "dataset", config.dataset, "one with examples: simulated clients have none of their own"

@@ -35,7 +35,7 @@ LAYERS = (
     {"runtime"},
     {"simulation"},
     {"search"},
-    {"arguments", "reference"},
+    {"arguments", "looking", "reference"},
     {"jobs"},
     {"api", "cli", "server_app"},
 )

@@ -1,7 +1,5 @@
 """A grid of runs: one table with the mean and the sample standard deviation over the seeds."""
 
-import csv
-import io
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,7 +10,8 @@ from rich.table import Table
 from ..config import RunConfig
 from ..files import csv_text, write_atomically
 from ..registry import short
-from .plots import new_figure, save_figure
+from . import report
+from .plots import save_figure
 from .progress import LISTED_CLIENTS, cell_name
 
 Cell = tuple[str, str, str]
@@ -93,33 +92,10 @@ class Comparison:
         return table
 
     def plot(self) -> None:
-        """The figure by round, a line a cell, the mean over its seeds: of the clients where they evaluate,
-        else of the global model."""
-        what, curves = "mean over held-out examples", self._curves(self.compared_by)
-        if not curves:
-            what, curves = "global model", self._curves(f"global-{self.compared_by}")
-        figure = new_figure(7, 4.5)
-        axes = figure.subplots()
-        for cell, points in curves.items():
-            axes.plot(list(points), [mean(v) for v in points.values()], marker=".", label=" ".join(cell))
-        axes.set(xlabel="round", ylabel=f"{self.compared_by} ({what})")
-        axes.grid(alpha=0.3)
-        if curves:
-            figure.legend(loc="outside right upper")
-        save_figure(figure, self.folder / "grid.png")
-
-    def _curves(self, column: str) -> dict[Cell, dict[int, list[float]]]:
-        """By cell and round, the column of ``metrics.csv`` of each seed."""
-        curves: dict[Cell, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for row in self.rows:
-            metrics = self.folder / str(row["folder"]) / "metrics.csv"
-            if not metrics.exists():
-                continue
-            cell = (str(row["strategy"]), str(row["client"]), str(row["objective"]))
-            for line in csv.DictReader(io.StringIO(metrics.read_text())):
-                if line[column]:
-                    curves[cell][int(line["round"])].append(float(line[column]))
-        return curves
+        """The figure by round as ``grid.png``, a line a cell, the mean over its seeds: of the clients where
+        they evaluate, else of the global model; and the report."""
+        save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
+        report.write_report(self.folder)
 
 
 def _mean_and_deviation(values: list[float], name: str) -> str:

@@ -1,8 +1,15 @@
 """Figures without pyplot, whose windows and state a library leaves alone; imported where one is drawn."""
 
 import io
+import re
+from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
+
+_SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "fedbn-flower"}
+_GROUP_ID = re.compile(r'(<g) id="[^"]*"')
+_ID = re.compile(r'(\bid="|href="#|url\(#)')
 
 
 class InlineFigure(Figure):
@@ -13,6 +20,18 @@ class InlineFigure(Figure):
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=120)
         return buffer.getvalue()
+
+    def as_svg(self, name: str) -> str:
+        """An ``<svg>`` element to stand in a page, without a background: what would be black has the page's
+        colour of text. Ids begin with the name, which no other picture of the page may have."""
+        buffer = io.StringIO()
+        with rc_context(_SVG):
+            self.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        svg = buffer.getvalue()
+        svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+        svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = _GROUP_ID.sub(r"\1", svg)
+        return _ID.sub(rf"\1{name}-", svg)
 
     def _repr_png_(self) -> bytes:
         return self.as_png()

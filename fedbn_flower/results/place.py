@@ -12,8 +12,8 @@ from ..errors import UserError, not_allowed
 from ..files import remove_unfinished
 
 
-def prepare_run_folder(path: Path) -> None:
-    """Make the folder.
+def prepare_run_folder(path: Path, key: str = "run-dir") -> None:
+    """Make the folder, which that key names.
 
     Raises
     ------
@@ -21,15 +21,15 @@ def prepare_run_folder(path: Path) -> None:
         When it has something in it already, or cannot be made.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"run-dir: {str(path)!r} is not allowed; expected a new or empty folder")
+        raise UserError(f"{key}: {str(path)!r} is not allowed; expected a new or empty folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_make(path, error) from error
+        raise _cannot_make(path, error, key) from error
 
 
-def _cannot_make(path: Path, error: OSError) -> UserError:
-    return UserError(f"run-dir: cannot make {str(path)!r} ({error.strerror})")
+def _cannot_make(path: Path, error: OSError, key: str = "run-dir") -> UserError:
+    return UserError(f"{key}: cannot make {str(path)!r} ({error.strerror})")
 
 
 @contextlib.contextmanager

@@ -1,81 +1,145 @@
-"""Pictures of a run. Matplotlib is imported when one is drawn: it takes half a second."""
+"""Pictures that a run's folder has as PNG. Matplotlib is imported when one is drawn: it takes a while."""
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..assembly import TEST, dataset_of, partitions_of
 from ..config import RunConfig
-from ..files import write_atomically
+from ..files import csv_text, write_atomically
+from .lines import line_style
 from .metrics import CLIENT_MEAN
+from .reading import Run
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from .figures import InlineFigure
 
-LABELLED_CLIENTS = 40
+BARS = 30  # clients and classes, beyond which counts are a heat map
+CURVES = (
+    ("", "clients, held out (mean over examples)"),
+    ("global-", "global model, held out"),
+    ("train-", "clients, training (weighted mean)"),
+)
+"""Columns of ``metrics.csv`` by their prefix, and what they are."""
 
 
 def plot_partitions(path: Path, config: RunConfig) -> None:
-    """Class counts of every client's training examples, as stacked bars; their number without classes."""
+    """How many training examples of each class each client has: a picture, and the counts beside it as CSV;
+    of numbers, how many examples."""
     dataset = dataset_of(config)
     rows = partitions_of(config).train
-    classes = dataset.spec.outputs if dataset.has_classes else 1
-    labels = dataset.train.columns["y"] if dataset.has_classes else np.zeros(len(dataset.train), np.int64)
-    counts = np.array([np.bincount(labels[r], minlength=classes) for r in rows])
-    figure = new_figure(7, 4)
+    names = [""]
+    labels = np.zeros(len(dataset.train), np.int64)
+    if dataset.has_classes:
+        told = dataset.class_names
+        names = [told[i] if i < len(told) else str(i) for i in range(dataset.spec.outputs)]
+        labels = dataset.train.columns["y"]
+    counts = np.array([np.bincount(labels[r], minlength=len(names)) for r in rows])
+    told_counts = [
+        {"partition": partition, "class": name, "examples": int(count)}
+        for partition, line in enumerate(counts)
+        for name, count in zip(names, line, strict=True)
+    ]
+    write_atomically(path.with_suffix(".csv"), csv_text(("partition", "class", "examples"), told_counts))
+    save_figure(class_counts(counts, names, config.partition), path)
+
+
+def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "InlineFigure":
+    """Training examples, (clients, classes): as stacked bars, as a heat map where clients are many."""
+    clients, classes = counts.shape
+    figure = new_figure(5, 3.4)
     axes = figure.subplots()
-    colours = _colours(classes)
-    bottom = np.zeros(len(rows), int)
-    for label in range(classes):
-        name = dataset.class_names[label] if label < len(dataset.class_names) else label
-        axes.bar(range(len(rows)), counts[:, label], bottom=bottom, color=colours[label], label=name)
+    axes.set(xlabel="client", title=plain(title))
+    names = list(map(plain, names))
+    if clients > BARS or classes > BARS:
+        image = axes.imshow(counts.T, aspect="auto", interpolation="none", cmap="cividis")
+        figure.colorbar(image, label="training examples")
+        integer_ticks(axes)
+        axes.set_ylabel("class")
+        if classes <= BARS:
+            axes.set_yticks(range(classes), names)
+        return figure
+    bottom = np.zeros(clients, np.int64)
+    for label, (name, colour) in enumerate(zip(names, _colours(classes), strict=True)):
+        hatch = "//" if label % 2 else ""
+        axes.bar(
+            range(clients), counts[:, label], bottom=bottom, color=colour, label=name, hatch=hatch,
+            edgecolor="white", linewidth=0.5,
+        )  # fmt: skip
         bottom += counts[:, label]
-    axes.set(xlabel="client", ylabel="training examples", title=config.partition)
-    if len(rows) <= LABELLED_CLIENTS:
-        axes.set_xticks(range(len(rows)))
-    if 1 < classes <= 20:
-        figure.legend(title="class", loc="outside right upper")
-    save_figure(figure, path)
-
-
-def plot_curves(path: Path, metrics: Path) -> None:
-    """Write `curves`; nothing if no round is done."""
-    figure = curves(metrics)
-    if figure.axes:
-        save_figure(figure, path)
-
-
-def curves(metrics: Path) -> "InlineFigure":
-    """The held-out figures by round, and in training, from ``metrics.csv``; empty if no round is done."""
-    with metrics.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        return new_figure(9, 3.5)
-    names = [name.removeprefix(CLIENT_MEAN) for name in rows[0] if name.startswith(CLIENT_MEAN)]
-    names = [name for name in names if not name.startswith(f"{TEST}-")]
-    figure = new_figure(4.5 * len(names), 3.5)
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        for prefix, label in (
-            ("train-", "clients, training (weighted mean)"),
-            ("", "clients, held out (mean over examples)"),
-            ("global-", "global model, held out"),
-        ):
-            points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker=".", label=label)
-        axes.set(xlabel="round", ylabel=name)
-        axes.grid(alpha=0.3)
-        if axes.lines:
-            axes.legend()
+    axes.set_ylabel("training examples")
+    axes.set_xticks(range(clients))
+    axes.tick_params(axis="x", labelsize="small" if clients > 15 else "medium")
+    if classes > 1:
+        figure.legend(title="class", loc="outside right upper", reverse=True, frameon=False, fontsize="small")
     return figure
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:
+    """From dark to bright, which those who do not see every colour see too."""
     from matplotlib import colormaps
 
-    return [colormaps["tab20" if count > 10 else "tab10"](i % 20) for i in range(count)]
+    return [colormaps["cividis"](i / max(1, count - 1)) for i in range(count)]
+
+
+def plot_curves(folder: Path) -> None:
+    """Write a run's `curves` as ``curves.png``; nothing if no round is done."""
+    figure = curves(Run.read(folder))
+    if figure.axes:
+        save_figure(figure, folder / "curves.png")
+
+
+def curves(run: Run) -> "InlineFigure":
+    """The held-out figures by round, and in training; empty if no round is done."""
+    names = figure_names(run.metrics)
+    figure = new_figure(4.5 * (len(names) or 2), 3.9)
+    if names:
+        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+            draw_curves(axes, run.metrics, name)
+        figure.suptitle(plain(run.title), fontsize="medium")
+    return figure
+
+
+def figure_names(rows: list[dict[str, str]]) -> list[str]:
+    """The held-out figures of ``metrics.csv``, the loss first; none before the first round."""
+    columns = rows[0] if rows else {}
+    names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
+    return [name for name in names if not name.startswith(f"{TEST}-")]
+
+
+def draw_curves(axes: "Axes", rows: list[dict[str, str]], name: str) -> None:
+    """A figure by round; a round that has none leaves no gap."""
+    for number, (prefix, label) in enumerate(CURVES):
+        points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=label, **line_style(number, len(points)))
+    by_round(axes, name)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize="small")
+
+
+def by_round(axes: "Axes", ylabel: str) -> None:
+    """Name the axes of something by round."""
+    axes.set(xlabel="round", ylabel=ylabel)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    integer_ticks(axes)
+
+
+def integer_ticks(axes: "Axes") -> None:
+    """Ticks below at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def plain(text: str) -> str:
+    """Somebody's words, in which a dollar begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> "InlineFigure":

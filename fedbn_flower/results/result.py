@@ -22,7 +22,8 @@ from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
 from .checkpoint import BEST, LAST, CheckpointFolder
-from .resume import stored_facts
+from .facts import stored_facts
+from .reading import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -68,7 +69,7 @@ class Result:
         """Loss and accuracy by round; a notebook shows it."""
         from .plots import curves
 
-        return curves(self.folder / "metrics.csv")
+        return curves(Run.read(self.folder))
 
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"

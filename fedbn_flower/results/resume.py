@@ -1,9 +1,7 @@
 """Going on with a run that was stopped."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import UserConfigValue
 
@@ -14,14 +12,12 @@ from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
-
-NOT_KEYS = ("shape", "data", "client-names", "versions")
-"""What else ``config.json`` tells."""
+from .facts import NOT_KEYS, stored_configuration, stored_facts
 
 MAY_CHANGE = frozenset(
     {
         "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout",
+        "node-timeout", "tensorboard",
     }
 )  # fmt: skip
 """Keys that a resumed run may be given anew."""
@@ -62,31 +58,6 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if checkpoint.server_round >= config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
     return checkpoint
-
-
-def stored_facts(folder: Path, key: str) -> dict[str, Any]:
-    """All that ``config.json`` tells of the run that left this folder.
-
-    Raises
-    ------
-    UserError
-        When it is not such a folder; it begins with the key.
-    """
-    try:
-        return dict(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
-
-
-def stored_configuration(folder: Path) -> dict[str, Any]:
-    """All keys and settings of the run that left this folder.
-
-    Raises
-    ------
-    UserError
-        When it is not such a folder.
-    """
-    return {key: value for key, value in stored_facts(folder, "resume").items() if key not in NOT_KEYS}
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:

@@ -18,6 +18,7 @@ from ..errors import os_errors_told
 from ..files import CsvLog, csv_text, write_atomically
 from ..observer import Observer, RoundResult
 from ..rounds import Federation
+from . import report
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
 from .memory_file import signature
@@ -42,10 +43,11 @@ class RunFolder(Observer):
     whatever ends the run.
 
     ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
-    client reported; rows are added after every round. ``model.safetensors`` and ``summary.json`` hold the
-    model and the figures of one round: that of the last checkpoint, and in the end the last. With patience
-    they are of the best round so far, and so are the clients' memories in ``best``, a second checkpoint;
-    where SuperNodes keep their memories, these move on. ``classes.csv`` has a row for each client and class.
+    client reported; rows are added after every round. ``failures.csv`` has a row for each answer that was not
+    used, and why; ``classes.csv`` one for each client and class. ``model.safetensors`` and ``summary.json``
+    hold the model and the figures of one round: that of the last checkpoint, and in the end the last. With
+    patience they are of the best round so far, and so are the clients' memories in ``best``, a second
+    checkpoint; where SuperNodes keep their memories, these move on.
     What clients' means are is said in `metrics.held_out_means`.
 
     Parameters
@@ -105,6 +107,10 @@ class RunFolder(Observer):
         self.clients = CsvLog(
             path / "clients.csv", ["round", "phase", "partition", "num-examples", *figures], last_round
         )
+        refused = path / "failures.csv"
+        self.refused = CsvLog(
+            refused, ["round", "phase", "partition", "reason"], last_round if refused.exists() else 0
+        )
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.config)
 
@@ -131,14 +137,15 @@ class RunFolder(Observer):
                 self._save_checkpoint(result, LAST)
 
     def finish(self) -> None:
-        """Write what the last checkpoint did not, and draw the curves of what was done so far."""
+        """Write what the last checkpoint did not, and draw and report what was done so far."""
         with self._refusals_told():
             try:
                 if self.unwritten:
                     self._write()
             finally:
                 self.writer.close()
-            plot_curves(self.path / "curves.png", self.path / "metrics.csv")
+            plot_curves(self.path)
+            report.write_report(self.path)
 
     def _refusals_told(self) -> AbstractContextManager[None]:
         return os_errors_told("run-dir", f"write to {str(self.path)!r}")
@@ -169,8 +176,15 @@ class RunFolder(Observer):
                     "partition": partition,
                     **without_lists(metrics),
                 }
-                for phase, report in phases.items()
-                for partition, metrics in report.metrics.items()
+                for phase, answers in phases.items()
+                for partition, metrics in answers.metrics.items()
+            ]
+        )
+        self.refused.append(
+            [
+                {"round": result.server_round, "phase": phase, "partition": partition, "reason": reason}
+                for phase, answers in phases.items()
+                for partition, reason in answers.failures.items()
             ]
         )
 
@@ -206,6 +220,7 @@ class RunFolder(Observer):
         def write() -> None:
             self.metrics.sync()
             self.clients.sync()
+            self.refused.sync()
             write_atomically(self.path / "model.safetensors", model)
             if classes:
                 write_atomically(self.path / "classes.csv", classes)

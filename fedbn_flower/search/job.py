@@ -12,10 +12,11 @@ from rich.table import Table as Shown
 
 from ..commands import command
 from ..errors import RunFailed
+from ..results import report
+from ..results.facts import stored_configuration
 from ..results.metrics import shown
 from ..results.place import folder_locked
 from ..results.progress import progress, summary_table
-from ..results.resume import stored_configuration
 from ..rounds import Federation
 from ..simulation import check_simulation, ray_pool
 from .asked import AGAIN, Search
@@ -96,6 +97,7 @@ class _Running:
         finally:
             if pool:
                 pool.close()
+            report.write_report(self.folder)
 
     def _remember(self, row: dict[str, str]) -> None:
         """Have the study know of a trial that has ended before."""

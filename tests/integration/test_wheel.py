@@ -39,6 +39,7 @@ def test_it_is_typed_and_says_what_it_is(wheel):
         (folder,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
         about = Parser().parsestr(archive.read(f"{folder}/METADATA").decode())
         entry_points = archive.read(f"{folder}/entry_points.txt").decode()
+    assert {f"fedbn_flower/results/report/{name}" for name in ("page.css", "papers.bib")} <= names
     assert {f"{package}/py.typed" for package in ("strategies", "clients", "fedbn_flower")} <= names
     packages = {name.split("/")[0] for name in names}
     assert packages == {"strategies", "clients", "fedbn_flower", folder}
@@ -82,3 +83,4 @@ def test_it_runs_without_a_checkout(wheel, tmp_path, cache_dir):
     )
     assert result.returncode == 0, result.stderr
     assert (run / "summary.json").exists()
+    assert (run / "report.html").exists()

@@ -146,7 +146,7 @@ def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
     config = configured(dataset=str(ten(tmp_path)), partition="iid")
     plots.plot_partitions(tmp_path / "partitions.png", config)
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["cat", "dog"]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["dog", "cat"]
 
 
 # ---- through `datasets` -----------------------------------------------------------------------------

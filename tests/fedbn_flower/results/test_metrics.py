@@ -13,7 +13,6 @@ from fedbn_flower.observer import RoundResult
 from fedbn_flower.results import comparison, plots
 from fedbn_flower.results.comparison import Comparison
 from fedbn_flower.results.metrics import held_out_means, round_means
-from fedbn_flower.results.plots import plot_curves
 from fedbn_flower.results.progress import ProgressBar, summary_table
 from fedbn_flower.server_app import RoundLog
 from strategies import PhaseReport
@@ -198,6 +197,7 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
         grid.add(configured(seed=seed), summary(0.5, 0.9, []))
         folder = tmp_path / str(grid.rows[-1]["folder"])
         folder.mkdir()
+        (folder / "config.json").write_text("{}")
         (folder / "metrics.csv").write_text("round,accuracy,global-accuracy\n" + rows)
     grid.plot()
     (axes,) = drawn[0].axes
@@ -214,7 +214,8 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     (tmp_path / "metrics.csv").write_text(
         "round,loss,accuracy,train-loss,client-mean-loss,client-mean-accuracy\n1,2.5,0.5,0.1,9,9\n"
     )
-    plot_curves(tmp_path / "curves.png", tmp_path / "metrics.csv")
+    (tmp_path / "config.json").write_text("{}")
+    plots.plot_curves(tmp_path)
     labels = {line.get_label() for axes in drawn[2].axes for line in axes.lines}
     assert labels == {"clients, training (weighted mean)", "clients, held out (mean over examples)"}
 

@@ -1,0 +1,54 @@
+"""``report.html``: a page of a run, a sweep or a search that stands alone, from the files in its folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import not_allowed
+from ...files import write_atomically
+
+if TYPE_CHECKING:
+    from ..figures import InlineFigure
+
+NAME = "report.html"
+KINDS = "the folder of a run, a sweep or a search"
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` of a folder, of any version of this project; what is not in it is left out.
+
+    Raises
+    ------
+    UserError
+        When it is no folder of a run, a sweep or a search.
+    """
+    write_atomically(folder / NAME, _page(folder))
+    return folder / NAME
+
+
+def _page(folder: Path) -> str:
+    if (folder / "grid.csv").exists():
+        from .groups import Sweep
+        from .sweep_page import sweep_page
+
+        return sweep_page(Sweep.read(folder))
+    if (folder / "search.csv").exists():
+        from .search_page import search_page
+
+        return search_page(folder)
+    if (folder / "config.json").exists():
+        from ..reading import Run
+        from .run_page import run_page
+
+        return run_page(Run.read(folder, "report"))
+    raise not_allowed("report", str(folder), KINDS)
+
+
+def sweep_figure(folder: Path) -> "InlineFigure":
+    """The figure by round of a sweep's cells, from its folder."""
+    from .groups import Sweep, common_figure
+    from .sweep_page import curves_figure
+
+    sweep = Sweep.read(folder)
+    title = " ".join(value for value in sweep.common.values() if value)
+    where = sweep.runs[0].where if sweep.runs else ""
+    return curves_figure(sweep.groups, common_figure(sweep.groups), f"{title} {where}".strip())

@@ -1,0 +1,45 @@
+"""The command that repeats a run."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ...algorithms import NOT_GIVEN, named, resolve
+from ...errors import UserError
+from ...keys import OWN_KEYS
+from ...own import is_own
+from ..facts import NOT_KEYS
+
+PLACES = ("run-dir", "resume")
+"""Keys that say where a run is, not what it does."""
+
+
+def command_of(config: Mapping[str, Any]) -> list[str]:
+    """The words of a run's command line by its ``config.json``, quoted for a shell: what is not a default,
+    and the algorithms in any case. An object of one's own has a name in it that no command line knows."""
+    given = {key: value for key, value in config.items() if key not in (*NOT_KEYS, *PLACES)}
+    defaults: dict[str, Any] = {key: field.default for key, field in OWN_KEYS.items()}
+    try:
+        own = {key: value for key, value in given.items() if key in OWN_KEYS}
+        settings = resolve(named(own), own)
+    except UserError:  # an algorithm that is not at hand now
+        settings = {}
+    defaults |= {key: NOT_GIVEN if value is None else value for key, value in settings.items()}
+    always = ("strategy", "client", "objective")
+    words = [
+        word
+        for key, value in given.items()
+        if key in always or key not in defaults or defaults[key] != value
+        for word in (f"--{key}", text_of(value))
+    ]
+    return [shlex.quote(word) for word in ("fedbn-sim", *words)]
+
+
+def names_objects(config: Mapping[str, Any]) -> bool:
+    """Whether a run was given an object of one's own, which has no name elsewhere."""
+    return any(is_own(str(config.get(key))) for key in ("strategy", "client", "objective", "loss", "model"))
+
+
+def text_of(value: Any) -> str:
+    """A value as a command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,50 @@
+"""The page of a search."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..reading import Run, rows_of
+from .page import page, paragraph, pictures, section
+from .pictures import searched
+from .run_page import closing, figures_table, repeat, sentence
+from .tables import Table
+
+FIXED = ("trial", "state", "rounds", "seconds", "value", "folder")
+"""Columns of ``search.csv`` that are no searched keys."""
+
+
+def search_page(folder: Path) -> str:
+    """The whole page of a search's folder."""
+    trials = list(rows_of(folder / "search.csv"))
+    keys = [column for column in (trials[0] if trials else {}) if column not in FIXED]
+    best = Run.read(folder / "best") if (folder / "best" / "config.json").exists() else None
+    header = ["trial", "state", *keys, "value", "rounds", "seconds"]
+    table = Table(header, [[trial.get(name, "") for name in header] for trial in trials], words=2)
+    done = sum(1 for trial in trials if trial.get("value"))
+    told = [paragraph(f"{len(trials)} trials, {done} of them with a value.")]
+    if best:
+        told.append(paragraph(f"The best once more, with its test figure: {sentence(best)}"))
+    by = best.by if best else "value"
+    drawn = {f"{by.capitalize()} by {key}": searched(trials, key, by) for key in keys}
+    return page(
+        f"Search of {', '.join(keys)}",
+        "".join(told),
+        [
+            section("The best", figures_table(best).html() if best else "", *(repeat(best) if best else ())),
+            section("What was searched", _searched(folder)),
+            section("By each key", pictures(drawn)),
+            section("Trials", table.html()),
+            *closing([best.config] if best else [], table),
+        ],
+    )
+
+
+def _searched(folder: Path) -> str:
+    """The ranges and choices that ``search.json`` tells."""
+    told: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        told = json.loads((folder / "search.json").read_text()).get("search", {})
+    rows = [[key, str(value)] for key, value in told.items()]
+    return Table(["key", "searched"], rows, words=2).html() if rows else ""

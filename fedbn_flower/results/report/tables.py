@@ -1,0 +1,75 @@
+"""A table, and its ways to be shown: in a page, in LaTeX, in Markdown, on a terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from rich import box
+from rich.table import Table as TerminalTable
+
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        **{character: f"\\{character}" for character in "_%&#${}"},
+    }
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text: the first ``words`` columns are words, the others numbers. ``links`` are those of the
+    rows' first cells, empty for none."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+    links: Sequence[str] = field(default=())
+
+    def html(self) -> str:
+        """In a page, which can be scrolled sideways where it is narrow."""
+        head = "".join(f"<th{self._number(i)}>{escape(name)}</th>" for i, name in enumerate(self.header))
+        links = self.links or [""] * len(self.rows)
+        body = "".join(
+            "<tr>" + "".join(self._cell(i, text, link) for i, text in enumerate(row)) + "</tr>\n"
+            for row, link in zip(self.rows, links, strict=True)
+        )
+        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+        return f'<div class="scroll">{table}</div>\n'
+
+    def _number(self, column: int) -> str:
+        return "" if column < self.words else ' class="number"'
+
+    def _cell(self, column: int, text: str, link: str) -> str:
+        shown = escape(text)
+        if link and column == 0:
+            shown = f'<a href="{escape(link)}">{shown}</a>'
+        return f"<td{self._number(column)}>{shown}</td>"
+
+    def latex(self) -> str:
+        """With the rules of booktabs."""
+        columns = "l" * self.words + "r" * (len(self.header) - self.words)
+        lines = [" & ".join(text.translate(LATEX) for text in row) + r" \\" for row in self.rows]
+        head = " & ".join(text.translate(LATEX) for text in self.header) + r" \\"
+        parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule"]
+        return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+
+    def markdown(self) -> str:
+        """As GitHub understands it."""
+        rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
+        lines = [[text.replace("|", "\\|") for text in row] for row in (self.header, *self.rows)]
+        return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
+
+    def terminal(self, title: str) -> TerminalTable:
+        """For a terminal."""
+        table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
+        for i, name in enumerate(self.header):
+            table.add_column(name, justify="left" if i < self.words else "right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table

@@ -1,0 +1,132 @@
+"""What is in the pictures: points, bands and shades by hand."""
+
+import io
+
+import numpy as np
+import pytest
+
+from fedbn_flower.results.lines import line_style
+from fedbn_flower.results.plots import class_counts, curves, new_figure
+from fedbn_flower.results.reading import Run
+from fedbn_flower.results.report import sweep_figure
+from fedbn_flower.results.report.pictures import bands, counts_of, per_client, searched, seconds_split
+
+from .written import METRICS, write_run, write_sweep
+
+
+def test_lines_differ_by_more_than_colour():
+    styles = [line_style(i) for i in range(18)]
+    assert len({(style["linestyle"], style["marker"]) for style in styles}) == 18
+    assert len({(style["color"], style["marker"]) for style in styles}) == 18
+    assert len({style["color"] for style in styles}) == 6
+
+
+def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
+    figure = curves(Run.read(write_run(tmp_path / "run")))
+    loss, accuracy = figure.axes
+    np.testing.assert_allclose(loss.lines[0].get_xydata(), [[1, 2.0], [3, 1.0]])
+    np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[1, 0.25], [3, 0.75]])
+    assert figure.get_suptitle() == "fedyogi fedbn sgd, seed 0\non digits, silos:0-4,5-9, 2 clients"
+
+
+def test_rounds_are_whole_numbers():
+    figure = bands({"a": [{1: 0.5, 2: 0.6}]}, "accuracy")
+    ticks = figure.axes[0].get_xticks()
+    assert (ticks == ticks.round()).all()
+
+
+def test_a_band_is_the_sample_standard_deviation():
+    """Of 0.5 and 0.7 at round 1: mean 0.6, deviation 0.1 sqrt(2); round 2 has one run and no band."""
+    figure = bands({"cell": [{1: 0.5, 2: 0.8}, {1: 0.7}]}, "accuracy", "all $x$")
+    (axes,) = figure.axes
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6], [2, 0.8]])
+    corners = axes.collections[0].get_paths()[0].vertices
+    assert set(corners[:, 0]) == {1.0}
+    deviation = 0.1 * np.sqrt(2)
+    assert [corners[:, 1].min(), corners[:, 1].max()] == pytest.approx([0.6 - deviation, 0.6 + deviation])
+    assert "mean of 2 seeds, band: ± sample standard deviation" in axes.get_title()
+    assert "all" in figure.as_svg("a")  # and no formula of it
+
+
+def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
+    few = per_client(Run.read(write_run(tmp_path / "few", client_names=["Ann", "Bob"])))
+    shown = [axes for axes in few.axes if axes.get_visible()]
+    assert [axes.get_title() for axes in shown] == ["0 (Ann)", "1 (Bob)"]
+    np.testing.assert_allclose(shown[1].lines[-1].get_xydata(), [[1, 0.3], [3, 0.8]])
+
+    rows = "".join(
+        f"{r},evaluate,{i},5,1.0,{i / 100 + r}\n" for r in (1, 2) for i in range(13) if (r, i) != (1, 4)
+    )
+    header = "round,phase,partition,num-examples,loss,accuracy\n"
+    many = per_client(Run.read(write_run(tmp_path / "many", clients=header + rows)))
+    table = many.axes[0].images[0].get_array()
+    assert table.shape == (13, 2)
+    assert table.mask.nonzero() == (4, 0)
+    np.testing.assert_allclose(table[:, 1], np.arange(13) / 100 + 2)
+    assert per_client(Run.read(write_run(tmp_path / "none", clients=header))) is None
+
+
+def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(tmp_path):
+    bars = class_counts(np.array([[3, 1], [0, 2]]), ["cat", "$d$"], "iid")
+    heights = [[patch.get_height() for patch in container] for container in bars.axes[0].containers]
+    assert heights == [[3, 0], [1, 2]]
+    assert [patch.get_y() for patch in bars.axes[0].containers[1]] == [3, 0]
+    assert [text.get_text() for text in bars.legends[0].get_texts()] == [r"\$d\$", "cat"]
+
+    counts = np.arange(62).reshape(31, 2)
+    heat = class_counts(counts, ["cat", "dog"], "iid")
+    np.testing.assert_array_equal(heat.axes[0].images[0].get_array(), counts.T)
+    assert [label.get_text() for label in heat.axes[0].get_yticklabels()] == ["cat", "dog"]
+
+    run = write_run(tmp_path / "run")
+    (run / "partitions.csv").write_text("partition,class,examples\n0,cat,3\n0,dog,1\n1,cat,0\n1,dog,2\n")
+    drawn = counts_of(Run.read(run)).axes[0].containers
+    assert [[patch.get_height() for patch in container] for container in drawn] == [[3, 0], [1, 2]]
+
+
+def test_the_seconds_of_a_round_are_stacked(tmp_path):
+    metrics = "round,train-seconds,evaluate-seconds,server-seconds\n1,3,1,0.5\n2,2,,0.5\n"
+    figure = seconds_split(Run.read(write_run(tmp_path / "run", metrics=metrics)))
+    tops = [patch.get_data().values for patch in figure.axes[0].patches]
+    np.testing.assert_allclose(tops, [[3, 2], [4, 2], [4.5, 2.5]])
+    assert seconds_split(Run.read(write_run(tmp_path / "old", metrics=METRICS))) is None
+
+
+def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():
+    trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "sgd"}]
+    trials += [{"state": "complete", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
+    trials += [{"state": "failed", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
+    (axes,) = searched(trials, "server-lr", "value").axes
+    assert axes.get_xscale() == "log"
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.001, 0.5], [1, 0.4]]]
+    assert searched(trials, "tau", "value").axes[0].get_xscale() == "linear"
+    assert searched(trials, "objective", "value").axes[0].lines[0].get_ydata().tolist() == [0.5, 0.4]
+    assert searched(trials[2:], "tau", "value") is None
+
+
+def test_a_sweeps_lines_are_its_cells(tmp_path):
+    (axes,) = sweep_figure(write_sweep(tmp_path / "sweep")).axes
+    ends = {line.get_label(): line.get_xydata()[-1].tolist() for line in axes.lines}
+    assert ends == {
+        "fedavg silobn": pytest.approx([3, 0.55]),
+        "fedavg fedbn": pytest.approx([3, 0.75]),
+        "fedyogi silobn": pytest.approx([3, 0.9]),
+        "fedyogi fedbn": pytest.approx([3, 0.4]),
+    }
+    assert axes.get_title().startswith("sgd on digits, silos:0-4,5-9, 2 clients\n")
+
+
+def test_two_pictures_of_one_page_have_no_id_in_common():
+    import xml.etree.ElementTree as ElementTree
+
+    ids, used = [], []
+    for name in ("first", "second"):
+        figure = new_figure(3, 2)
+        figure.subplots().plot([1, 2], marker="o")
+        root = ElementTree.parse(io.StringIO(figure.as_svg(name))).getroot()
+        own = {element.attrib["id"] for element in root.iter() if "id" in element.attrib}
+        used.append({v[1:] for e in root.iter() for k, v in e.attrib.items() if k.endswith("href")})
+        assert used[-1] <= own
+        assert used[-1]
+        ids.append(own)
+    assert not ids[0] & ids[1]

@@ -1,0 +1,232 @@
+"""The page of a run, a sweep, a search: what stands in it, that it stands alone, that text is only text."""
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+
+from clients import CLIENTS, LOSSES, OBJECTIVES
+from fedbn_flower.arguments import parse
+from fedbn_flower.errors import UserError
+from fedbn_flower.results.reading import Run
+from fedbn_flower.results.report import write_report
+from fedbn_flower.results.report.citations import PAPERS, citations, entries
+from fedbn_flower.results.report.command import command_of
+from fedbn_flower.results.report.tables import Table
+from strategies import STRATEGIES
+from tests.test_house import ROOT
+
+from .written import CONFIG, summary_of, write_run, write_sweep
+
+
+class Page(HTMLParser):
+    """The text of a page's tables, headings and preformatted parts; and that every element is closed."""
+
+    ALONE = {"meta", "link", "path", "use", "image", "rect"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.text, self.links = [], {}, []
+        self.rows = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for key, value in attrs if key in ("href", "src", "xlink:href")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in self.ALONE:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.links += [value for key, value in attrs if key in ("href", "src", "xlink:href")]
+
+    def handle_endtag(self, tag):
+        if tag not in self.ALONE:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+        elif self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+
+
+def page(folder):
+    return Page(write_report(folder).read_text())
+
+
+def test_the_page_of_a_run_of_an_early_version(tmp_path):
+    found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
+    assert found.text["h1"] == ["fedyogi fedbn sgd on digits"]
+    assert "2 clients trained mlp-bn on digits" in found.text["p"][0]
+    assert "Its 3 rounds took 1.5 s." in found.text["p"][0]
+    for row in (
+        ["model", "training examples", "loss", "accuracy"],
+        ["mean over examples", "", "1", "75.0 %"],
+        ["client 1", "11", "1", "80.0 %"],
+    ):
+        assert row in found.rows
+    assert found.text["h2"] == ["Results", "The same again", "For a paper"]
+    assert {"Loss by round", "Accuracy by round", "Accuracy of each client"} == set(found.text["figcaption"])
+    assert not {link for link in found.links if not link.startswith(("#", "data:"))}
+
+
+def test_what_a_later_run_tells_has_its_place(tmp_path):
+    accuracies = [i / 100 for i in range(40, 55)]
+    figures = {"loss": 2.0, "accuracy": 0.4}
+    more = {
+        "worst-client": figures,
+        "worst-tenth": figures,
+        "client-std": {"loss": 0.5, "accuracy": 0.05},
+        "per-class": {"names": ["cat", "a<b"], "examples": [3, 4], "accuracy": [0.25, None]},
+        "global-per-class": None,
+        "rounds-to-target": {"target": 0.9, "mean": 12, "global": None},
+        "stopped": "patience",
+        "best-round": 2,
+        "bytes-sent": 1_500_000,
+        "new-clients": {
+            "mean": figures,
+            "client-mean": figures,
+            "clients": {"7": figures | {"num-examples": 5}},
+        },
+        "failures": 3,
+    }
+    folder = write_run(tmp_path / "run", summary_of(accuracies, **more))
+    (folder / "failures.csv").write_text(
+        "round,phase,partition,reason\n1,train,3,too <big>\n2,train,3,too <big>\n2,train,1,no\n"
+    )
+    found = page(folder)
+    for row in (
+        ["worst client", "2", "40.0 %"],
+        ["standard deviation of clients", "0.5", "5.0 %"],
+        ["0", "10", "1", "40.0 %"],
+        ["cat", "3", "25.0 %"],
+        ["a<b", "4", ""],
+        ["client 7", "5", "2", "40.0 %"],
+        ["3", "too <big>", "2"],
+    ):
+        assert row in found.rows
+    worst = [row[0] for row in found.rows if len(row) == 4 and row[0].isdigit()]
+    assert worst == ["0", "1", "2", "3", "4"]
+    assert "stopped early" in found.text["p"][0]
+    assert "round 2" in found.text["p"][0]
+    facts = dict(zip(found.text["dt"], found.text["dd"], strict=True))
+    assert facts["sent to clients"] == "1.5 MB"
+    assert facts["rounds to 90.0 %"] == "12"
+    assert {"Worst clients", "Classes", "New clients", "Failures"} <= set(found.text["h2"])
+
+
+def test_a_run_that_was_stopped_before_a_summary_has_a_page(tmp_path):
+    header = "round,loss,client-mean-loss\n"
+    found = page(write_run(tmp_path / "run", None, header, "round,phase,partition,loss\n"))
+    assert "stopped before there was a summary" in found.text["p"][0]
+    assert "figure" not in found.text
+
+
+def test_text_is_only_text(tmp_path):
+    evil = "</title><b>&\"'<script>alert(1)</script>"
+    folder = write_run(
+        tmp_path / "run", summary_of([0.7]), dataset=evil, partition=evil, client_names=[evil], model=evil
+    )
+    (folder / "partitions.csv").write_text("partition,class,examples\n0,<i>$a$,3\n0,$,1\n")
+    found = page(folder)
+    assert "script" not in found.text
+    assert "b" not in found.text
+    assert evil in found.text["h1"][0]
+
+
+def test_the_command_repeats_the_run(tmp_path, cache_dir):
+    words = ["--strategy", "fedadam", "--tau", "0.01", "--client", "silobn", "--rounds", "3", "--seed", "4"]
+    words += ["--normalize", "true", "--min-replies", "2", "--cache-dir", str(cache_dir / "a b")]
+    (config,) = parse(words)
+    stored = config.to_user_config() | {"shape": "shape:1:2", "data": "x", "client-names": [], "versions": {}}
+    command = command_of(stored)
+    assert command[0] == "fedbn-sim"
+    again = shlex.split(" ".join(command))[1:]
+    assert parse(again) == [config]
+    assert "--beta-1" not in again
+    assert again[again.index("--tau") :][:2] == ["--tau", "0.01"]
+    unknown = command_of(stored | {"strategy": "gone.py:Rule", "own": 3})
+    assert unknown[-2:] == ["--own", "3"]
+
+
+def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
+    found = page(write_sweep(tmp_path / "sweep"))
+    assert found.text["h1"] == ["Sweep of strategy, client on digits"]
+    for row in (
+        ["fedavg", "silobn", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "1.5 ± 0.0"],
+        ["fedyogi", "silobn", "90.0", "90.0", "90.0", "90.0", "1.5"],
+        ["fedyogi silobn seed 1", "every client failed"],
+        ["", "silobn", "fedbn"],
+        ["fedavg", "55.0", "75.0"],
+        ["fedyogi", "90.0", "40.0"],
+    ):
+        assert row in found.rows
+    links = {link for link in found.links if not link.startswith(("#", "data:"))}
+    assert "fedavg-silobn-sgd-seed0/report.html" in links
+    assert r"fedavg & silobn & 55.0 $\pm$ 7.1" in "".join(found.text["pre"])
+    cited = "".join(found.text["pre"])
+    assert all(
+        key in cited for key in ("mcmahan2017", "reddi2021", "li2021fedbn", "andreux2020", "beutel2020")
+    )
+
+
+def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
+    folder = tmp_path / "search"
+    write_run(folder / "best", summary_of([0.7, 0.8]))
+    (folder / "search.csv").write_text(
+        "trial,state,rounds,seconds,value,server-lr,folder\n0,complete,3,1.5,0.7,0.01,trials/0\n"
+        "1,pruned,1,0.5,,1.0,trials/1\n2,failed,0,0.1,,0.5,trials/2\n"
+    )
+    (folder / "search.json").write_text(json.dumps({"search": {"server-lr": "0.001..1"}, "best": None}))
+    found = page(folder)
+    assert found.text["h1"] == ["Search of server-lr"]
+    assert ["1", "pruned", "1.0", "", "1", "0.5"] in found.rows
+    assert ["client 1", "11", "1", "80.0 %"] in found.rows
+    assert found.text["p"][0] == "3 trials, 1 of them with a value."
+    assert ["server-lr", "0.001..1"] in found.rows
+    assert found.text["figcaption"] == ["Accuracy by server-lr"]
+
+
+def test_another_folder_is_refused_in_a_line(tmp_path):
+    with pytest.raises(UserError, match=r"^report: '.*' is not allowed; expected the folder of a run"):
+        write_report(tmp_path)
+
+
+def test_latex_escapes_what_it_must_and_has_a_column_each():
+    table = Table(["a_b", "100 %", "x"], [["R&D #1 {~^\\}", "5 ± 1", "$2"], ["c", "", ""]], words=1)
+    lines = table.latex().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrr}"
+    assert lines[1:4] == [r"\toprule", r"a\_b & 100 \% & x \\", r"\midrule"]
+    tilde, caret, backslash = r"\textasciitilde{}", r"\textasciicircum{}", r"\textbackslash{}"
+    assert lines[4] == rf"R\&D \#1 \{{{tilde}{caret}{backslash}\}} & 5 $\pm$ 1 & \$2 \\"
+    assert lines[5:] == [r"c &  &  \\", r"\bottomrule", r"\end{tabular}"]
+
+
+def test_markdown_keeps_a_bar_in_its_cell():
+    assert Table(["a|b", "c"], [["1", "2"]]).markdown() == "| a\\|b | c |\n| --- | ---: |\n| 1 | 2 |\n"
+
+
+def test_every_algorithm_has_its_paper():
+    without = {"sgd", "alone", "auto"}
+    assert {*STRATEGIES, *CLIENTS, *OBJECTIVES, *LOSSES} - without <= PAPERS.keys()
+    assert set(PAPERS.values()) | {"beutel2020flower"} == entries().keys()
+    told = set(re.findall(r"\b\d{4}\.\d{5}\b", (ROOT / "docs" / "algorithms.md").read_text()))
+    numbers = {n for e in entries().values() for n in re.findall(r"eprint\s+= \{(.*)\}", e)}
+    assert numbers - told <= {"2007.14390", "2105.00243", "2407.03862", "1812.06127"}
+
+
+def test_cited_are_the_algorithms_that_ran():
+    cited = citations([CONFIG | {"client": "fedbn+fedper", "strategy": "my.py:Rule", "mean": "median"}])
+    keys = re.findall(r"^@\w+\{(.*),$", cited, re.MULTILINE)
+    assert keys == ["beutel2020flower", "li2021fedbn", "arivazhagan2019fedper", "yin2018byzantine"]
+
+
+def test_a_torn_row_ends_a_table(tmp_path):
+    folder = write_run(tmp_path / "run", metrics="round,loss,client-mean-loss\n1,2.0,2.0\n2,1")
+    assert [row["round"] for row in Run.read(folder).metrics] == ["1"]

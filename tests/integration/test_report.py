@@ -1,0 +1,69 @@
+"""The report of real runs, seen in a browser."""
+
+import shutil
+import subprocess
+
+import pytest
+from matplotlib.image import imread
+
+from fedbn_flower.cli import main
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, cache_dir):
+    """A run of two clients, one of many, and a sweep."""
+    folder = tmp_path_factory.mktemp("runs")
+    asked = {
+        "two": "--rounds 3",
+        "many": "--rounds 2 --num-clients 40 --partition iid --eval-data local",
+        "sweep": "--rounds 2 --strategy fedavg,fedadam --client silobn,fedbn",
+    }
+    common = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir"]
+    for name, words in asked.items():
+        assert main([*words.split(), *common, str(folder / name)]) == 0
+    assert main(["compare", str(folder / "two"), str(folder / "sweep"), "--to", str(folder / "compare")]) == 0
+    (folder / "compare" / "compare.html").rename(folder / "compare" / "report.html")
+    return folder
+
+
+def browse(page, profile, *flags):
+    """What the browser printed; nothing may be in its console."""
+    basic = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+    ]
+    command = [BROWSER, *basic, f"--user-data-dir={profile}", *flags, page.as_uri()]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["two", "many", "sweep", "compare"])
+def test_a_browser_shows_it(runs, name, tmp_path):
+    page = runs / name / "report.html"
+    dom = browse(page, tmp_path / "profile", "--dump-dom")
+    assert dom.count("<svg") == page.read_text().count("<svg") > 0
+    assert "For a paper</h2>" in dom
+    colours = {}
+    for theme, flags in {"light": [], "dark": ["--force-dark-mode"]}.items():
+        picture = tmp_path / f"{theme}.png"
+        browse(page, tmp_path / "profile", f"--screenshot={picture}", "--window-size=500,1600", *flags)
+        pixels = imread(picture)[..., :3]
+        colours[theme] = pixels[5, 5]
+        assert (abs(pixels - pixels[5, 5]).max(-1) > 0.2).mean() > 0.01  # ink
+        assert (abs(pixels[:, -8:] - pixels[5, 5]) < 0.02).all()  # nothing sticks out at the side
+    assert colours["light"].min() > 0.95
+    assert colours["dark"].max() < 0.2
+    browse(page, tmp_path / "profile", f"--print-to-pdf={tmp_path / 'page.pdf'}")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
