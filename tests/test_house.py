@@ -33,6 +33,7 @@ LAYERS = (
     {"client_app"},
     {"runtime"},
     {"simulation"},
+    {"experiments"},
     {"arguments", "reference"},
     {"jobs"},
     {"api", "cli", "server_app"},

@@ -1,7 +1,7 @@
 """Going on with a run that was stopped."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +95,23 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     folder = Path(str(values["resume"]))
     stored = stored_configuration(folder)
     again = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
-    if fixed := values.keys() - MAY_CHANGE - again - {"resume"}:
+    check_may_change(values, again | {"resume"})
+    return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
+
+
+def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str]) -> None:
+    """Refuse to be given anew, with ``resume``, what is the folder's.
+
+    Raises
+    ------
+    UserError
+        For a key that is neither one of `MAY_CHANGE` nor of these.
+    """
+    if fixed := values.keys() - MAY_CHANGE - set(also):
         raise UserError(
             f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
             f"expected only {', '.join(sorted(MAY_CHANGE))}"
         )
-    return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
 
 
 def check_data(federation: Federation) -> None:
