@@ -11,11 +11,11 @@ from .algorithms import REGISTRIES, Named
 from .config import RunConfig
 from .errors import UserError, not_allowed
 from .experiments.experiment import GRID_KEYS, Experiment, settings_told
-from .experiments.files import EXPERIMENT, read_experiment, resumed_sweep
+from .experiments.files import read_experiment, resumed_sweep
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS
 from .registry import short
-from .results.resume import resumed
+from .results.resume import EXPERIMENT, resumed
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
 COMMANDS = ("list", "sweep", "experiment", "dry_run")

@@ -19,12 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--list" in arguments:
             print(*lines(), sep="\n")
             return 0
-        from .arguments import parse
+        from .arguments import asked
 
-        configs = parse(arguments)
+        job = asked(arguments)
         from .jobs import run
 
-        return run(configs)
+        return run(job)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISTAKE

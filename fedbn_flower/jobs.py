@@ -1,76 +1,62 @@
-"""What a command line asks for: one run, or a grid of them."""
+"""What a command line asks for: one run, or a sweep of them."""
 
 import logging
-import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from .arguments import Job
 from .config import RunConfig
 from .errors import RunFailed
-from .results.comparison import Comparison
+from .experiments.sweep import run_sweep, sweep_folder
 from .results.progress import cell_name, progress, summary_table
+from .results.resume import how_to_go_on
 from .rounds import Federation
 from .simulation import check_simulation, prepared_folder, ray_pool, simulate
 
 
-def run(configs: Sequence[RunConfig]) -> int:
-    """Run every cell; the exit status: 0 if all went well, 1 if a run could not do its work.
+def run(job: Job) -> int:
+    """Do it; the exit status: 0 if all went well, 1 if a run could not do its work.
 
     Raises
     ------
     KeyboardInterrupt
-        On Ctrl-C and SIGTERM; in a run, its message says where the run is and how to go on with it.
+        On Ctrl-C and SIGTERM; in a run, its message says where the results are and how to go on.
     """
     console = Console()
-    first = configs[0]
+    first = job.configs[0]
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
-    for config in configs:  # every mistake is told before anything starts
+    for config in job.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
-    folder = prepared_folder(first)
+    folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
     _say(console, f"results go to {folder}")
-    grid = Comparison(folder) if len(configs) > 1 else None
-    status = 0
-    pool = ray_pool(first)
     try:
-        for config in configs:
-            place = folder / cell_name(config) if grid else folder
-            try:
-                with progress(config, console) as watch:
-                    summary = simulate(Federation(config), place, pool, [watch])
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_interrupted(place)) from None
-            except RunFailed as error:
-                print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
-                status = 1
-                if grid:
-                    grid.add(config, None, str(error))
-                continue
-            if grid:
-                grid.add(config, summary)
-            else:
-                console.print(summary_table(config, summary))
+        if job.sweep:
+            failed = bool(run_sweep(job.sweep, job.configs, folder, console))
+        else:
+            failed = not _run_one(first, folder, console)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(how_to_go_on(folder)) from None
+    _say(console, f"results are in {folder}")
+    return int(failed)
+
+
+def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
+    """Whether it did its work."""
+    pool = ray_pool(config)
+    try:
+        with progress(config, console) as watch:
+            summary = simulate(Federation(config), folder, pool, [watch])
+    except RunFailed as error:
+        print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
+        return False
     finally:
         if pool:
             pool.close()
-        if grid:
-            grid.plot()
-    if grid:
-        console.print(grid.table())
-    _say(console, f"results are in {folder}")
-    return status
-
-
-def _interrupted(place: Path) -> str:
-    """Where a run is that was stopped, and the command that goes on with it; empty before it has begun."""
-    if not (place / "config.json").exists():
-        return ""
-    program = ["python", sys.argv[0]] if sys.argv[0].endswith(".py") else [Path(sys.argv[0]).name]
-    command = shlex.join([*program, "--resume", str(place)])
-    return f"interrupted; what was done so far is in {place}; to go on with it: {command}"
+    console.print(summary_table(config, summary))
+    return True
 
 
 def _say(console: Console, line: str) -> None:

@@ -1,1 +1,1 @@
-"""Experiments: several runs of one table, from the command line or a file, started again where they stopped."""
+"""Experiments: several runs of one table, from flags or a file, started again where they stopped."""

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..results.resume import NOT_KEYS, check_may_change
+from ..results.resume import EXPERIMENT, NOT_KEYS, check_may_change
 from .experiment import Experiment
 
-EXPERIMENT = "experiment.json"
 OF_A_RUN = (*NOT_KEYS, "run-dir", "resume")
 """What a run's ``config.json`` tells that another run does not share."""
 
@@ -33,7 +32,9 @@ def read_experiment(path: Path) -> Experiment:
     if "versions" in given:
         given = {key: value for key, value in given.items() if key not in OF_A_RUN}
     if "resume" in given:
-        raise UserError(f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line")
+        raise UserError(
+            f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
+        )
     return Experiment.of(given, str(path))
 
 

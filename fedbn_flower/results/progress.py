@@ -1,5 +1,7 @@
 """What a person sees while a run goes on, and at its end."""
 
+import hashlib
+import re
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,19 +14,43 @@ from rich.table import Table
 
 from ..assembly import client_names
 from ..config import RunConfig
-from ..registry import short
+from ..flags import as_text
+from ..models import MODEL
+from ..registry import LOSS, short
 from ..rounds import Observer, RoundResult
 from .metrics import shown
 
 LISTED_CLIENTS = 10
 WINDOW = 600.0  # seconds from which the time left is estimated
+LONGEST_VALUE = 60  # characters of a folder's name
+NAMED = (LOSS.key, MODEL.key)
 PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
-def cell_name(config: RunConfig) -> str:
-    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``."""
+def cell_name(config: RunConfig, keys: Iterable[str] = ()) -> str:
+    """A run's place in a sweep, a folder's name: ``fedyogi-fedbn-sgd-server-lr=0.01-seed0`` with the further
+    keys that the sweep is about and the run has."""
     names = map(short, (config.strategy, config.client, config.objective))
-    return f"{'-'.join(names)}-seed{config.seed}"
+    further = (f"{key}={_safe(value)}" for key, value in told_apart(config, keys).items())
+    return "-".join([*names, *further, f"seed{config.seed}"])
+
+
+def told_apart(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
+    """The values of these keys as text, of those that the run has."""
+    values = config.to_user_config()
+    return {
+        key: short(as_text(values[key])) if key in NAMED else as_text(values[key])
+        for key in keys
+        if key in values
+    }
+
+
+def _safe(value: str) -> str:
+    """A value as part of a folder's name, another one for every other value."""
+    safe = re.sub(r"[^\w.=+,~-]", "_", value.replace(":", "~"), flags=re.ASCII)
+    if safe.replace("~", ":") == value and len(safe) <= LONGEST_VALUE:
+        return safe
+    return f"{safe[:LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
 def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:

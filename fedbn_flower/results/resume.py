@@ -1,6 +1,8 @@
 """Going on with a run that was stopped."""
 
 import json
+import shlex
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from .run_folder import described
 
 NOT_KEYS = ("shape", "data", "client-names", "versions")
 """What else ``config.json`` tells."""
+
+EXPERIMENT = "experiment.json"
+"""The file in the folder of a sweep that says what it is."""
 
 MAY_CHANGE = frozenset(
     {
@@ -141,3 +146,13 @@ def check_unchanged(federation: Federation) -> None:
     for key, value in described(federation).items():
         if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:
             raise not_allowed(key, value, f"{stored.get(key)!r}, as in the run to resume")
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Where a run or a sweep is that was stopped, and the command that goes on with it; empty before it has
+    begun."""
+    if not any((folder / name).exists() for name in ("config.json", EXPERIMENT)):
+        return ""
+    program = ["python", sys.argv[0]] if sys.argv[0].endswith(".py") else [Path(sys.argv[0]).name]
+    command = shlex.join([*program, "--resume", str(folder)])
+    return f"interrupted; what was done so far is in {folder}; to go on with it: {command}"
