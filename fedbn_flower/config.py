@@ -63,7 +63,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         """
         given = [[_given(cell) for cell in table] for table in tables]
         runs = [[named(cell) for cell in table] for table in given]
-        keys = [{key: value for cell in table for key, value in cell.items()} for table in given]
+        keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
         common = {key: value for key, value in keys[0].items() if all(key in own for own in keys)}
         check_used(common, [run for table in runs for run in table])
         for own, table in zip(keys, runs, strict=True):

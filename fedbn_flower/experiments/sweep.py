@@ -49,7 +49,7 @@ def _is_leftover(path: Path) -> bool:
 
 
 @contextmanager
-def _to_oneself(folder: Path) -> Iterator[None]:
+def to_oneself(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / LOCK, timeout=0):
@@ -71,7 +71,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     """
     keys = swept_keys(experiment, configs)
     cells = cells_of(configs, keys, folder)
-    with _to_oneself(folder):
+    with to_oneself(folder):
         for cell in cells:
             cell.check()
         write_atomically(folder / EXPERIMENT, json.dumps(experiment.as_given(), indent=2) + "\n")
@@ -115,7 +115,7 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
     pool = ray_pool(rest[0].config) if rest else None
     try:
         for cell in rest:
-            with progress(cell.config, console) as watch:
+            with progress(cell.config, console, cell.name) as watch:
                 outcome = attempt(cell.ready(), pool, [watch])
             yield cell, outcome
     finally:

@@ -127,7 +127,7 @@ class Comparison:
         """The table for the terminal; what failed is told under it."""
         header, rows, problems = self._table()
         table = Table(title=self._title())
-        told = []
+        told: list[str] = []
         for column in [*header, *(["failed"] if any(problems) else [])]:
             table.add_column(column)
         for row, problem in zip(rows, problems, strict=True):

@@ -53,13 +53,13 @@ def _safe(value: str) -> str:
     return f"{safe[:LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
-def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
-    """A bar in a terminal or a notebook, a line a round elsewhere."""
+def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
+    """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
     if console.is_jupyter and not console.quiet:
-        return NotebookBar(config, console)
+        return NotebookBar(config, console, name)
     if console.is_terminal:
-        return ProgressBar(config, console)
-    return nullcontext(RoundLines(config, console))
+        return ProgressBar(config, console, name)
+    return nullcontext(RoundLines(config, console, name))
 
 
 class _FiguresBelow(Progress):
@@ -73,7 +73,7 @@ class _FiguresBelow(Progress):
 class ProgressBar(Observer):
     """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
 
-    def __init__(self, config: RunConfig, console: Console) -> None:
+    def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
         self._bar = _FiguresBelow(
@@ -85,7 +85,9 @@ class ProgressBar(Observer):
             console=console,
             speed_estimate_period=WINDOW,
         )
-        self._task = self._bar.add_task(cell_name(config), total=config.rounds, clients="", figures="")
+        self._task = self._bar.add_task(
+            name or cell_name(config), total=config.rounds, clients="", figures=""
+        )
 
     def __enter__(self) -> "ProgressBar":
         self._bar.start()
@@ -127,12 +129,13 @@ class NotebookBar(ProgressBar):
 class RoundLines(Observer):
     """A line after every round."""
 
-    def __init__(self, config: RunConfig, console: Console) -> None:
+    def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         self._config = config
+        self._name = name or cell_name(config)
         self._console = console
 
     def on_round(self, result: RoundResult) -> None:
-        rounds = f"{cell_name(self._config)}: round {result.server_round}/{self._config.rounds}"
+        rounds = f"{self._name}: round {result.server_round}/{self._config.rounds}"
         line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
