@@ -9,7 +9,10 @@ from rich.console import Console
 from .arguments import Job
 from .config import RunConfig
 from .errors import RunFailed
-from .experiments.sweep import run_sweep, sweep_folder
+from .experiments.cells import Cell, cells_of
+from .experiments.dry_run import told
+from .experiments.experiment import swept_keys
+from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .results.progress import cell_name, progress, summary_table
 from .results.resume import how_to_go_on
 from .rounds import Federation
@@ -30,6 +33,10 @@ def run(job: Job) -> int:
     for config in job.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
+    if job.dry_run:
+        for line in told(_cells(job)):
+            _say(console, line)
+        return 0
     folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
     _say(console, f"results go to {folder}")
     try:
@@ -41,6 +48,18 @@ def run(job: Job) -> int:
         raise KeyboardInterrupt(how_to_go_on(folder)) from None
     _say(console, f"results are in {folder}")
     return int(failed)
+
+
+def _cells(job: Job) -> list[Cell]:
+    """The runs where they are, or would be."""
+    place = Path(job.configs[0].run_dir)
+    if not job.sweep:
+        return [Cell(cell_name(job.configs[0]), job.configs[0])]
+    check_sweep_folder(place)
+    cells = cells_of(job.configs, swept_keys(job.sweep, job.configs), place)
+    for cell in cells:
+        cell.check()
+    return cells
 
 
 def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:

@@ -18,7 +18,7 @@ import torch
 from ..config import RunConfig
 from ..runtime.environment import memory_kept
 from ..runtime.signals import stop_once, stopping_later
-from .cells import Outcome, attempt
+from .cells import Cell, Outcome, attempt
 
 PAUSE = 0.5  # seconds between two looks at what is running
 PATIENCE = 30.0  # seconds in which a run that is stopped writes what it has
@@ -41,6 +41,18 @@ def how_many_side_by_side(runs: int, workers: int, clients: int) -> int:
     """
     rest = runs % workers
     return runs if rest >= min(workers, clients) else runs - rest
+
+
+def may_run_side_by_side(cells: Sequence[Cell]) -> bool:
+    """Whether these runs are for Ray workers of this machine's cores."""
+    configs = [cell.config for cell in cells]
+    return all(c.backend == "ray" and not c.ray_address and c.device == "cpu" for c in configs)
+
+
+def clients_in_a_round(cells: Sequence[Cell]) -> int:
+    """How many clients train in a round of the run that has the fewest."""
+    configs = [cell.config for cell in cells]
+    return min(max(1, int(c.num_clients * c.fraction_train + 1e-9)) for c in configs)
 
 
 def run_side_by_side(

@@ -20,14 +20,14 @@ from ..results.resume import EXPERIMENT
 from ..simulation import ray_pool
 from .cells import Cell, Outcome, attempt, cells_of
 from .experiment import Experiment, swept_keys
-from .processes import how_many_side_by_side, run_side_by_side
+from .processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side, run_side_by_side
 from .watch import RoundsBar, end_line
 
 LOCK = ".lock"
 
 
 def sweep_folder(run_dir: str) -> Path:
-    """Where a sweep writes to: a new or empty folder, or a sweep's.
+    """Where a sweep writes to: a new or empty folder, or a sweep's; a new one for ``auto``.
 
     Raises
     ------
@@ -36,12 +36,22 @@ def sweep_folder(run_dir: str) -> Path:
     """
     if run_dir == "auto":
         return default_run_folder()
-    folder = Path(run_dir)
+    check_sweep_folder(Path(run_dir))
+    return Path(run_dir)
+
+
+def check_sweep_folder(folder: Path) -> None:
+    """Refuse a folder of something else.
+
+    Raises
+    ------
+    UserError
+        When it has something in it, and is no sweep's.
+    """
     if not folder.exists() or (folder / EXPERIMENT).exists():
-        return folder
+        return
     if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
-        raise not_allowed("run-dir", run_dir, "a new or empty folder, or that of a sweep")
-    return folder
+        raise not_allowed("run-dir", str(folder), "a new or empty folder, or that of a sweep")
 
 
 def _is_leftover(path: Path) -> bool:
@@ -50,6 +60,13 @@ def _is_leftover(path: Path) -> bool:
 
 @contextmanager
 def to_oneself(folder: Path) -> Iterator[None]:
+    """Have a sweep's folder, made if need be, to oneself.
+
+    Raises
+    ------
+    UserError
+        When it is another process's, or cannot be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / LOCK, timeout=0):
@@ -125,14 +142,10 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
 
 def _side_by_side(cells: Sequence[Cell]) -> int:
     """How many of them are run side by side, the first ones."""
-    configs = [cell.config for cell in cells]
-    if (
-        not all(c.backend == "ray" and not c.ray_address and c.device == "cpu" for c in configs)
-        or not configs
-    ):
+    if not cells or not may_run_side_by_side(cells):
         return 0
-    clients = min(max(1, int(c.num_clients * c.fraction_train + 1e-9)) for c in configs)
-    return how_many_side_by_side(len(cells), configs[0].workers or os.cpu_count() or 1, clients)
+    workers = cells[0].config.workers or os.cpu_count() or 1
+    return how_many_side_by_side(len(cells), workers, clients_in_a_round(cells))
 
 
 def _say(console: Console, line: str) -> None:

@@ -71,8 +71,8 @@ def test_a_list_of_one_is_a_sweep_and_one_value_is_not():
 
 def test_a_file_says_what_flags_say(written):
     path = written('strategy = ["fedavg", "fedyogi"]\nrounds = 3\nsoftmax-output = true\nseed = [0, 1]\n')
-    flags = parse("--strategy fedavg,fedyogi --rounds 3 --softmax-output true --seed 0,1".split())
-    assert parse(["--experiment", path]) == flags
+    flags = "--strategy fedavg,fedyogi --rounds 3 --softmax-output true --seed 0,1"
+    assert parse(["--experiment", path]) == parse(shlex.split(flags))
 
 
 def test_flags_go_before_the_file_in_all_its_runs(written):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
     assert swept("--sweep client-lr=0.01,0.1 --rounds 1 --run-dir g") == 0
     told = [(row["client-lr"], row["seed"], row["status"]) for row in rows()]
     assert told == [("0.01", "0", "ok"), ("0.1", "0", "ok")]
-    assert json.loads(open("g/experiment.json").read())["client-lr"] == ["0.01", "0.1"]
+    assert json.loads(Path("g/experiment.json").read_text())["client-lr"] == ["0.01", "0.1"]
     first = rows()
     assert len(ran(capsys)) == 2
     assert swept("--sweep client-lr=0.01,0.1,1 --seed 0,1 --rounds 1 --run-dir g") == 0
@@ -66,7 +67,7 @@ def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
     assert [rows()[0], rows()[2]] == first  # their seconds, too
     assert swept("--resume g") == 0
     assert ran(capsys) == []
-    header, _, *lines = open("g/grid.md").read().split("\n\n")[0].splitlines()
+    header, _, *lines = Path("g/grid.md").read_text().split("\n\n")[0].splitlines()
     assert header.startswith("| strategy | client | objective | client-lr | mean over examples |")
     assert len(lines) == 3
 
@@ -84,10 +85,10 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(swept, capsys, monkeypa
     assert len(rows()) == 1
     assert swept(words, "--run-dir", "g") == 0
     assert ran(capsys) == [(B, i) for i in ([3] if checkpoints else [1, 2, 3])]
-    assert open("g/grid.md").read() == open("whole/grid.md").read()
+    assert Path("g/grid.md").read_text() == Path("whole/grid.md").read_text()
     for name in (A, B):
-        assert open(f"g/{name}/model.safetensors", "rb").read() == (
-            open(f"whole/{name}/model.safetensors", "rb").read()
+        assert Path(f"g/{name}/model.safetensors").read_bytes() == (
+            Path(f"whole/{name}/model.safetensors").read_bytes()
         )
     timeless = [[{k: v for k, v in row.items() if k != "seconds"} for row in rows(f)] for f in ("g", "whole")]
     assert timeless[0] == timeless[1]
@@ -99,7 +100,7 @@ def test_a_failed_run_is_told_stops_no_other_and_is_tried_again(swept, capsys):
     problem = "every client failed in every round; the model was never updated"
     assert swept(words) == 1
     assert [row["status"] for row in rows()] == [problem, "ok"]
-    header, _, failed, fine = open("g/grid.md").read().split("\n\n")[0].splitlines()
+    header, _, failed, fine = Path("g/grid.md").read_text().split("\n\n")[0].splitlines()
     assert header.endswith("| failed |")
     assert f"seed 0: {problem} |" in failed
     assert fine.endswith("|  |")
@@ -118,7 +119,7 @@ def test_an_algorithm_that_raises_on_the_server_is_a_failed_run(swept, tmp_path,
     )
     assert swept("--strategy own.py:Broken,fedavg --rounds 1 --run-dir g") == 1
     assert [row["status"] for row in rows()] == ["ValueError: my | own", "ok"]
-    assert "seed 0: ValueError: my \\| own |" in open("g/grid.md").read()
+    assert "seed 0: ValueError: my \\| own |" in Path("g/grid.md").read_text()
 
 
 def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
@@ -134,13 +135,13 @@ def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
 
 def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
     assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
-    before = open("g/experiment.json").read()
+    before = Path("g/experiment.json").read_text()
     assert swept("--seed 0,1 --rounds 1 --run-dir g --client-lr 0.3") == 2
     assert capsys.readouterr().err == (
         "error: client-lr: 0.3 is not allowed; expected 0.05, as in the run to resume "
         "(g/fedyogi-fedbn-sgd-seed0)\n"
     )
-    assert open("g/experiment.json").read() == before
+    assert Path("g/experiment.json").read_text() == before
     assert swept("--resume g --client-lr 0.3") == 2
     assert "client-lr: '0.3' is not allowed with resume" in capsys.readouterr().err
 
