@@ -38,10 +38,13 @@ def stopping_later() -> Iterator[None]:
 def stop_once() -> None:
     """From now on the first Ctrl-C or SIGTERM is a KeyboardInterrupt, and no other disturbs what it ends."""
 
+    stopped = False
+
     def stop(*_: object) -> None:
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            raise KeyboardInterrupt
 
     for number in STOPPING:
         signal.signal(number, stop)
