@@ -106,7 +106,11 @@ class Experiment:
         UserError
             For anything that is not allowed.
         """
-        found = self._told(RunConfig.grid, self.tables())
+        tables = [
+            [{key: _found(key, text) for key, text in cell.items()} for cell in table]
+            for table in self.tables()
+        ]
+        found = self._told(RunConfig.grid, tables)
         return list({tuple(config.to_user_config().items()): config for config in found}.values())
 
     def _told(self, make: Any, given: Any) -> Any:
@@ -120,10 +124,13 @@ class Experiment:
             raise
 
     def as_given(self) -> dict[str, Any]:
-        """As it is kept in ``experiment.json``; `of` takes it."""
+        """As it is kept in ``experiment.json``, with the full paths of files; `of` takes it."""
 
         def plain(table: Table) -> dict[str, Any]:
-            return {key: list(v) if isinstance(v, tuple) else v for key, v in table.items()}
+            return {
+                key: [_found(key, text) for text in v] if isinstance(v, tuple) else _found(key, v)
+                for key, v in table.items()
+            }
 
         runs = {"runs": [plain(run) for run in self.runs]} if self.runs else {}
         return {**plain({k: v for k, v in self.values.items() if k != "run-dir"}), **runs}
@@ -158,7 +165,6 @@ def _table(given: Mapping[str, Any], refused: Sequence[str] = ()) -> Table:
 
 
 def _value(key: str, given: Any) -> Value:
-    """As text, with the full paths of files."""
     if isinstance(given, str) and key in GRID_KEYS and "," in given:
         given = given.split(",")
     if not isinstance(given, list | tuple):
@@ -173,7 +179,11 @@ def _value(key: str, given: Any) -> Value:
 def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
-    text = as_text(given).strip()
+    return as_text(given).strip()
+
+
+def _found(key: str, text: str) -> str:
+    """With the full path of a file, which another process may be in another folder than."""
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 
