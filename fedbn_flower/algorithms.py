@@ -21,7 +21,7 @@ from .unions import parts
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
-COMMANDS = {"help", "list"}
+COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run"}
 
 Setting = UserConfigValue | None
 

@@ -1,24 +1,27 @@
-"""The command line: every configuration key and every setting as a flag; a comma makes a grid."""
+"""The command line: every configuration key and every setting as a flag; lists make a sweep."""
 
 import argparse
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
-from .algorithms import REGISTRIES, Named, named
+from .algorithms import REGISTRIES, Named
 from .config import RunConfig
-from .errors import UserError
+from .errors import UserError, not_allowed
+from .experiments.experiment import GRID_KEYS, Experiment, settings_told
+from .experiments.files import read_experiment, resumed_sweep
 from .flags import Flag, common_flags, flags_of, inherited_flags
-from .keys import FORMER_KEYS, OWN_KEYS
-from .models import MODELS
-from .registry import LOSS, absolute, short
-from .results.resume import resumed
+from .keys import FORMER_KEYS
+from .registry import short
+from .results.resume import EXPERIMENT, resumed
 from .search.asked import TRIALS, Search, new_search, resumed_search
 from .search.space import FORM
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
-GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
+COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run")
+"""What is no key of a run."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,8 +44,25 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
-    """Parse and check the whole command line: a configuration for every cell of the grid, or a search.
+@dataclass(frozen=True)
+class Job:
+    """What a command line asks for."""
+
+    configs: list[RunConfig]
+    """One run, or the runs of a sweep."""
+    sweep: Experiment | None = None
+    dry_run: bool = False
+
+
+def parse(arguments: Sequence[str]) -> list[RunConfig]:
+    """The configurations of `asked`, where it is no search."""
+    job = asked(arguments)
+    assert isinstance(job, Job)
+    return job.configs
+
+
+def asked(arguments: Sequence[str]) -> Job | Search:
+    """Parse and check the whole command line: a configuration for every run, or a search.
 
     Raises
     ------
@@ -51,8 +71,10 @@ def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
     """
     names = _Parser(add_help=False, allow_abbrev=False)
     _add(names, [Flag(key, "", "", "") for key in (*GRID_KEYS, "loss", "resume")])
+    _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
-    algorithms = [] if chosen.resume else _algorithms(vars(chosen))
+    values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}
+    algorithms = [] if chosen.resume else _experiment(chosen, values).algorithms()
     parser = _full_parser(algorithms)
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -60,45 +82,56 @@ def parse(arguments: Sequence[str]) -> list[RunConfig] | Search:
         near = difflib.get_close_matches(flag, [f"--{key}" for key in (*vars(known), *FORMER_KEYS)], n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
-    values = {key: value for key, value in vars(known).items() if key != "list" and value is not None}
-    texts, trials = values.pop("search", []), values.pop("trials", None)
+    values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
     if "resume" in values:
-        if texts:
-            raise UserError(f"search: {texts[0]!r} is not allowed with resume, which takes the folder's")
-        if search := resumed_search(values, trials):
-            return search
-    if trials and not texts:
-        raise UserError(f"trials: {trials!r} is not used without search")
-    if "resume" in values:
-        return [resumed(values)]
-    axes = _axes(values)
-    for key, axis in zip(GRID_KEYS, axes, strict=True):
-        if len({short(name) for name in axis}) < len(axis):
-            raise UserError(f"{key}: {','.join(axis)!r} is not allowed; expected no value twice")
-    own = (("loss", LOSS.names), ("model", MODELS))
-    values |= {key: absolute(values[key], built_in) for key, built_in in own if key in values}
-    cells = [dict(zip(GRID_KEYS, map(absolute, cell), strict=True)) for cell in product(*axes)]
-    if texts:
-        if several := [key for key, axis in zip(GRID_KEYS, axes, strict=True) if len(axis) > 1]:
-            raise UserError(f"{several[0]}: {values[several[0]]!r} is a grid, and search is for one run")
-        cell = {key: name for key, name in cells[0].items() if key in values}
-        return new_search({**values, **cell}, texts, trials)
-    return list(dict.fromkeys(RunConfig.grid(values, cells)))  # a reference is the same in many cells
+        return _resumed(known, values)
+    experiment = _experiment(known, values)
+    if known.search:
+        return _search(known, experiment)
+    if known.trials:
+        raise UserError(f"trials: {known.trials!r} is not used without search")
+    return Job(experiment.configurations(), experiment if experiment.is_sweep else None, known.dry_run)
 
 
-def _axes(values: Mapping[str, str | None]) -> list[list[str]]:
-    """The values of each of `GRID_KEYS`."""
-    given = ((values.get(key), OWN_KEYS[key].default) for key in GRID_KEYS)
-    texts = (str(default) if text is None else text for text, default in given)
-    return [[part.strip() for part in text.split(",")] for text in texts]
+def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Search:
+    """The run, sweep or search that ``resume`` names."""
+    for flag in ("experiment", "sweep", "search"):
+        if given := getattr(known, flag):
+            raise not_allowed(flag, given, "none with resume, which goes on with what is in the folder")
+    if search := resumed_search(values, known.trials):
+        _check_not_dry(known)
+        return search
+    if known.trials:
+        raise UserError(f"trials: {known.trials!r} is not used without search")
+    if not (Path(values["resume"]) / EXPERIMENT).exists():
+        return Job([resumed(values)], None, known.dry_run)
+    experiment = resumed_sweep(values)
+    return Job(experiment.configurations(), experiment, known.dry_run)
 
 
-def _algorithms(names: Mapping[str, str | None]) -> list[Named]:
-    """Every algorithm that the grid names."""
-    cells = product(*_axes(names)[:-1])
-    loss = {"loss": names["loss"]} if names.get("loss") else {}
-    found = (a for cell in cells for a in named(dict(zip(GRID_KEYS, cell, strict=False)) | loss))
-    return list(dict.fromkeys(found))
+def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
+    if experiment.is_sweep:
+        told = ", ".join(experiment.lists) or "runs"
+        raise UserError(f"search: {known.search[0]!r} is for one run, and this is a sweep of {told}")
+    _check_not_dry(known)
+    run_dir = {"run-dir": experiment.values["run-dir"]} if "run-dir" in experiment.values else {}
+    return new_search({**experiment.as_given(), **run_dir}, known.search, known.trials)
+
+
+def _check_not_dry(known: argparse.Namespace) -> None:
+    if known.dry_run:
+        raise UserError("dry-run: not for a search, whose later trials depend on the earlier ones")
+
+
+def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experiment:
+    """That of the file, if one is given, with the values and lists of flags in the place of its own."""
+    lists: dict[str, list[str]] = {}
+    for key, found in settings_told(chosen.sweep or []):
+        if key in {*values, *lists}:
+            raise UserError(f"{key}: given twice, the second time in sweep")
+        lists[key] = found
+    start = read_experiment(Path(chosen.experiment)) if chosen.experiment else Experiment({})
+    return start.overridden({**values, **lists})
 
 
 # ---- flags and their help ---------------------------------------------------------------------------
@@ -109,22 +142,10 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
     parser = _Parser(
         usage="%(prog)s [--KEY VALUE ...]",
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
-        epilog=f"A comma in --{', --'.join(GRID_KEYS)} makes a grid: one table.",
+        epilog=f"A comma in --{', --'.join(GRID_KEYS)} makes a sweep, too: one table.",
         allow_abbrev=False,
     )
-    parser.add_argument("--list", action="store_true", help="show every name and exit")
-    parser.add_argument(
-        "--search",
-        action="append",
-        metavar="KEY=VALUES",
-        help=f"a number or name to be searched on the validation share, may be repeated; {FORM}",
-    )
-    parser.add_argument(
-        "--trials",
-        action=_Once,
-        metavar="VALUE",
-        help=f"runs of a search [{TRIALS}]; a whole number >= 1",
-    )
+    _add_commands(parser)
     seen: set[str] = set()
     algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))
     groups = {f"{a.kind} {short(a.name)}": flags_of(a.cls) for a in algorithms}
@@ -139,9 +160,42 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
     return parser
 
 
+def _add_commands(parser: argparse.ArgumentParser) -> None:
+    """What is no key of a run; ``dest`` of each is in `COMMANDS`."""
+    parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        metavar="KEY=V1,V2",
+        help="run every value of a key or setting, and all combinations; again for another key; separated by "
+        "semicolons if a value has commas",
+    )
+    parser.add_argument(
+        "--experiment",
+        action=_Once,
+        metavar="FILE",
+        help="take keys from a TOML file, or a run's config.json; lists make a sweep, flags go before it",
+    )
+    parser.add_argument(
+        "--search",
+        action="append",
+        metavar="KEY=VALUES",
+        help=f"a number or name to be searched on the validation share, may be repeated; {FORM}",
+    )
+    parser.add_argument(
+        "--trials",
+        action=_Once,
+        metavar="VALUE",
+        help=f"runs of a search [{TRIALS}]; a whole number >= 1",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would run and about how long, and exit"
+    )
+
+
 def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], whose: str = "") -> None:
     for flag in flags:
-        former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key]
+        former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key and old not in COMMANDS]
         parser.add_argument(
             f"--{flag.key}",
             *former,

@@ -24,16 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from . import looking
 
             return int(getattr(looking, arguments[0])(arguments[1:]))
-        from .arguments import parse
+        from .arguments import asked
 
-        asked = parse(arguments)
-        if isinstance(asked, list):
-            from .jobs import run
+        job = asked(arguments)
+        from .jobs import run
 
-            return run(asked)
-        from .search.job import run_search
-
-        return run_search(asked)
+        return run(job)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return MISTAKE

@@ -1,7 +1,7 @@
 """The run configuration: its own keys, and the settings of the algorithms that it names."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from strategies.settings import allowed
 from . import keys
 from .algorithms import (
     NOT_GIVEN,
+    Named,
     Setting,
     check_requirements,
     check_used,
@@ -53,23 +54,25 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return _resolved(tuple(sorted(values.items())))
 
     @classmethod
-    def grid(
-        cls, values: Mapping[str, UserConfigValue], cells: Sequence[Mapping[str, UserConfigValue]]
-    ) -> list["RunConfig"]:
-        """A configuration for every cell, which overrides the values; a setting goes where it is used.
+    def grid(cls, tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list["RunConfig"]:
+        """A configuration for every cell of every table; a setting goes where it is used.
 
         Raises
         ------
         UserError
-            As `of` does; for a setting that no cell uses.
+            As `of` does; for a setting that no cell of its table uses, or of any table if all have it.
         """
-        given = _given(values)
-        runs = [named({**given, **cell}) for cell in cells]
-        check_used(given, runs)
-        used = [{*OWN_KEYS, *(key for a in run for key in settings_of(a.cls))} for run in runs]
+        given = [[_given(cell) for cell in table] for table in tables]
+        runs = [[named(cell) for cell in table] for table in given]
+        keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
+        common = {key: value for key, value in keys[0].items() if all(key in own for own in keys)}
+        check_used(common, [run for table in runs for run in table])
+        for own, table in zip(keys, runs, strict=True):
+            check_used({key: value for key, value in own.items() if key not in common}, table)
         return [
-            cls.of({key: value for key, value in given.items() if key in known} | dict(cell))
-            for cell, known in zip(cells, used, strict=True)
+            cls.of({key: value for key, value in cell.items() if key in OWN_KEYS or key in _used_by(run)})
+            for cells, table in zip(given, runs, strict=True)
+            for cell, run in zip(cells, table, strict=True)
         ]
 
     def to_user_config(self) -> UserConfig:
@@ -140,6 +143,10 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     if config.drop_stragglers and config.stragglers == 1:
         raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config
+
+
+def _used_by(algorithms: Iterable[Named]) -> set[str]:
+    return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

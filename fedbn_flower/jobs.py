@@ -1,75 +1,85 @@
-"""What a command line asks for: one run, or a grid of them."""
+"""What a command line asks for: one run, or a sweep of them."""
 
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from .commands import command
+from .arguments import Job
 from .config import RunConfig
 from .errors import RunFailed
-from .results.comparison import Comparison
+from .experiments.cells import Cell, cells_of
+from .experiments.dry_run import told
+from .experiments.experiment import swept_keys
+from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .results.progress import cell_name, progress, summary_table
+from .results.resume import how_to_go_on
 from .rounds import Federation
+from .search.asked import Search
+from .search.job import run_search
 from .simulation import check_simulation, prepared_folder, ray_pool, simulate
 
 
-def run(configs: Sequence[RunConfig]) -> int:
-    """Run every cell; the exit status: 0 if all went well, 1 if a run could not do its work.
+def run(job: Job | Search) -> int:
+    """Do it; the exit status: 0 if all went well, 1 if a run could not do its work.
 
     Raises
     ------
     KeyboardInterrupt
-        On Ctrl-C and SIGTERM; in a run, its message says where the run is and how to go on with it.
+        On Ctrl-C and SIGTERM; in a run, its message says where the results are and how to go on.
     """
+    if isinstance(job, Search):
+        return run_search(job)
     console = Console()
-    first = configs[0]
+    first = job.configs[0]
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
-    for config in configs:  # every mistake is told before anything starts
+    for config in job.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
-    folder = prepared_folder(first)
+    if job.dry_run:
+        for line in told(_cells(job)):
+            _say(console, line)
+        return 0
+    folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
     _say(console, f"results go to {folder}")
-    grid = Comparison(folder) if len(configs) > 1 else None
-    status = 0
-    pool = ray_pool(first)
     try:
-        for config in configs:
-            place = folder / cell_name(config) if grid else folder
-            try:
-                with progress(config, console) as watch:
-                    summary = simulate(Federation(config), place, pool, [watch])
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_interrupted(place)) from None
-            except RunFailed as error:
-                print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
-                status = 1
-                if grid:
-                    grid.add(config, None, str(error))
-                continue
-            if grid:
-                grid.add(config, summary)
-            else:
-                console.print(summary_table(config, summary))
+        if job.sweep:
+            failed = bool(run_sweep(job.sweep, job.configs, folder, console))
+        else:
+            failed = not _run_one(first, folder, console)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(how_to_go_on(folder)) from None
+    _say(console, f"results are in {folder}")
+    return int(failed)
+
+
+def _cells(job: Job) -> list[Cell]:
+    """The runs where they are, or would be."""
+    place = Path(job.configs[0].run_dir)
+    if not job.sweep:
+        return [Cell(cell_name(job.configs[0]), job.configs[0])]
+    check_sweep_folder(place)
+    cells = cells_of(job.configs, swept_keys(job.sweep, job.configs), place)
+    for cell in cells:
+        cell.check()
+    return cells
+
+
+def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
+    """Whether it did its work."""
+    pool = ray_pool(config)
+    try:
+        with progress(config, console) as watch:
+            summary = simulate(Federation(config), folder, pool, [watch])
+    except RunFailed as error:
+        print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
+        return False
     finally:
         if pool:
             pool.close()
-        if grid:
-            grid.plot()
-    if grid:
-        console.print(grid.table())
-    _say(console, f"results are in {folder}")
-    return status
-
-
-def _interrupted(place: Path) -> str:
-    """Where a run is that was stopped, and the command that goes on with it; empty before it has begun."""
-    if not (place / "config.json").exists():
-        return ""
-    again = command(["--resume", str(place)])
-    return f"interrupted; what was done so far is in {place}; to go on with it: {again}"
+    console.print(summary_table(config, summary))
+    return True
 
 
 def _say(console: Console, line: str) -> None:

@@ -34,7 +34,7 @@ LAYERS = (
     {"client_app"},
     {"runtime"},
     {"simulation"},
-    {"search"},
+    {"experiments", "search"},
     {"arguments", "looking", "reference"},
     {"jobs"},
     {"api", "cli", "server_app"},

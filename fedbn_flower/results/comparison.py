@@ -1,10 +1,12 @@
-"""A grid of runs: one table with the mean and the sample standard deviation over the seeds."""
+"""A sweep's runs: one table with the mean and the sample standard deviation over the seeds."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from ..config import RunConfig
@@ -12,26 +14,37 @@ from ..files import csv_text, write_atomically
 from ..registry import short
 from . import report
 from .plots import save_figure
-from .progress import LISTED_CLIENTS, cell_name
+from .progress import LISTED_CLIENTS, cell_name, told_apart
 
-Cell = tuple[str, str, str]
+Cell = tuple[str, ...]
+AXES = ("strategy", "client", "objective")
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
 class Comparison:
-    """Collects the runs of a grid and writes ``grid.csv``, ``grid.md`` and ``grid.png`` after each."""
+    """Collects the runs of a sweep and writes ``grid.csv`` and ``grid.md`` after each.
 
-    def __init__(self, folder: Path) -> None:
+    Parameters
+    ----------
+    folder : Path
+        The sweep's.
+    keys : Sequence[str]
+        What the sweep is about beside strategy, client, objective and seed; a column each.
+    order : Iterable[str]
+        The runs' folders in the order of the table, which otherwise is that in which they are added.
+    """
+
+    def __init__(self, folder: Path, keys: Sequence[str] = (), order: Iterable[str] = ()) -> None:
         self.folder = folder
-        self.rows: list[dict[str, object]] = []
+        self.keys = tuple(keys)
         self.compared_by = "accuracy"
-        self.values: dict[Cell, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._places = {name: place for place, name in enumerate(order)}
+        self._rows: dict[str, dict[str, object]] = {}
+        self._figures: dict[str, dict[str, float]] = {}
 
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
         """Add a run by its summary, or what went wrong if it has none."""
-        cell = (short(config.strategy), short(config.client), short(config.objective))
-        if config.reference != "none":
-            cell = (f"(reference: {config.reference})", "", "")
+        name = cell_name(config, self.keys)
         figures: dict[str, float] = {}
         if summary:
             clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}
@@ -41,54 +54,87 @@ class Comparison:
                 "mean over clients": summary["client-mean"],
             } | {f"client {i}": client for i, client in clients.items()}
             by = self.compared_by = summary["compared-by"]
-            figures = {n: m[by] for n, m in models.items() if m and m[by] is not None}
-        for name, value in figures.items():
-            self.values[cell][name].append(value)
-        self.rows.append(
-            {
-                **dict(zip(("strategy", "client", "objective"), cell, strict=True)),
-                "seed": config.seed,
-                "status": problem or "ok",
-                "seconds": summary["seconds"] if summary else "",
-                "failures": summary["failures"] if summary else "",
-                **{f"{self.compared_by}: {name}": value for name, value in figures.items()},
-                "folder": cell_name(config),
-            }
-        )
-        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+            figures = {f"{by}: {n}": m[by] for n, m in models.items() if m and m[by] is not None}
+        axes = (short(config.strategy), short(config.client), short(config.objective))
+        self._figures[name] = figures
+        self._rows[name] = {
+            **dict(zip(AXES, axes, strict=True)),
+            **told_apart(config, self.keys),
+            "seed": config.seed,
+            "status": problem or "ok",
+            "seconds": summary["seconds"] if summary else "",
+            "failures": summary["failures"] if summary else "",
+            **figures,
+            "folder": name,
+        }
+        leading = [*AXES, *self.keys, "seed", "status", "seconds", "failures"]
+        columns = dict.fromkeys([*leading, *self._names(), "folder"])
         write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
         write_atomically(self.folder / "grid.md", self.markdown())
 
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        names = list(dict.fromkeys(n for figures in self.values.values() for n in figures))
-        header = ["strategy", "client", "objective", *names]
-        rows = [
-            [*cell, *(_mean_and_deviation(figures.get(name, []), self.compared_by) for name in names)]
-            for cell, figures in self.values.items()
-        ]
-        return header, rows
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of ``grid.csv``, in order."""
+        names = sorted(self._rows, key=lambda name: self._places.get(name, len(self._places)))
+        return [self._rows[name] for name in names]
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(n for row in self.rows for n in self._figures[str(row["folder"])]))
+
+    def _groups(self) -> dict[Cell, list[dict[str, object]]]:
+        """The rows by all but their seed."""
+        groups: dict[Cell, list[dict[str, object]]] = defaultdict(list)
+        for row in self.rows:
+            groups[tuple(str(row.get(key, "")) for key in (*AXES, *self.keys))].append(row)
+        return groups
+
+    def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Header, rows, and beside each row which of its runs failed and why."""
+        names = self._names()
+        plain = {name.partition(": ")[0] for name in names} <= {self.compared_by}
+        header = [*AXES, *self.keys, *(name.partition(": ")[2] if plain else name for name in names)]
+        rows, problems = [], []
+        for cell, members in self._groups().items():
+            found = [self._figures[str(row["folder"])] for row in members]
+            columns = ([figures[name] for figures in found if name in figures] for name in names)
+            values = [_mean_and_deviation(v, name) for v, name in zip(columns, names, strict=True)]
+            rows.append([*cell, *values])
+            seeds = defaultdict(list)
+            for row in members:
+                if row["status"] != "ok":
+                    seeds[row["status"]].append(f"seed {row['seed']}")
+            problems.append("; ".join(f"{', '.join(which)}: {why}" for why, which in seeds.items()))
+        return header, rows, problems
 
     def markdown(self) -> str:
         """The table in Markdown, and under it what its figures are."""
-        header, rows = self._table()
-        lines = [header, ["---"] * len(header), *rows]
+        header, rows, problems = self._table()
+        if any(problems):
+            header = [*header, "failed"]
+            rows = [[*row, problem] for row, problem in zip(rows, problems, strict=True)]
+        lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
 
     def _title(self) -> str:
-        seeds = len({row["seed"] for row in self.rows})
+        seeds = len({row["seed"] for row in self._rows.values()})
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
         unit = " in %" if self.compared_by == "accuracy" else ""
         return f"{self.compared_by}{unit}{deviation}"
 
     def table(self) -> Table:
-        """The table for the terminal."""
-        header, rows = self._table()
+        """The table for the terminal; what failed is told under it."""
+        header, rows, problems = self._table()
         table = Table(title=self._title())
-        for column in header:
+        told: list[str] = []
+        for column in [*header, *(["failed"] if any(problems) else [])]:
             table.add_column(column)
-        for row in rows:
-            table.add_row(*row)
+        for row, problem in zip(rows, problems, strict=True):
+            number = [f"[{len(told) + 1}]"] if problem else [""]
+            table.add_row(*map(escape, [*row, *(number if any(problems) else [])]))
+            told += [f"{number[0]} {problem}"] if problem else []
+        table.caption = escape("\n".join(told)) or None
+        table.caption_justify = "left"
         return table
 
     def plot(self) -> None:
@@ -101,6 +147,6 @@ class Comparison:
 def _mean_and_deviation(values: list[float], name: str) -> str:
     if not values:
         return ""
-    factor, digits = (100, 1) if name == "accuracy" else (1, 4)
+    factor, digits = (100, 1) if name.startswith("accuracy: ") else (1, 4)
     deviation = f" +- {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * mean(values):.{digits}f}{deviation}"

@@ -1,5 +1,7 @@
 """What a person sees while a run goes on, and at its end."""
 
+import hashlib
+import re
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,30 +14,54 @@ from rich.table import Table
 
 from ..assembly import client_names
 from ..config import RunConfig
+from ..flags import as_text
+from ..models import MODEL
 from ..observer import Observer, RoundResult
-from ..registry import short
+from ..registry import LOSS, short
 from .metrics import shown
 
 LISTED_CLIENTS = 10
 WINDOW = 600.0  # seconds from which the time left is estimated
+LONGEST_VALUE = 60  # characters of a folder's name
+NAMED = (LOSS.key, MODEL.key)
 PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
-def cell_name(config: RunConfig) -> str:
-    """A run's place in a grid: ``fedyogi-fedbn-sgd-seed0``, ``pooled-seed0``."""
+def cell_name(config: RunConfig, keys: Iterable[str] = ()) -> str:
+    """A run's place in a sweep, a folder's name: ``fedyogi-fedbn-sgd-server-lr=0.01-seed0`` with the further
+    keys that the sweep is about and the run has; ``pooled-seed0`` of a reference."""
     names = list(map(short, (config.strategy, config.client, config.objective)))
     if config.reference != "none":
         names = [config.reference]
-    return f"{'-'.join(names)}-seed{config.seed}"
+    told = told_apart(config, (key for key in keys if key != "reference"))
+    return "-".join([*names, *(f"{key}={_safe(value)}" for key, value in told.items()), f"seed{config.seed}"])
 
 
-def progress(config: RunConfig, console: Console) -> AbstractContextManager[Observer]:
-    """A bar in a terminal or a notebook, a line a round elsewhere."""
+def told_apart(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
+    """The values of these keys as text, of those that the run has."""
+    values = config.to_user_config()
+    return {
+        key: short(as_text(values[key])) if key in NAMED else as_text(values[key])
+        for key in keys
+        if key in values
+    }
+
+
+def _safe(value: str) -> str:
+    """A value as part of a folder's name, another one for every other value."""
+    safe = re.sub(r"[^\w.=+,~-]", "_", value.replace(":", "~"), flags=re.ASCII)
+    if safe.replace("~", ":") == value and len(safe) <= LONGEST_VALUE:
+        return safe
+    return f"{safe[:LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
+
+
+def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
+    """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
     if console.is_jupyter and not console.quiet:
-        return NotebookBar(config, console)
+        return NotebookBar(config, console, name)
     if console.is_terminal:
-        return ProgressBar(config, console)
-    return nullcontext(RoundLines(config, console))
+        return ProgressBar(config, console, name)
+    return nullcontext(RoundLines(config, console, name))
 
 
 class _FiguresBelow(Progress):
@@ -49,7 +75,7 @@ class _FiguresBelow(Progress):
 class ProgressBar(Observer):
     """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
 
-    def __init__(self, config: RunConfig, console: Console) -> None:
+    def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
         self._bar = _FiguresBelow(
@@ -61,7 +87,9 @@ class ProgressBar(Observer):
             console=console,
             speed_estimate_period=WINDOW,
         )
-        self._task = self._bar.add_task(cell_name(config), total=config.rounds, clients="", figures="")
+        self._task = self._bar.add_task(
+            name or cell_name(config), total=config.rounds, clients="", figures=""
+        )
 
     def __enter__(self) -> "ProgressBar":
         self._bar.start()
@@ -103,12 +131,13 @@ class NotebookBar(ProgressBar):
 class RoundLines(Observer):
     """A line after every round."""
 
-    def __init__(self, config: RunConfig, console: Console) -> None:
+    def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         self._config = config
+        self._name = name or cell_name(config)
         self._console = console
 
     def on_round(self, result: RoundResult) -> None:
-        rounds = f"{cell_name(self._config)}: round {result.server_round}/{self._config.rounds}"
+        rounds = f"{self._name}: round {result.server_round}/{self._config.rounds}"
         line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 

@@ -1,11 +1,12 @@
 """Going on with a run that was stopped."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from flwr.app import UserConfigValue
 
 from ..account import Account
+from ..commands import command
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..own import is_own
@@ -13,6 +14,9 @@ from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
 from .facts import NOT_KEYS, stored_configuration, stored_facts
+
+EXPERIMENT = "experiment.json"
+"""The file in the folder of a sweep that says what it is."""
 
 MAY_CHANGE = frozenset(
     {
@@ -52,12 +56,17 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if (checkpoint.signature is not None) != clients_here:
         made, here = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {made}; this is one of {here}")
-    if Account(**checkpoint.counters.get("account", {})).stopped:
+    if stopped_early(checkpoint):
         told = f"a run that did not end by patience, as this one did after {checkpoint.server_round} rounds"
         raise not_allowed("resume", config.resume, told)
     if checkpoint.server_round >= config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
     return checkpoint
+
+
+def stopped_early(checkpoint: Checkpoint) -> bool:
+    """Whether the run ended with this round, though it was not its last."""
+    return bool(Account(**checkpoint.counters.get("account", {})).stopped)
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
@@ -73,12 +82,23 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     folder = Path(str(values["resume"]))
     stored = stored_configuration(folder)
     again = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
-    if fixed := values.keys() - MAY_CHANGE - again - {"resume"}:
+    check_may_change(values, again | {"resume"})
+    return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
+
+
+def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str]) -> None:
+    """Refuse to be given anew, with ``resume``, what is the folder's.
+
+    Raises
+    ------
+    UserError
+        For a key that is neither one of `MAY_CHANGE` nor of these.
+    """
+    if fixed := values.keys() - MAY_CHANGE - set(also):
         raise UserError(
             f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's; "
             f"expected only {', '.join(sorted(MAY_CHANGE))}"
         )
-    return RunConfig.of(stored | dict(values) | {"run-dir": str(folder)})
 
 
 def check_data(federation: Federation) -> None:
@@ -108,3 +128,12 @@ def check_unchanged(federation: Federation) -> None:
     for key, value in described(federation).items():
         if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:
             raise not_allowed(key, value, f"{stored.get(key)!r}, as in the run to resume")
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Where a run or a sweep is that was stopped, and the command that goes on with it; empty before it has
+    begun."""
+    if not any((folder / name).exists() for name in ("config.json", EXPERIMENT)):
+        return ""
+    again = command(["--resume", str(folder)])
+    return f"interrupted; what was done so far is in {folder}; to go on with it: {again}"

@@ -12,13 +12,11 @@ from ray.exceptions import RayError
 from ..errors import RunFailed
 from ..own import own_objects
 from .clusters import check_cluster, end_workers, free_cores
+from .environment import MEMORY
 from .signals import sigterm_handled_as_before
 from .worker import Worker, stored
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# Gradients come and go with every step: glibc is to keep their memory, not to fetch it anew each time.
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 
 
 class Phase(Protocol):

@@ -20,3 +20,32 @@ def sigterm_handled_as_before() -> Iterator[None]:
         raise KeyboardInterrupt from error
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stopping_later() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait; processes that are started within wait with theirs, until `stop_once`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def stop_once() -> None:
+    """From now on the first Ctrl-C or SIGTERM is a KeyboardInterrupt, and no other disturbs what it ends."""
+
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            raise KeyboardInterrupt
+
+    for number in STOPPING:
+        signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

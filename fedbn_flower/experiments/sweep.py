@@ -1,0 +1,152 @@
+"""A sweep: its runs side by side or one by one, its table, its folder."""
+
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from ..config import RunConfig
+from ..errors import UserError, not_allowed
+from ..files import UNFINISHED, remove_unfinished, write_atomically
+from ..results.comparison import Comparison
+from ..results.place import default_run_folder
+from ..results.progress import progress
+from ..results.resume import EXPERIMENT
+from ..simulation import ray_pool
+from .cells import Cell, Outcome, attempt, cells_of
+from .experiment import Experiment, swept_keys
+from .processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side, run_side_by_side
+from .watch import RoundsBar, end_line
+
+LOCK = ".lock"
+
+
+def sweep_folder(run_dir: str) -> Path:
+    """Where a sweep writes to: a new or empty folder, or a sweep's; a new one for ``auto``.
+
+    Raises
+    ------
+    UserError
+        When it is another one.
+    """
+    if run_dir == "auto":
+        return default_run_folder()
+    check_sweep_folder(Path(run_dir))
+    return Path(run_dir)
+
+
+def check_sweep_folder(folder: Path) -> None:
+    """Refuse a folder of something else.
+
+    Raises
+    ------
+    UserError
+        When it has something in it, and is no sweep's.
+    """
+    if not folder.exists() or (folder / EXPERIMENT).exists():
+        return
+    if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
+        raise not_allowed("run-dir", str(folder), "a new or empty folder, or that of a sweep")
+
+
+def _is_leftover(path: Path) -> bool:
+    return path.name == LOCK or path.name.endswith(UNFINISHED)
+
+
+@contextmanager
+def to_oneself(folder: Path) -> Iterator[None]:
+    """Have a sweep's folder, made if need be, to oneself.
+
+    Raises
+    ------
+    UserError
+        When it is another process's, or cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / LOCK, timeout=0):
+            remove_unfinished(folder, EXPERIMENT)
+            yield
+    except Timeout as error:
+        raise not_allowed("run-dir", str(folder), "a folder that no running sweep writes to") from error
+    except OSError as error:
+        raise UserError(f"run-dir: cannot write to {str(folder)!r} ({error})") from error
+
+
+def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path, console: Console) -> int:
+    """Run what is missing in the folder; how many runs failed.
+
+    Raises
+    ------
+    UserError
+        When the folder is in use, or has another configuration's run in a cell's place.
+    """
+    keys = swept_keys(experiment, configs)
+    cells = cells_of(configs, keys, folder)
+    with to_oneself(folder):
+        for cell in cells:
+            cell.check()
+        write_atomically(folder / EXPERIMENT, json.dumps(experiment.as_given(), indent=2) + "\n")
+        grid = Comparison(folder, keys, [cell.name for cell in cells])
+        missing = []
+        for cell in cells:
+            if summary := cell.summary:
+                grid.add(cell.config, summary)
+            else:
+                missing.append(cell)
+        if len(missing) < len(cells):
+            _say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are done already")
+        failed = 0
+        try:
+            with closing(_outcomes(missing, console)) as outcomes:
+                for cell, (summary, problem) in outcomes:
+                    grid.add(cell.config, summary, problem)
+                    if summary:
+                        _say(console, end_line(cell.name, summary))
+                    else:
+                        print(f"{cell.name} failed: {problem}", file=sys.stderr)
+                        failed += 1
+        finally:
+            grid.plot()
+    console.print(grid.table())
+    return failed
+
+
+def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:
+    """Each cell's as it ends."""
+    together = _side_by_side(cells)
+    if together:
+        with RoundsBar(cells[:together], console) if console.is_terminal else nullcontext(None) as bar:
+            configs = [cell.ready() for cell in cells[:together]]
+            tick = bar.update if bar else list
+            workers = cells[0].config.workers or os.cpu_count() or 1
+            with closing(run_side_by_side(configs, workers, tick)) as outcomes:
+                for number, outcome in outcomes:
+                    yield cells[number], outcome
+    rest = cells[together:]
+    pool = ray_pool(rest[0].config) if rest else None
+    try:
+        for cell in rest:
+            with progress(cell.config, console, cell.name) as watch:
+                outcome = attempt(cell.ready(), pool, [watch])
+            yield cell, outcome
+    finally:
+        if pool:
+            pool.close()
+
+
+def _side_by_side(cells: Sequence[Cell]) -> int:
+    """How many of them are run side by side, the first ones."""
+    if not cells or not may_run_side_by_side(cells):
+        return 0
+    workers = cells[0].config.workers or os.cpu_count() or 1
+    return how_many_side_by_side(len(cells), workers, clients_in_a_round(cells))
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,131 @@
+"""How much a round does, and how that becomes a time; the times themselves are not tested."""
+
+import pytest
+import torch
+
+from clients import training
+from fedbn_flower import cli
+from fedbn_flower.experiments import dry_run, estimate
+from fedbn_flower.experiments.cells import cells_of
+from fedbn_flower.experiments.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"client": "fedbn"},
+        {"client": "fedavg"},
+        {"client": "fedavg", "eval_data": "local"},
+        {"client": "fedavg", "eval_model": "local"},
+        {"client": "fedbn", "fine_tune": 3, "batch_size": 0},
+        {"client": "fedbn", "val_fraction": 0.2, "fraction_evaluate": 0},
+        {"client": "fedavg", "val_fraction": 0.2, "eval_data": "local"},
+    ],
+    ids=str,
+)
+def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
+    """Counted where it is done: gradients, evaluations, their examples. Round 1 of 2: the last
+    would look at the test set, too. The second of two clients that find the same confirms it."""
+    config = configured(partition="dirichlet:0.5", num_clients=4, fast="off", rounds=2, **keys)
+    federation = Federation(config)
+    counts = {"steps": 0, "evaluations": 0, "examples": 0}
+    backward, evaluate = torch.autograd.backward, training.evaluate_model
+
+    def counted_step(loss):
+        counts["steps"] += 1
+        backward(loss)
+
+    def counted_evaluation(model, examples, problem):
+        counts["evaluations"] += 1
+        counts["examples"] += len(examples)
+        return evaluate(model, examples, problem)
+
+    class FirstRound(Exception):
+        pass
+
+    class Stop:
+        def on_answer(self, *_):
+            pass
+
+        def on_round(self, _):
+            raise FirstRound
+
+    monkeypatch.setattr(torch.autograd, "backward", counted_step)
+    monkeypatch.setattr(training, "evaluate_model", counted_evaluation)
+    with pytest.raises(FirstRound):
+        federation.run(InlineGrid(4, config.to_user_config()), [Stop()])
+    work = work_of(federation)
+    alike = keys == {"client": "fedavg"}
+    assert work.clients == 4
+    assert work.steps == pytest.approx(counts["steps"])
+    assert work.evaluations == counts["evaluations"] - alike
+    assert work.examples == pytest.approx(counts["examples"] - alike * len(federation.dataset.test))
+
+
+def test_a_rounds_time_is_the_sum_of_what_it_does():
+    assert seconds_a_round(Work(2, 10, 3, 100), Speed(5, 1, 2, 0.5)) == 2 * 5 + 10 + 3 * 2 + 50
+
+
+def test_a_speed_is_a_line_through_two_points(monkeypatch):
+    monkeypatch.setattr(estimate, "_seconds", lambda do, n: do(n))
+    assert estimate._fitted(lambda n: 0.25 + 0.125 * n, 100, 8) == (0.25, 0.125)
+    assert estimate._fitted(lambda n: 3.0, 1, 8) == (3.0, 0.0)  # one step is all there is
+
+
+@pytest.mark.parametrize("keys", [{}, {"num_clients": 40, "partition": "iid"}], ids=["alone", "lockstep"])
+def test_a_speed_is_measured_and_leaves_nothing(configured, keys):
+    speed = speed_of(configured(strategy="scaffold", objective="scaffold", **keys))
+    assert speed.client + speed.step > 0
+    assert speed.evaluation + speed.example > 0
+
+
+def test_runs_of_a_kind_are_measured_once(configured):
+    assert kind_of(configured(seed=1, client_lr=0.1)) == kind_of(configured(seed=2, rounds=9))
+    assert kind_of(configured(batch_size=8)) != kind_of(configured(batch_size=9))
+
+
+@pytest.mark.parametrize(
+    ("keys", "seconds"),
+    [
+        ({"backend": "inline"}, 35),
+        ({"backend": "ray", "workers": 1}, 35),
+        # two clients a round, four workers: a full set side by side, then one that two workers can help with
+        ({"backend": "ray", "workers": 4}, 7 + 7 / 2),
+        # in two pairs, the fifth alone
+        ({"backend": "ray", "workers": 2}, 2 * 7 + 7 / 2),
+        ({"backend": "ray", "workers": 8}, 7),
+        ({"backend": "ray", "workers": 8, "ray_address": "there:1"}, 35 / 2),
+    ],
+)
+def test_five_runs_of_seven_seconds(configured, tmp_path, keys, seconds):
+    cells = cells_of([configured(seed=i, **keys) for i in range(5)], (), tmp_path)
+    assert dry_run.elapsed(cells, {cell.name: 7.0 for cell in cells}) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "about 1 s"), (99, "about 99 s"), (130, "about 2 min"), (9000, "about 2.5 h")],
+)
+def test_a_time_in_words(seconds, words):
+    assert dry_run.in_words(seconds) == words
+
+
+def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate, "_seconds", lambda do, n: 30.0 * n)  # 30 s a step and an example
+    words = ["--cache-dir", str(cache_dir), "--backend", "inline", "--batch-size", "0", "--local-epochs", "1"]
+    words += ["--seed", "0,1", "--rounds", "2", "--fraction-evaluate", "0", "--dry-run"]
+    assert cli.main([*words, "--run-dir", "g"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out.splitlines() == [
+        "fedyogi-fedbn-sgd-seed0",
+        "fedyogi-fedbn-sgd-seed1",
+        "2 runs; about 4 min to go",  # 2 runs of 2 rounds of 2 clients, a step of 30 s each
+    ]
+
+
+def test_a_mistake_is_told_by_a_dry_run_too(capsys):
+    assert cli.main(["--client-lr", "0", "--dry-run"]) == 2
+    assert capsys.readouterr().err.startswith("error: client-lr: '0' is not allowed")

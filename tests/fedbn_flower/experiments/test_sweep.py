@@ -1,0 +1,181 @@
+"""Sweeps in this process: gone on with on their folder, and failures that stop nothing else."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fedbn_flower import cli
+from fedbn_flower.experiments import sweep
+from fedbn_flower.experiments.cells import DONE
+from fedbn_flower.results import run_folder
+from fedbn_flower.results.progress import RoundLines
+
+
+@pytest.fixture
+def swept(cache_dir, monkeypatch, tmp_path):
+    """Runs a command line in this process and an empty folder; its exit status."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_folder, "plot_partitions", lambda *_: None)
+    monkeypatch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
+
+    def run(words, *further):
+        keys = () if "--resume" in words else ("--partition", "iid", "--local-epochs", "1")
+        return cli.main(
+            [*words.split(), *further, *keys, "--backend", "inline", "--cache-dir", str(cache_dir)]
+        )
+
+    return run
+
+
+def rows(folder="g"):
+    with open(f"{folder}/grid.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def ran(capsys):
+    """The runs whose rounds were told since it was last asked, with the rounds."""
+    lines = [line.split(": round ") for line in capsys.readouterr().out.splitlines() if ": round " in line]
+    return [(name, int(rest.split("/")[0])) for name, rest in lines]
+
+
+def interrupt_at(monkeypatch, name, server_round):
+    told = RoundLines.on_round
+
+    def on_round(self, result):
+        told(self, result)
+        if self._config.run_dir.endswith(name) and result.server_round == server_round:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RoundLines, "on_round", on_round)
+
+
+A, B = (f"fedyogi-fedbn-sgd-client-lr={rate}-seed0" for rate in ("0.01", "0.1"))
+
+
+def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
+    assert swept("--sweep client-lr=0.01,0.1 --rounds 1 --run-dir g") == 0
+    told = [(row["client-lr"], row["seed"], row["status"]) for row in rows()]
+    assert told == [("0.01", "0", "ok"), ("0.1", "0", "ok")]
+    assert json.loads(Path("g/experiment.json").read_text())["client-lr"] == ["0.01", "0.1"]
+    first = rows()
+    assert len(ran(capsys)) == 2
+    assert swept("--sweep client-lr=0.01,0.1,1 --seed 0,1 --rounds 1 --run-dir g") == 0
+    assert [row["client-lr"] for row in rows()] == ["0.01"] * 2 + ["0.1"] * 2 + ["1.0"] * 2
+    assert len(ran(capsys)) == 4
+    assert [rows()[0], rows()[2]] == first  # their seconds, too
+    assert swept("--resume g") == 0
+    assert ran(capsys) == []
+    header, _, *lines = Path("g/grid.md").read_text().split("\n\n")[0].splitlines()
+    assert header.startswith("| strategy | client | objective | client-lr | mean over examples |")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("checkpoints", [1, 0])
+def test_an_interrupted_sweep_ends_as_if_it_had_not_been(swept, capsys, monkeypatch, checkpoints):
+    """The run that was begun goes on from its checkpoint, or starts anew without one."""
+    words = f"--sweep client-lr=0.01,0.1 --rounds 3 --checkpoint-every {checkpoints}"
+    assert swept(words, "--run-dir", "whole") == 0
+    ran(capsys)
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, B, 2)
+        assert swept(words, "--run-dir", "g") == 130
+    assert ran(capsys) == [(A, 1), (A, 2), (A, 3), (B, 1), (B, 2)]
+    assert len(rows()) == 1
+    assert swept(words, "--run-dir", "g") == 0
+    assert ran(capsys) == [(B, i) for i in ([3] if checkpoints else [1, 2, 3])]
+    assert Path("g/grid.md").read_text() == Path("whole/grid.md").read_text()
+    for name in (A, B):
+        assert Path(f"g/{name}/model.safetensors").read_bytes() == (
+            Path(f"whole/{name}/model.safetensors").read_bytes()
+        )
+    timeless = [[{k: v for k, v in row.items() if k != "seconds"} for row in rows(f)] for f in ("g", "whole")]
+    assert timeless[0] == timeless[1]
+
+
+def test_a_failed_run_is_told_stops_no_other_and_is_tried_again(swept, capsys):
+    """A rate of 1e30 diverges in every round; with the sane rates beside it the exit status is 1."""
+    words = "--sweep client-lr=1e30,0.1 --rounds 1 --run-dir g"
+    problem = "every client failed in every round; the model was never updated"
+    assert swept(words) == 1
+    assert [row["status"] for row in rows()] == [problem, "ok"]
+    header, _, failed, fine = Path("g/grid.md").read_text().split("\n\n")[0].splitlines()
+    assert header.endswith("| failed |")
+    assert f"seed 0: {problem} |" in failed
+    assert fine.endswith("|  |")
+    told = capsys.readouterr()
+    assert f"client-lr=1e+30-seed0 failed: {problem}\n" in told.err
+    assert "failed" in told.out
+    assert swept(words) == 1
+    assert [name for name, _ in ran(capsys)] == ["fedyogi-fedbn-sgd-client-lr=1e+30-seed0"]
+    assert [row["status"] for row in rows()] == [problem, "ok"]
+
+
+def test_an_algorithm_that_raises_on_the_server_is_a_failed_run(swept, tmp_path, capsys):
+    (tmp_path / "own.py").write_text(
+        "from strategies import FedAvg\n\n\nclass Broken(FedAvg):\n"
+        "    def aggregate_train(self, server_round, replies):\n        raise ValueError('my | own')\n"
+    )
+    assert swept("--strategy own.py:Broken,fedavg --rounds 1 --run-dir g") == 1
+    assert [row["status"] for row in rows()] == ["ValueError: my | own", "ok"]
+    assert "seed 0: ValueError: my \\| own |" in Path("g/grid.md").read_text()
+
+
+def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
+    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+    ran(capsys)
+    assert swept("--resume g --rounds 2") == 0
+    assert [server_round for _, server_round in ran(capsys)] == [2, 2]
+    assert swept("--resume g --rounds 1") == 2
+    assert capsys.readouterr().err == (
+        "error: rounds: 1 is not allowed; expected at least the 2 done so far (g/fedyogi-fedbn-sgd-seed0)\n"
+    )
+
+
+def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
+    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+    before = Path("g/experiment.json").read_text()
+    assert swept("--seed 0,1 --rounds 1 --run-dir g --client-lr 0.3") == 2
+    assert capsys.readouterr().err == (
+        "error: client-lr: 0.3 is not allowed; expected 0.05, as in the run to resume "
+        "(g/fedyogi-fedbn-sgd-seed0)\n"
+    )
+    assert Path("g/experiment.json").read_text() == before
+    assert swept("--resume g --client-lr 0.3") == 2
+    assert "client-lr: '0.3' is not allowed with resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["config.json", "notes.txt"])
+def test_a_sweep_goes_into_no_folder_but_a_sweeps(swept, capsys, tmp_path, content):
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / content).write_text("{}")
+    assert swept("--seed 0,1 --run-dir g") == 2
+    assert capsys.readouterr().err == (
+        "error: run-dir: 'g' is not allowed; expected a new or empty folder, or that of a sweep\n"
+    )
+
+
+def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
+    with sweep.to_oneself(tmp_path / "g"):
+        assert swept("--seed 0,1 --run-dir g") == 2
+    assert "expected a folder that no running sweep writes to" in capsys.readouterr().err
+    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0  # the lock file alone is as good as nothing
+
+
+def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, capsys):
+    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+    place = tmp_path / "g" / "fedyogi-fedbn-sgd-seed1"
+    for path in place.rglob("*"):
+        if path.is_file() and path.name != ".lock":
+            path.unlink()
+    ran(capsys)
+    assert swept("--resume g") == 0
+    assert ran(capsys) == [("fedyogi-fedbn-sgd-seed1", 1)]
+    assert (place / DONE).exists()
+
+
+def test_what_is_wrong_in_any_run_is_told_before_anything_starts(swept, capsys, tmp_path):
+    assert swept("--sweep dataset=digits,/nowhere --run-dir g") == 2
+    assert capsys.readouterr().err.startswith("error: dataset: '/nowhere'")
+    assert not (tmp_path / "g").exists()

@@ -1,0 +1,138 @@
+"""Sweeps in processes side by side: killed (-9) or stopped, they end with the undisturbed table."""
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .test_kills import check_whole
+from .test_runtimes import ROOT, bits, end, marked_environment, processes_with, run_sim  # noqa: F401
+
+pytestmark = pytest.mark.slow
+
+CELLS = ("--strategy", "fedavg,fedyogi", "--sweep", "client-lr=0.01,0.05,0.2", "--seed", "0,1")
+SHORT = ("--rounds", 6, "--local-epochs", 1, "--partition", "iid", "--client", "fedbn")
+
+
+def table(folder):
+    """What is compared: no seconds."""
+    with (folder / "grid.csv").open() as file:
+        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+    return rows, (folder / "grid.md").read_bytes()
+
+
+def rounds_done(folder):
+    return sum(max(0, path.read_text().count("\n") - 1) for path in folder.glob("*/metrics.csv"))
+
+
+def start(arguments, environment):
+    return subprocess.Popen(
+        [sys.executable, "run_sim.py", *map(str, arguments)],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(condition, process=None, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline and (process is None or process.poll() is None):
+        time.sleep(0.02)
+    assert condition(), process.communicate()[1] if process and process.poll() is not None else "too late"
+
+
+def test_killed_three_times_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_environment):  # noqa: F811
+    """The undisturbed one runs in one process; the other two runs at a time, and whoever is killed alone
+    takes what it started with it."""
+    mark, environment = marked_environment
+    common = (*CELLS, *SHORT, "--cache-dir", cache_dir)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    result = run_sim(*common, "--backend", "inline", "--run-dir", whole)
+    assert result.returncode == 0, result.stderr
+    chance = random.Random(0)
+    for _ in range(3):
+        begun = rounds_done(parts)
+        process = start([*common, "--workers", 2, "--run-dir", parts], environment)
+        wait_for(lambda begun=begun: rounds_done(parts) >= begun + 8, process)
+        time.sleep(chance.uniform(0, 0.3))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        wait_for(lambda: not processes_with(mark), seconds=15)
+        check_whole(parts)
+    assert rounds_done(parts) < 72
+    result = run_sim("--resume", parts, "--workers", 2)
+    assert result.returncode == 0, result.stderr
+    assert table(parts) == table(whole)
+    names = [row["folder"] for row in table(whole)[0]]
+    assert len(names) == 12
+    assert all(bits(parts / name) == bits(whole / name) for name in names)
+    assert (parts / "grid.png").exists()
+
+
+def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
+    tmp_path, cache_dir, marked_environment  # noqa: F811
+):  # fmt: skip
+    """As a system does that is out of memory."""
+    mark, environment = marked_environment
+    (tmp_path / "own.py").write_text(
+        "import os, signal\nfrom strategies import FedAvg\n\n\nclass Deadly(FedAvg):\n"
+        "    def aggregate_train(self, server_round, replies):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
+    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", "0,1")
+    result = run_sim(*words, *SHORT, *where, env=environment)
+    assert result.returncode == 1
+    rows, _ = table(tmp_path / "g")
+    told = ["its process ended: SIGKILL"] * 2 + ["ok"] * 4
+    assert [row["status"] for row in rows] == told
+    assert "own.Deadly-fedbn-sgd-seed0 failed: its process ended: SIGKILL\n" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not processes_with(mark)
+
+
+@pytest.mark.parametrize(
+    ("send", "how"),
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM), (os.killpg, signal.SIGTERM)],
+    ids=["ctrl-c", "kill", "scheduler"],
+)
+def test_a_sweep_that_is_stopped_keeps_what_was_done(
+    tmp_path, cache_dir, marked_environment, send, how  # noqa: F811
+):  # fmt: skip
+    mark, environment = marked_environment
+    place = tmp_path / "g"
+    words = ["--seed", "0,1,2,3", "--rounds", 100000, "--workers", 2, "--cache-dir", cache_dir]
+    process = start([*words, "--run-dir", place], environment)
+    wait_for(lambda: sum(p.read_text().count("\n") > 3 for p in place.glob("*/metrics.csv")) == 2, process)
+    send(process.pid, how)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == (
+        f"interrupted; what was done so far is in {place}; to go on with it: "
+        f"python run_sim.py --resume {place}\n"
+    )
+    assert not processes_with(mark)
+    begun = [path.parent for path in place.glob("*/metrics.csv")]
+    assert len(begun) == 2
+    assert all((folder / "summary.json").exists() for folder in begun)
+    assert all((folder / "curves.png").exists() for folder in begun)
+    assert (place / "grid.png").exists()
+
+
+def test_stopped_while_its_processes_start_a_sweep_says_one_line(tmp_path, cache_dir, marked_environment):  # noqa: F811
+    mark, environment = marked_environment
+    place = tmp_path / "g"
+    process = start(
+        ["--seed", "0,1", "--workers", 2, "--cache-dir", cache_dir, "--run-dir", place], environment
+    )
+    wait_for(lambda: len(processes_with(mark)) > 1, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.count("\n") == 1, errors
+    assert errors.startswith("interrupted; what was done so far is in")
+    assert not processes_with(mark)
