@@ -97,7 +97,8 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
     """The run, sweep or search that ``resume`` names."""
     for flag in ("experiment", "sweep", "search"):
         if given := getattr(known, flag):
-            raise not_allowed(flag, given, "none with resume, which goes on with what is in the folder")
+            told = given if isinstance(given, str) else given[0]
+            raise not_allowed(flag, told, "none with resume, which goes on with what is in the folder")
     if search := resumed_search(values, known.trials):
         _check_not_dry(known)
         return search
@@ -114,8 +115,8 @@ def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
         told = ", ".join(experiment.lists) or "runs"
         raise UserError(f"search: {known.search[0]!r} is for one run, and this is a sweep of {told}")
     _check_not_dry(known)
-    run_dir = {"run-dir": experiment.values["run-dir"]} if "run-dir" in experiment.values else {}
-    return new_search({**experiment.as_given(), **run_dir}, known.search, known.trials)
+    place = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
+    return new_search({**experiment.as_given(), **place}, known.search, known.trials)
 
 
 def _check_not_dry(known: argparse.Namespace) -> None:

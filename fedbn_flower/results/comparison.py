@@ -1,7 +1,7 @@
 """A sweep's runs: one table with the mean and the sample standard deviation over the seeds."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,6 +18,7 @@ from .progress import LISTED_CLIENTS, cell_name, told_apart
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
+ROUNDS = "rounds to "
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -47,14 +48,8 @@ class Comparison:
         name = cell_name(config, self.keys)
         figures: dict[str, float] = {}
         if summary:
-            clients = summary["clients"] if len(summary["clients"]) <= LISTED_CLIENTS else {}
-            models = {
-                "global": summary["global"],
-                "mean over examples": summary["mean"],
-                "mean over clients": summary["client-mean"],
-            } | {f"client {i}": client for i, client in clients.items()}
-            by = self.compared_by = summary["compared-by"]
-            figures = {f"{by}: {n}": m[by] for n, m in models.items() if m and m[by] is not None}
+            self.compared_by = summary["compared-by"]
+            figures = _figures(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._figures[name] = figures
         self._rows[name] = {
@@ -91,13 +86,13 @@ class Comparison:
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Header, rows, and beside each row which of its runs failed and why."""
         names = self._names()
-        plain = {name.partition(": ")[0] for name in names} <= {self.compared_by}
-        header = [*AXES, *self.keys, *(name.partition(": ")[2] if plain else name for name in names)]
+        of_figures = {name.partition(": ")[0] for name in names if not name.startswith(ROUNDS)}
+        beginning = f"{self.compared_by}: " if of_figures <= {self.compared_by} else ""
+        header = [*AXES, *self.keys, *(name.removeprefix(beginning) for name in names)]
         rows, problems = [], []
         for cell, members in self._groups().items():
             found = [self._figures[str(row["folder"])] for row in members]
-            columns = ([figures[name] for figures in found if name in figures] for name in names)
-            values = [_mean_and_deviation(v, name) for v, name in zip(columns, names, strict=True)]
+            values = [_cell([f[name] for f in found if name in f], name, members) for name in names]
             rows.append([*cell, *values])
             seeds = defaultdict(list)
             for row in members:
@@ -144,9 +139,31 @@ class Comparison:
         report.write_report(self.folder)
 
 
-def _mean_and_deviation(values: list[float], name: str) -> str:
+def _figures(summary: dict[str, Any]) -> dict[str, float]:
+    """The figures of a run's summary by column: few clients one by one, the worst tenth of many."""
+    few = len(summary["clients"]) <= LISTED_CLIENTS
+    models = {
+        "global": summary["global"],
+        "mean over examples": summary["mean"],
+        "mean over clients": summary["client-mean"],
+        **({f"client {i}": c for i, c in summary["clients"].items()} if few else {}),
+        "worst tenth": None if few else summary["worst-tenth"],
+        "new clients": summary["new-clients"] and summary["new-clients"]["mean"],
+    }
+    by = summary["compared-by"]
+    figures = {f"{by}: {name}": m[by] for name, m in models.items() if m and m[by] is not None}
+    target = summary["rounds-to-target"] or {}
+    reached = {"global": target.get("global"), "mean over examples": target.get("mean")}
+    columns = {f"{ROUNDS}{target.get('target')}: {name}": number for name, number in reached.items()}
+    return figures | {name: number for name, number in columns.items() if number is not None}
+
+
+def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]]) -> str:
+    """Mean and deviation; of how many seeds, where some of those that ended well have none."""
     if not values:
         return ""
-    factor, digits = (100, 1) if name.startswith("accuracy: ") else (1, 4)
+    factor, digits = (100, 1) if name.startswith("accuracy: ") else (1, 1 if name.startswith(ROUNDS) else 4)
     deviation = f" +- {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{factor * mean(values):.{digits}f}{deviation}"
+    ended = sum(row["status"] == "ok" for row in members)
+    some = f" ({len(values)} of {ended})" if len(values) < ended else ""
+    return f"{factor * mean(values):.{digits}f}{deviation}{some}"

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from clients import training
-from fedbn_flower import cli
+from fedbn_flower import cli, client_app
+from fedbn_flower.evaluation import Evaluations
 from fedbn_flower.experiments import dry_run, estimate
 from fedbn_flower.experiments.cells import cells_of
 from fedbn_flower.experiments.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
@@ -37,10 +38,10 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
         counts["steps"] += 1
         backward(loss)
 
-    def counted_evaluation(model, examples, problem):
+    def counted_evaluation(model, examples, problem, classes=0):
         counts["evaluations"] += 1
         counts["examples"] += len(examples)
-        return evaluate(model, examples, problem)
+        return evaluate(model, examples, problem, classes)
 
     class FirstRound(Exception):
         pass
@@ -54,6 +55,7 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
 
     monkeypatch.setattr(torch.autograd, "backward", counted_step)
     monkeypatch.setattr(training, "evaluate_model", counted_evaluation)
+    monkeypatch.setattr(client_app, "_evaluations", Evaluations())  # no client has confirmed it before
     with pytest.raises(FirstRound):
         federation.run(InlineGrid(4, config.to_user_config()), [Stop()])
     work = work_of(federation)

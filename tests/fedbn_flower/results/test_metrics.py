@@ -128,6 +128,7 @@ def summary(examples, clients, accuracies, global_accuracy=None):
         "mean": figures(examples),
         "client-mean": figures(clients),
         "clients": {str(i): figures(a) | {"num-examples": 10} for i, a in enumerate(accuracies)},
+        **dict.fromkeys(("worst-tenth", "new-clients", "rounds-to-target")),
     }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.arguments import parse
+from fedbn_flower.arguments import asked
 from fedbn_flower.errors import UserError
 from fedbn_flower.search.asked import Search
 
@@ -10,7 +10,7 @@ ADAM = ("--strategy", "fedadam")
 
 
 def searched(*arguments):
-    found = parse([*ADAM, *arguments])
+    found = asked([*ADAM, *arguments])
     assert isinstance(found, Search)
     return found
 
@@ -84,11 +84,11 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--search tau=1..2 --trials 0", "trials: '0' is not allowed; expected a whole number >= 1"),
         ("--search tau=1..2 --trials 3 --trials 4", "--trials: given twice"),
         ("--search tau=1..2 --val-fraction 0", "val-fraction: '0' is not allowed; expected more than 0"),
-        ("--search tau=1..2 --seed 0,1", "seed: '0,1' is a grid, and search is for one run"),
+        ("--search tau=1..2 --seed 0,1", "search: 'tau=1..2' is for one run, and this is a sweep of seed"),
         ("--trials 3", "trials: '3' is not used without search"),
-        ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed with resume"),
+        ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed; expected none with resume"),
     ],
 )
 def test_mistakes_are_told(arguments, told):
     with pytest.raises(UserError, match="^" + told):
-        parse([*(() if "resume" in arguments else ADAM), *arguments.split()])
+        asked([*(() if "resume" in arguments else ADAM), *arguments.split()])

@@ -1,0 +1,49 @@
+"""Further columns of a sweep's table: many clients, clients held out, rounds to a target."""
+
+import csv
+
+from fedbn_flower.results.comparison import Comparison
+
+from .test_metrics import summary
+
+
+def table(folder):
+    lines = (folder / "grid.md").read_text().split("\n\n")[0].splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_of_many_clients_the_worst_tenth_is_told(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, worst in enumerate((0.1, 0.3)):
+        many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
+        many["new-clients"] = {"mean": {"accuracy": 0.25, "loss": 1.0}}
+        grid.add(configured(seed=seed), many)
+    (row,) = table(tmp_path)
+    assert row["worst tenth"] == "20.0 +- 14.1"
+    assert row["new clients"] == "25.0 +- 0.0"
+    assert not [name for name in row if name.startswith("client ")]
+
+
+def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, reached in enumerate((10, 13, None)):
+        run = summary(0.5, 0.5, [0.5, 0.5], 0.75)
+        run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
+        grid.add(configured(seed=seed), run)
+    (row,) = table(tmp_path)
+    assert row["rounds to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
+    assert "rounds to 0.9: mean over examples" not in row
+    assert row["global"] == "75.0 +- 0.0"
+    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    assert [r["rounds to 0.9: global"] for r in rows] == ["10", "13", ""]
+
+
+def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    run = summary(0.5, 0.5, [], 0.75) | {"rounds-to-target": {"target": 0.5, "mean": None, "global": 4}}
+    grid.add(configured(seed=0), run)
+    grid.add(configured(seed=1), None, "it diverged")
+    (row,) = table(tmp_path)
+    assert row["rounds to 0.5: global"] == "4.0"
+    assert row["failed"] == "seed 1: it diverged"
