@@ -14,11 +14,11 @@ from ..files import csv_text, write_atomically
 from ..registry import short
 from . import report
 from .plots import save_figure
-from .progress import LISTED_CLIENTS, cell_name, told_apart
+from .progress import cell_name, told_apart
+from .summary import ROUNDS, figures_by_whose, rounds_reached
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
-ROUNDS = "rounds to "
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -48,8 +48,10 @@ class Comparison:
         name = cell_name(config, self.keys)
         figures: dict[str, float] = {}
         if summary:
-            self.compared_by = summary["compared-by"]
-            figures = _figures(summary)
+            by = self.compared_by = summary["compared-by"]
+            of_models = figures_by_whose(summary).items()
+            figures = {f"{by}: {whose}": told[by] for whose, told in of_models if told[by] is not None}
+            figures |= rounds_reached(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._figures[name] = figures
         self._rows[name] = {
@@ -137,25 +139,6 @@ class Comparison:
         they evaluate, else of the global model; and the report."""
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         report.write_report(self.folder)
-
-
-def _figures(summary: dict[str, Any]) -> dict[str, float]:
-    """The figures of a run's summary by column: few clients one by one, the worst tenth of many."""
-    few = len(summary["clients"]) <= LISTED_CLIENTS
-    models = {
-        "global": summary["global"],
-        "mean over examples": summary["mean"],
-        "mean over clients": summary["client-mean"],
-        **({f"client {i}": c for i, c in summary["clients"].items()} if few else {}),
-        "worst tenth": None if few else summary["worst-tenth"],
-        "new clients": summary["new-clients"] and summary["new-clients"]["mean"],
-    }
-    by = summary["compared-by"]
-    figures = {f"{by}: {name}": m[by] for name, m in models.items() if m and m[by] is not None}
-    target = summary["rounds-to-target"] or {}
-    reached = {"global": target.get("global"), "mean over examples": target.get("mean")}
-    columns = {f"{ROUNDS}{target.get('target')}: {name}": number for name, number in reached.items()}
-    return figures | {name: number for name, number in columns.items() if number is not None}
 
 
 def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]]) -> str:

@@ -19,8 +19,8 @@ from ..models import MODEL
 from ..observer import Observer, RoundResult
 from ..registry import LOSS, short
 from .metrics import shown
+from .summary import LISTED_CLIENTS
 
-LISTED_CLIENTS = 10
 WINDOW = 600.0  # seconds from which the time left is estimated
 LONGEST_VALUE = 60  # characters of a folder's name
 NAMED = (LOSS.key, MODEL.key)

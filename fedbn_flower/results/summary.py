@@ -23,6 +23,8 @@ from .metrics import (
 )
 
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
+LISTED_CLIENTS = 10
+ROUNDS = "rounds to "
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
@@ -92,6 +94,29 @@ def costs_of(result: RoundResult) -> dict[str, float]:
 def without_lists(metrics: MetricRecord) -> dict[str, object]:
     """The metrics that a cell holds."""
     return {name: value for name, value in metrics.items() if not isinstance(value, list)}
+
+
+def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """A summary's figures as a table of runs has them: of few clients each one's, of many the worst tenth's.
+    Those of earlier versions lack some."""
+    clients, new = summary["clients"], summary.get("new-clients")
+    few = len(clients) <= LISTED_CLIENTS
+    found = {
+        "global": summary["global"],
+        "mean over examples": summary.get("mean"),
+        "mean over clients": summary.get("client-mean"),
+        **({f"client {i}": client for i, client in clients.items()} if few else {}),
+        "worst tenth": None if few else summary.get("worst-tenth"),
+        "new clients": new and new["mean"],
+    }
+    return {whose: figures for whose, figures in found.items() if figures}
+
+
+def rounds_reached(summary: Mapping[str, Any]) -> dict[str, int]:
+    """In how many rounds the target was reached, by what it is and who did."""
+    told = summary.get("rounds-to-target") or {}
+    found = {"global": told.get("global"), "mean over examples": told.get("mean")}
+    return {f"{ROUNDS}{told['target']}: {whose}": n for whose, n in found.items() if n is not None}
 
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:

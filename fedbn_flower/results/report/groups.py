@@ -6,18 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
-from ..progress import LISTED_CLIENTS
 from ..reading import Points, Run, rows_of
+from ..summary import figures_by_whose, rounds_reached
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
-FIGURES = {
-    "global": "global",
-    "mean": "mean over examples",
-    "client-mean": "mean over clients",
-    "worst-client": "worst client",
-}
-"""What a summary tells figures of, and its column."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +30,18 @@ class Group:
         """A figure of the last round, of every run that has it, by whose it is."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            told = {name: run.summary.get(key) for key, name in FIGURES.items()}
-            clients = run.summary.get("clients", {})
-            if len(clients) <= LISTED_CLIENTS:
-                told |= {f"client {i}": client for i, client in clients.items()}
-            for name, figures in told.items():
-                if figures and figures.get(by) is not None:
-                    found.setdefault(name, []).append(float(figures[by]))
+            for whose, figures in figures_by_whose(run.summary).items() if run.summary else ():
+                if figures.get(by) is not None:
+                    found.setdefault(whose, []).append(float(figures[by]))
+        return found
+
+    @property
+    def rounds(self) -> dict[str, list[float]]:
+        """The rounds in which those runs that reached their target did, by whose figure."""
+        found: dict[str, list[float]] = {}
+        for run in self.runs:
+            for whose, number in rounds_reached(run.summary).items():
+                found.setdefault(whose, []).append(number)
         return found
 
     def lines(self, column: str) -> list[Points]:
@@ -105,17 +103,26 @@ def figures_table(groups: Sequence[Group], by: str, links: Sequence[str] = ()) -
     """A row for each group: the figure, by whose it is, as mean ± sample standard deviation (n - 1) over its
     runs, and their seconds."""
     values = [group.values(by) for group in groups]
+    reached = [group.rounds for group in groups]
     columns = list(dict.fromkeys(name for told in values for name in told))
+    rounds = list(dict.fromkeys(name for told in reached for name in told))
     keys = list(dict.fromkeys(key for group in groups for key in group.names))
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
             *(spread(told.get(name, []), by) for name in columns),
+            *(_of_all(found.get(name, []), group) for name in rounds),
             spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
         ]
-        for group, told in zip(groups, values, strict=True)
+        for group, told, found in zip(groups, values, reached, strict=True)
     ]
-    return Table([*keys, *columns, "seconds"], rows, len(keys), links)
+    return Table([*keys, *columns, *rounds, "seconds"], rows, len(keys), links)
+
+
+def _of_all(rounds: Sequence[float], group: Group) -> str:
+    """Rounds of those runs that reached the target, and of how many they are, if not of all."""
+    some = f" ({len(rounds)} of {len(group.runs)})" if 0 < len(rounds) < len(group.runs) else ""
+    return f"{spread(rounds, 'rounds')}{some}"
 
 
 def legend(groups: Sequence[Group], by: str) -> str:
@@ -130,6 +137,6 @@ def spread(values: Sequence[float], name: str) -> str:
     """Mean ± sample standard deviation, an accuracy in percent."""
     if not values:
         return ""
-    factor, digits = {"accuracy": (100, 1), "seconds": (1, 1)}.get(name, (1, 4))
+    factor, digits = {"accuracy": (100, 1), "seconds": (1, 1), "rounds": (1, 1)}.get(name, (1, 4))
     deviation = f" ± {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * mean(values):.{digits}f}{deviation}"
