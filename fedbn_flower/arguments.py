@@ -15,7 +15,8 @@ from .experiments.files import read_experiment, resumed_sweep
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS
 from .registry import short
-from .results.resume import EXPERIMENT, resumed
+from .results.facts import EXPERIMENT
+from .results.resume import resumed
 from .search.asked import TRIALS, Search, new_search, resumed_search
 from .search.space import FORM
 

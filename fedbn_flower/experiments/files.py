@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..results.facts import NOT_KEYS
-from ..results.resume import EXPERIMENT, check_may_change
+from ..results.facts import EXPERIMENT, NOT_KEYS
+from ..results.resume import check_may_change
 from .experiment import Experiment
 
 OF_A_RUN = (*NOT_KEYS, "run-dir", "resume")

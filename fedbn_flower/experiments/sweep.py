@@ -14,9 +14,9 @@ from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..files import UNFINISHED, remove_unfinished, write_atomically
 from ..results.comparison import Comparison
+from ..results.facts import EXPERIMENT
 from ..results.place import default_run_folder
 from ..results.progress import progress
-from ..results.resume import EXPERIMENT
 from ..simulation import ray_pool
 from .cells import Cell, Outcome, attempt, cells_of
 from .experiment import Experiment, swept_keys

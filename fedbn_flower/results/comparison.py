@@ -120,9 +120,12 @@ class Comparison:
         return f"{self.compared_by}{unit}{deviation}"
 
     def table(self) -> Table:
-        """The table for the terminal; what failed is told under it."""
+        """The table for the terminal: what all runs have in common is in its title, what failed under it."""
         header, rows, problems = self._table()
-        table = Table(title=self._title())
+        alike = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
+        common = " ".join(rows[0][i] for i in alike)
+        header, *rows = ([text for i, text in enumerate(row) if i not in alike] for row in (header, *rows))
+        table = Table(title=f"{common}: {self._title()}" if common else self._title())
         told: list[str] = []
         for column in [*header, *(["failed"] if any(problems) else [])]:
             table.add_column(column)

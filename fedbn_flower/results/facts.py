@@ -6,6 +6,8 @@ from typing import Any
 
 from ..errors import UserError
 
+EXPERIMENT = "experiment.json"
+"""The file in the folder of a sweep that says what it is."""
 NOT_KEYS = ("shape", "data", "client-names", "versions")
 """What else ``config.json`` tells."""
 

@@ -13,10 +13,7 @@ from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
-from .facts import NOT_KEYS, stored_configuration, stored_facts
-
-EXPERIMENT = "experiment.json"
-"""The file in the folder of a sweep that says what it is."""
+from .facts import EXPERIMENT, NOT_KEYS, stored_configuration, stored_facts
 
 MAY_CHANGE = frozenset(
     {

@@ -55,9 +55,14 @@ def differences(groups: Sequence[Group]) -> Table:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    told = {key: text_of(value) for key, value in run.config.items() if key not in ALIKE}
+    told = {key: _text(value) for key, value in run.config.items() if key not in ALIKE}
     told |= {f"version of {k}": str(v) for k, v in (run.config.get("versions") or {}).items()}
     return told | {"data (digest)": str(run.config.get("data", ""))[:12]}
+
+
+def _text(value: object) -> str:
+    """A value in words, the same for 1 and 1.0."""
+    return text_of(value).removesuffix(".0") if isinstance(value, float) else text_of(value)
 
 
 def costs(groups: Sequence[Group]) -> Table:

@@ -1,13 +1,15 @@
 """The page of a sweep, and its picture."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
+from shlex import quote as quoted
 from statistics import mean
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ..facts import EXPERIMENT
 from .groups import Group, Sweep, common_figure, figures_table, headline, legend
-from .page import page, paragraph, pictures, section
+from .page import command, page, paragraph, pictures, section
 from .pictures import bands
 from .run_page import MEANS, closing, repeat
 from .tables import Table
@@ -38,10 +40,18 @@ def sweep_page(sweep: Sweep) -> str:
             section("Cell by cell", coloured(sweep.groups, by)),
             section("By round", curves(sweep.groups, by)),
             section("Cells that failed", failed),
-            section("One of its runs again", *(repeat(runs[0]) if runs else ())),
+            section("The same again", *again(sweep)),
+            section("One of its runs", *(repeat(runs[0]) if runs else ())),
             *closing([run.config for run in runs], table),
         ],
     )
+
+
+def again(sweep: Sweep) -> Iterator[str]:
+    """The command of the whole sweep, if its folder has what it was made from."""
+    path = sweep.folder / EXPERIMENT
+    if path.exists():
+        yield command(["fedbn-sim", "--experiment", quoted(str(path))])
 
 
 def curves(groups: Sequence[Group], by: str) -> str:

@@ -4,7 +4,7 @@ import csv
 
 from fedbn_flower.results.comparison import Comparison
 
-from .test_metrics import summary
+from .test_metrics import shown, summary
 
 
 def table(folder):
@@ -47,3 +47,17 @@ def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured
     (row,) = table(tmp_path)
     assert row["rounds to 0.5: global"] == "4.0"
     assert row["failed"] == "seed 1: it diverged"
+
+
+def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
+    grid = Comparison(tmp_path, ["server-lr"])
+    for rate in (0.1, 0.2):
+        grid.add(configured(server_lr=rate), summary(0.5, 0.5, []))
+    text = shown(grid.table())
+    assert "fedyogi fedbn sgd: accuracy in %" in text
+    assert text.count("fedyogi") == 1
+    assert "0.1" in text
+    assert "0.2" in text
+    grid.add(configured(strategy="fedadam"), summary(0.5, 0.5, []))
+    assert "fedbn sgd: accuracy in %" in shown(grid.table())
+    assert shown(grid.table()).count("fedyogi") == 2
