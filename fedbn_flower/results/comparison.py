@@ -64,6 +64,9 @@ class Comparison:
             **figures,
             "folder": name,
         }
+        self._write()
+
+    def _write(self) -> None:
         leading = [*AXES, *self.keys, "seed", "status", "seconds", "failures"]
         columns = dict.fromkeys([*leading, *self._names(), "folder"])
         write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
@@ -140,6 +143,7 @@ class Comparison:
     def plot(self) -> None:
         """The figure by round as ``grid.png``, a line a cell, the mean over its seeds: of the clients where
         they evaluate, else of the global model; and the report."""
+        self._write()
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         report.write_report(self.folder)
 

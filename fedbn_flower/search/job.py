@@ -97,7 +97,8 @@ class _Running:
         finally:
             if pool:
                 pool.close()
-            report.write_report(self.folder)
+            if self.table.rows:
+                report.write_report(self.folder)
 
     def _remember(self, row: dict[str, str]) -> None:
         """Have the study know of a trial that has ended before."""

@@ -2,9 +2,12 @@
 
 import csv
 
+from fedbn_flower.results import report
 from fedbn_flower.results.comparison import Comparison
 
 from .test_metrics import shown, summary
+
+WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
 
 def table(folder):
@@ -61,3 +64,10 @@ def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
     grid.add(configured(strategy="fedadam"), summary(0.5, 0.5, []))
     assert "fedbn sgd: accuracy in %" in shown(grid.table())
     assert shown(grid.table()).count("fedyogi") == 2
+
+
+def test_a_sweep_in_which_nothing_has_ended_has_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+    Comparison(tmp_path, ["server-lr"]).plot()
+    assert (tmp_path / "grid.csv").read_text().startswith("strategy,client,objective,server-lr,seed,status")
+    assert {path.name for path in tmp_path.iterdir()} == {"grid.csv", "grid.md", "grid.png", "report.html"}
