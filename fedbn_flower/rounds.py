@@ -188,7 +188,7 @@ class Federation:
         elif not splits:
             evaluate_report = PhaseReport()
         new = None
-        if tests and config.holdout_clients:
+        if tests and config.holdout_clients and self.shares:
             nodes = strategy.node_directory
             new = evaluate_new(config, nodes, exchange, server_round, arrays, ConfigRecord(told))
 

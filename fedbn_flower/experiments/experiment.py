@@ -138,10 +138,12 @@ class Experiment:
 
 
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:
-    """The keys by which an experiment's runs are told apart, beside `IN_EVERY_TABLE`: those with a list, and
-    as many of its further tables' as it takes."""
+    """The keys by which an experiment's runs are told apart, beside `IN_EVERY_TABLE`: those with a list, as
+    many of its further tables' as it takes, and those whose short names are not enough."""
     keys = [key for key in experiment.lists if key not in IN_EVERY_TABLE]
     rows = [config.to_user_config() for config in configs]
+    names = {key: {str(row[key]) for row in rows} for key in IN_EVERY_TABLE}
+    keys += sorted(key for key, found in names.items() if len(set(map(short, found))) < len(found))
     for key in dict.fromkeys(key for run in experiment.runs for key in run):
         places = {_place(row, (*IN_EVERY_TABLE, *keys)) for row in rows}
         if len({_place(row, (*IN_EVERY_TABLE, *keys, key)) for row in rows}) > len(places):
@@ -171,7 +173,7 @@ def _value(key: str, given: Any) -> Value:
     if not isinstance(given, list | tuple):
         return _text(key, given)
     values = tuple(_text(key, value) for value in given)
-    if not values or len(set(map(short, values) if key in NAMED else values)) < len(values):
+    if not values or len({_found(key, value) for value in values}) < len(values):
         told = ",".join(map(str, given))
         raise not_allowed(key, told, "no value twice" if values else "at least one value")
     return values

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, not_allowed
 from ..results.facts import EXPERIMENT, NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment
@@ -30,6 +30,8 @@ def read_experiment(path: Path) -> Experiment:
         raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
     if not isinstance(given, dict):
         raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")
+    if "search" in given and "values" in given:
+        raise not_allowed("experiment", str(path), "an experiment: a search goes on with --resume FOLDER")
     if "versions" in given:
         given = {key: value for key, value in given.items() if key not in OF_A_RUN}
     if "resume" in given:

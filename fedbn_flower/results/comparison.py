@@ -38,6 +38,7 @@ class Comparison:
     def __init__(self, folder: Path, keys: Sequence[str] = (), order: Iterable[str] = ()) -> None:
         self.folder = folder
         self.keys = tuple(keys)
+        self.axes = tuple(dict.fromkeys((*AXES, *keys)))
         self.compared_by = "accuracy"
         self._places = {name: place for place, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
@@ -56,7 +57,7 @@ class Comparison:
         self._figures[name] = figures
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
-            **told_apart(config, self.keys),
+            **told_apart(config, self.keys),  # with the whole name where a short one is not enough
             "seed": config.seed,
             "status": problem or "ok",
             "seconds": summary["seconds"] if summary else "",
@@ -67,7 +68,7 @@ class Comparison:
         self._write()
 
     def _write(self) -> None:
-        leading = [*AXES, *self.keys, "seed", "status", "seconds", "failures"]
+        leading = [*self.axes, "seed", "status", "seconds", "failures"]
         columns = dict.fromkeys([*leading, *self._names(), "folder"])
         write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
         write_atomically(self.folder / "grid.md", self.markdown())
@@ -85,7 +86,7 @@ class Comparison:
         """The rows by all but their seed."""
         groups: dict[Cell, list[dict[str, object]]] = defaultdict(list)
         for row in self.rows:
-            groups[tuple(str(row.get(key, "")) for key in (*AXES, *self.keys))].append(row)
+            groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
@@ -93,7 +94,7 @@ class Comparison:
         names = self._names()
         of_figures = {name.partition(": ")[0] for name in names if not name.startswith(ROUNDS)}
         beginning = f"{self.compared_by}: " if of_figures <= {self.compared_by} else ""
-        header = [*AXES, *self.keys, *(name.removeprefix(beginning) for name in names)]
+        header = [*self.axes, *(name.removeprefix(beginning) for name in names)]
         rows, problems = [], []
         for cell, members in self._groups().items():
             found = [self._figures[str(row["folder"])] for row in members]

@@ -15,15 +15,13 @@ from rich.table import Table
 from ..assembly import client_names
 from ..config import RunConfig
 from ..flags import as_text
-from ..models import MODEL
 from ..observer import Observer, RoundResult
-from ..registry import LOSS, short
+from ..registry import short
 from .metrics import shown
 from .summary import LISTED_CLIENTS
 
 WINDOW = 600.0  # seconds from which the time left is estimated
 LONGEST_VALUE = 60  # characters of a folder's name
-NAMED = (LOSS.key, MODEL.key)
 PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
@@ -40,11 +38,7 @@ def cell_name(config: RunConfig, keys: Iterable[str] = ()) -> str:
 def told_apart(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
     """The values of these keys as text, of those that the run has."""
     values = config.to_user_config()
-    return {
-        key: short(as_text(values[key])) if key in NAMED else as_text(values[key])
-        for key in keys
-        if key in values
-    }
+    return {key: as_text(values[key]) for key in keys if key in values}
 
 
 def _safe(value: str) -> str:

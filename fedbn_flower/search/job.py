@@ -171,7 +171,8 @@ class _Running:
         _say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         _say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:
-            _say(self.console, f"its {self.by} on the test set, used this once: {shown(self.by, test)}")
+            once = "" if config.patience else ", used this once"
+            _say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
         _say(self.console, f"its command: {again}")
         _say(self.console, f"results are in {self.folder}")
         return 0

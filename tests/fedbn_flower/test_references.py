@@ -115,6 +115,13 @@ def test_who_is_alone_exchanges_nothing_and_is_not_affected_by_others(configured
         np.testing.assert_array_equal(entry, both[(0, 2)][name])
 
 
+def test_there_is_nothing_of_who_is_alone_for_a_new_client(run):
+    assert run(**JOB, reference="alone", holdout_clients=1).summary["new-clients"] is None
+    pooled = run(**JOB, reference="pooled", holdout_clients=1, run_dir="pooled").summary
+    assert len(pooled["new-clients"]["clients"]) == 1
+    assert len(pooled["clients"]) == 2
+
+
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
 def test_whatever_it_is_named_with_it_is_one_configuration(configured, reference):
     plain = configured(reference=reference, seed=3)

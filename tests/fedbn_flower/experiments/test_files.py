@@ -8,6 +8,7 @@ import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.arguments import asked
+from fedbn_flower.errors import UserError
 from fedbn_flower.experiments.experiment import swept_keys
 from fedbn_flower.registry import APP
 from fedbn_flower.results.progress import cell_name
@@ -67,3 +68,10 @@ def test_it_runs(name, cache_dir, tmp_path, monkeypatch):
     assert {row["status"] for row in rows} == {"ok"}
     seeds = tomllib.loads((APP / "experiments" / f"{name}.toml").read_text()).get("seed", [0])
     assert len(rows) == RUNS[name] / len(seeds)
+
+
+def test_a_searchs_facts_are_no_experiment(tmp_path):
+    path = tmp_path / "search.json"
+    path.write_text('{"search": {"tau": "1..2"}, "trials": 3, "values": {}}')
+    with pytest.raises(UserError, match="^experiment: '.*search.json' is not allowed; .*--resume FOLDER"):
+        asked(["--experiment", str(path)])

@@ -179,3 +179,23 @@ def test_what_is_wrong_in_any_run_is_told_before_anything_starts(swept, capsys, 
     assert swept("--sweep dataset=digits,/nowhere --run-dir g") == 2
     assert capsys.readouterr().err.startswith("error: dataset: '/nowhere'")
     assert not (tmp_path / "g").exists()
+
+
+def test_two_files_of_one_name_are_two_runs(swept, tmp_path, capsys):
+    """Versions of a rule side by side: each has a folder and a row, with the whole name."""
+    for folder, rate in (("v1", 1.0), ("v2", 0.0)):
+        (tmp_path / folder).mkdir()
+        rule = (
+            "from strategies import PseudoGradientStrategy\n\n\nclass Mine(PseudoGradientStrategy):\n"
+            f"    def server_step(self, delta, state, round):\n        return {rate} * delta\n"
+        )
+        (tmp_path / folder / "rule.py").write_text(rule)
+    names = [f"{tmp_path}/{folder}/rule.py:Mine" for folder in ("v1", "v2")]
+    words = f"--strategy {','.join(names)} --client fedavg --rounds 2 --run-dir g"
+    assert swept(words) == 0
+    first, second = rows()
+    assert [first["strategy"], second["strategy"]] == names
+    assert first["folder"] != second["folder"]
+    assert first["accuracy: global"] != second["accuracy: global"]
+    assert swept(words) == 0
+    assert "2 of 2 runs are done already" in capsys.readouterr().out
