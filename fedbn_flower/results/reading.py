@@ -58,10 +58,16 @@ class Run:
         return f"{self.algorithms}, seed {self.config.get('seed')}\n{self.where}"
 
     @property
+    def dataset(self) -> str:
+        """Its name; of a file or a folder the last part of its path."""
+        kind, colon, path = (name := str(self.config.get("dataset"))).rpartition(":")
+        return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else name
+
+    @property
     def where(self) -> str:
         """What it ran on."""
         config = self.config
-        return f"on {config.get('dataset')}, {config.get('partition')}, {config.get('num-clients')} clients"
+        return f"on {self.dataset}, {config.get('partition')}, {config.get('num-clients')} clients"
 
     @cached_property
     def client_names(self) -> dict[int, str]:

@@ -45,7 +45,7 @@ def run_page(run: Run) -> str:
     told = [paragraph(sentence(run)), facts(_facts(run))]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
-        f"{run.algorithms} on {run.config.get('dataset')}",
+        f"{run.algorithms} on {run.dataset}",
         "".join(told),
         [
             section("Results", *results, pictures(figures)),
@@ -62,7 +62,7 @@ def run_page(run: Run) -> str:
 def sentence(run: Run) -> str:
     """What ran, in plain English."""
     config, summary = run.config, run.summary
-    clients = f"{config.get('num-clients')} clients trained {config.get('model')} on {config.get('dataset')}"
+    clients = f"{config.get('num-clients')} clients trained {config.get('model')} on {run.dataset}"
     budget = f"{_counted(config.get('local-epochs'), 'local epoch')} a round"
     told = [
         f"{clients} (partition {config.get('partition')}), {budget}, under the server rule "

@@ -233,3 +233,19 @@ def test_cited_are_the_algorithms_that_ran():
 def test_a_torn_row_ends_a_table(tmp_path):
     folder = write_run(tmp_path / "run", metrics="round,loss,client-mean-loss\n1,2.0,2.0\n2,1")
     assert [row["round"] for row in Run.read(folder).metrics] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "told"),
+    [
+        ("digits", "digits"),
+        ("ylecun/mnist", "ylecun/mnist"),
+        ("/data/of/ward 7", "ward 7"),
+        ("../scans.csv", "scans.csv"),
+        ("text:/books/plays.txt", "text:plays.txt"),
+        ("synthetic:1,1", "synthetic:1,1"),
+    ],
+)
+def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, told):
+    found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
+    assert found.text["h1"] == [f"fedyogi fedbn sgd on {told}"]
