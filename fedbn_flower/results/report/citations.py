@@ -1,4 +1,4 @@
-"""What to cite: the papers of the built-in algorithms, which are in ``papers.bib``."""
+"""What to cite: the papers of the built-in algorithms, which are in ``papers.md``."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -44,10 +44,10 @@ KINDS = ("strategy", "client", "objective", "loss", "mean")
 
 
 def entries() -> dict[str, str]:
-    """Every BibTeX entry of ``papers.bib``, by its key."""
-    text = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
-    found = re.findall(r"^@\w+\{(.+?),\n.*?^\}$", text, re.DOTALL | re.MULTILINE)
-    return dict(zip(found, re.split(r"\n\n(?=@)", text.strip()), strict=True))
+    """Every BibTeX entry of ``papers.md``, by its key."""
+    text = Path(__file__).with_name("papers.md").read_text(encoding="utf-8")
+    found = re.finditer(r"^@\w+\{(.+?),\n.*?^\}$", text, re.DOTALL | re.MULTILINE)
+    return {entry[1]: entry[0] for entry in found}
 
 
 def citations(configs: Iterable[Mapping[str, Any]]) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .style import STYLE
 
 if TYPE_CHECKING:
     from ..figures import InlineFigure
@@ -11,12 +12,11 @@ if TYPE_CHECKING:
 
 def page(title: str, lead: str, sections: Iterable[str]) -> str:
     """The whole page; ``title`` is text, the others are HTML."""
-    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<header><h1>{escape(title)}</h1>\n{lead}</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 

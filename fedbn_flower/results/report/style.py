@@ -1,3 +1,6 @@
+"""The style sheet of the pages; Python, since Flower packs no CSS into an app."""
+
+STYLE = """\
 :root {
   color-scheme: light dark;
   --paper: #ffffff;
@@ -25,12 +28,24 @@ body {
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
 }
 main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { margin: 0 0 .5rem; font-size: 1.6rem; font-weight: 650; letter-spacing: -.01em; line-height: 1.25; overflow-wrap: anywhere; }
+h1 {
+  margin: 0 0 .5rem;
+  font-size: 1.6rem;
+  font-weight: 650;
+  letter-spacing: -.01em;
+  line-height: 1.25;
+  overflow-wrap: anywhere;
+}
 h2 { margin: 2.75rem 0 .9rem; font-size: 1.1rem; font-weight: 650; }
 p { margin: .5rem 0; max-width: 44rem; text-wrap: pretty; overflow-wrap: anywhere; }
 a { color: var(--accent); text-underline-offset: .15em; }
 .note { color: var(--quiet); font-size: .875rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem 1.5rem; margin: 1.5rem 0 0; }
+.facts {
+  display: grid;
+  grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr));
+  gap: 1rem 1.5rem;
+  margin: 1.5rem 0 0;
+}
 dl.facts > div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 dt { color: var(--quiet); font-size: .8125rem; }
 dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
@@ -38,13 +53,32 @@ dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabu
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem 1.5rem .35rem 0; text-align: left; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
-th { border-bottom: 1px solid var(--quiet); color: var(--quiet); font-size: .8125rem; font-weight: 500; vertical-align: bottom; }
+th {
+  border-bottom: 1px solid var(--quiet);
+  color: var(--quiet);
+  font-size: .8125rem;
+  font-weight: 500;
+  vertical-align: bottom;
+}
 td { border-bottom: 1px solid var(--rule); }
 .number { text-align: right; white-space: nowrap; }
-.coloured td { padding: .6rem 1.1rem; border: 2px solid var(--paper); text-align: center; white-space: nowrap; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.coloured td {
+  padding: .6rem 1.1rem;
+  border: 2px solid var(--paper);
+  text-align: center;
+  white-space: nowrap;
+  print-color-adjust: exact;
+  -webkit-print-color-adjust: exact;
+}
 .coloured th { padding: .35rem 1.1rem; border: 0; text-align: center; }
 .coloured tbody th { padding-left: 0; text-align: left; vertical-align: middle; }
-.pictures { margin-top: 1.75rem; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(23rem, 100%), 1fr)); gap: 1.75rem 2rem; align-items: start; }
+.pictures {
+  margin-top: 1.75rem;
+  display: grid;
+  grid-template-columns: repeat(auto-fit, minmax(min(23rem, 100%), 1fr));
+  gap: 1.75rem 2rem;
+  align-items: start;
+}
 .pictures.wide { grid-template-columns: 1fr; }
 figure { margin: 0; min-width: 0; }
 .wide figure { max-width: 48rem; }
@@ -68,7 +102,15 @@ summary { color: var(--accent); cursor: pointer; font-size: .9375rem; }
 details[open] summary { margin-bottom: .5rem; }
 @page { margin: 16mm; }
 @media print {
-  :root { --paper: #ffffff; --card: #f6f7f9; --ink: #000000; --quiet: #444444; --rule: #cccccc; --accent: #000000; color-scheme: light; }
+  :root {
+    --paper: #ffffff;
+    --card: #f6f7f9;
+    --ink: #000000;
+    --quiet: #444444;
+    --rule: #cccccc;
+    --accent: #000000;
+    color-scheme: light;
+  }
   body { font-size: 10.5pt; }
   main { max-width: none; padding: 0; }
   h2 { margin-top: 1.5rem; break-after: avoid; }
@@ -78,3 +120,4 @@ details[open] summary { margin-bottom: .5rem; }
   details:not([open]) { display: none; }
   pre > span { white-space: normal; }
 }
+"""
