@@ -5,6 +5,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from flwr.common.constant import FAB_INCLUDE_PATTERNS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("strategies", "clients", "fedbn_flower")
@@ -122,3 +123,16 @@ def test_what_reads_imports_sees_them():
     assert "fedbn_flower.runtime.pool" in set(imports(ROOT / "fedbn_flower/simulation.py"))  # in a function
     assert "fedbn_flower.api" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
     assert "fedbn_flower.api" in set(imports(ROOT / "fedbn_flower/__init__.py", ast.walk))
+
+
+def test_flower_packs_every_file_that_the_app_reads():
+    """Of other kinds of files none is in an app that ``flwr run`` sends; only type checkers read ``py.typed``."""
+    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    left_out = [
+        path
+        for path in found
+        if "__pycache__" not in path.parts
+        and path.name != "py.typed"
+        and not any(path.match(pattern) for pattern in FAB_INCLUDE_PATTERNS)
+    ]
+    assert not left_out

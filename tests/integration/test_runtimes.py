@@ -197,7 +197,7 @@ def test_a_grid_makes_one_table(tmp_path, cache_dir):
     assert result.returncode == 0, result.stderr
     names = {p.name for p in (tmp_path / "grid").iterdir()}
     cells = {f"{s}-fedbn-sgd-seed{i}" for s in ("fedavg", "fedyogi") for i in (0, 1)}
-    assert names == cells | {"experiment.json", "grid.csv", "grid.md", "grid.png", ".lock"}
+    assert names == cells | {"experiment.json", "grid.csv", "grid.md", "grid.png", "report.html", ".lock"}
     summaries = [
         json.loads((tmp_path / "grid" / f"fedyogi-fedbn-sgd-seed{i}" / "summary.json").read_text())
         for i in (0, 1)
