@@ -126,7 +126,7 @@ def test_what_reads_imports_sees_them():
 
 
 def test_flower_packs_every_file_that_the_app_reads():
-    """Of other kinds of files none is in an app that ``flwr run`` sends; only type checkers read ``py.typed``."""
+    """None of other kinds is in what ``flwr run`` sends; only type checkers read ``py.typed``."""
     found = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
     left_out = [
         path
