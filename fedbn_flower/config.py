@@ -96,6 +96,13 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return self.num_clients - self.holdout_clients
 
     @property
+    def clients_a_round(self) -> int:
+        """How many clients are sampled to train in a round; one where all data are in one place."""
+        if self.reference == "pooled":
+            return 1
+        return max(1, int(self.num_training * self.fraction_train + 1e-9))
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
@@ -183,7 +190,7 @@ def _parsed(text: str) -> dict[str, str]:
 
 def _check_trust(config: RunConfig, settings: Mapping[str, Any]) -> None:
     """Refuse bounds that no round could meet, or that would bound nothing."""
-    sampled = max(1, int(config.num_training * config.fraction_train + 1e-9))
+    sampled = config.clients_a_round
     if (wanted := settings.get("min-replies", 1)) > sampled:
         of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
         most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"

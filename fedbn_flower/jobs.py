@@ -13,7 +13,7 @@ from .experiments.cells import Cell, cells_of
 from .experiments.dry_run import told
 from .experiments.experiment import swept_keys
 from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
-from .results.progress import cell_name, progress, summary_table
+from .results.progress import cell_name, progress, say, summary_table
 from .results.resume import how_to_go_on
 from .rounds import Federation
 from .search.asked import Search
@@ -39,10 +39,10 @@ def run(job: Job | Search) -> int:
         Federation(config)
     if job.dry_run:
         for line in told(_cells(job)):
-            _say(console, line)
+            say(console, line)
         return 0
     folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
-    _say(console, f"results go to {folder}")
+    say(console, f"results go to {folder}")
     try:
         if job.sweep:
             failed = bool(run_sweep(job.sweep, job.configs, folder, console))
@@ -50,7 +50,7 @@ def run(job: Job | Search) -> int:
             failed = not _run_one(first, folder, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(how_to_go_on(folder)) from None
-    _say(console, f"results are in {folder}")
+    say(console, f"results are in {folder}")
     return int(failed)
 
 
@@ -80,7 +80,3 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
             pool.close()
     console.print(summary_table(config, summary))
     return True
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)

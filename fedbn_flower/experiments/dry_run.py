@@ -1,12 +1,11 @@
 """What would run, and about how long; nothing is written but decoded data."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 from ..rounds import Federation
 from .cells import Cell
 from .estimate import kind_of, seconds_a_round, speed_of, work_of
-from .processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side
+from .processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side, workers_of
 
 
 def told(cells: Sequence[Cell]) -> list[str]:
@@ -38,7 +37,7 @@ def elapsed(cells: Sequence[Cell], seconds: Mapping[str, float]) -> float:
     times = [seconds[cell.name] for cell in cells]
     if first.backend == "inline":
         return sum(times)
-    workers, clients = first.workers or os.cpu_count() or 1, clients_in_a_round(cells)
+    workers, clients = workers_of(cells), clients_in_a_round(cells)
     together = how_many_side_by_side(len(cells), workers, clients) if may_run_side_by_side(cells) else 0
     side_by_side = max([sum(times[:together]) / workers, *times[:together]])
     return side_by_side + sum(times[together:]) / min(workers, clients)

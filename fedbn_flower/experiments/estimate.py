@@ -59,8 +59,7 @@ def work_of(federation: Federation) -> Work:
     training = local_task(config, 0, {}).training
     tasks = (local_task(config, i, {}) for i in range(config.num_clients))
     steps = float(np.mean([training.steps(task.train) for task in tasks]))
-    pooled = config.reference == "pooled"
-    trained = 1 if pooled else max(1, int(config.num_training * config.fraction_train + 1e-9))
+    trained = config.clients_a_round
     asked = int(config.num_training * config.fraction_evaluate + 1e-9)
     after_training = config.eval_model == "local"
     evaluating = trained if after_training else max(1, asked) if config.fraction_evaluate else 0

@@ -49,10 +49,14 @@ def may_run_side_by_side(cells: Sequence[Cell]) -> bool:
     return all(c.backend == "ray" and not c.ray_address and c.device == "cpu" for c in configs)
 
 
+def workers_of(cells: Sequence[Cell]) -> int:
+    """How many processes there are to be."""
+    return cells[0].config.workers or os.cpu_count() or 1
+
+
 def clients_in_a_round(cells: Sequence[Cell]) -> int:
     """How many clients train in a round of the run that has the fewest."""
-    configs = [cell.config for cell in cells]
-    return min(max(1, int(c.num_clients * c.fraction_train + 1e-9)) for c in configs)
+    return min(cell.config.clients_a_round for cell in cells)
 
 
 def run_side_by_side(

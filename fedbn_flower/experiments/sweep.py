@@ -1,7 +1,6 @@
 """A sweep: its runs side by side or one by one, its table, its folder."""
 
 import json
-import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -16,11 +15,17 @@ from ..files import UNFINISHED, remove_unfinished, write_atomically
 from ..results.comparison import Comparison
 from ..results.facts import EXPERIMENT
 from ..results.place import default_run_folder
-from ..results.progress import progress
+from ..results.progress import progress, say
 from ..simulation import ray_pool
 from .cells import Cell, Outcome, attempt, cells_of
 from .experiment import Experiment, swept_keys
-from .processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side, run_side_by_side
+from .processes import (
+    clients_in_a_round,
+    how_many_side_by_side,
+    may_run_side_by_side,
+    run_side_by_side,
+    workers_of,
+)
 from .watch import RoundsBar, end_line
 
 LOCK = ".lock"
@@ -100,14 +105,14 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
             else:
                 missing.append(cell)
         if len(missing) < len(cells):
-            _say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are done already")
+            say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are done already")
         failed = 0
         try:
             with closing(_outcomes(missing, console)) as outcomes:
                 for cell, (summary, problem) in outcomes:
                     grid.add(cell.config, summary, problem)
                     if summary:
-                        _say(console, end_line(cell.name, summary))
+                        say(console, end_line(cell.name, summary))
                     else:
                         print(f"{cell.name} failed: {problem}", file=sys.stderr)
                         failed += 1
@@ -124,7 +129,7 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
         with RoundsBar(cells[:together], console) if console.is_terminal else nullcontext(None) as bar:
             configs = [cell.ready() for cell in cells[:together]]
             tick = bar.update if bar else list
-            workers = cells[0].config.workers or os.cpu_count() or 1
+            workers = workers_of(cells)
             with closing(run_side_by_side(configs, workers, tick)) as outcomes:
                 for number, outcome in outcomes:
                     yield cells[number], outcome
@@ -144,9 +149,5 @@ def _side_by_side(cells: Sequence[Cell]) -> int:
     """How many of them are run side by side, the first ones."""
     if not cells or not may_run_side_by_side(cells):
         return 0
-    workers = cells[0].config.workers or os.cpu_count() or 1
+    workers = workers_of(cells)
     return how_many_side_by_side(len(cells), workers, clients_in_a_round(cells))
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -49,6 +49,11 @@ def _safe(value: str) -> str:
     return f"{safe[:LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
+def say(console: Console, line: str) -> None:
+    """A line as it is, however long."""
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
 def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
     """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
     if console.is_jupyter and not console.quiet:
@@ -133,7 +138,7 @@ class RoundLines(Observer):
     def on_round(self, result: RoundResult) -> None:
         rounds = f"{self._name}: round {result.server_round}/{self._config.rounds}"
         line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
-        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(self._console, line)
 
 
 def _figures(result: RoundResult) -> str:

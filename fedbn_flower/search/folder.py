@@ -1,6 +1,5 @@
 """The folder of a search: ``search.json``, ``search.csv``, ``trials/NUMBER/`` and ``best/``."""
 
-import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from ..errors import UserError, not_allowed
 from ..files import csv_text, write_atomically
 from ..results.place import default_run_folder, prepare_run_folder
+from ..results.reading import rows_of
 
 FACTS, TABLE = "search.json", "search.csv"
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
@@ -74,10 +74,7 @@ class Table:
     def __init__(self, folder: Path, keys: list[str]) -> None:
         self.path = folder / TABLE
         self.columns = [*FIRST, *keys, "folder"]
-        self.rows: list[dict[str, str]] = []
-        if self.path.exists():
-            with self.path.open(newline="") as file:
-                self.rows = list(csv.DictReader(file))
+        self.rows = list(rows_of(self.path))
 
     def add(self, row: Mapping[str, object]) -> None:
         """Add a row; it is on disk, or all is as it was."""

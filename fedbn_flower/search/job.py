@@ -16,7 +16,7 @@ from ..results import report
 from ..results.facts import stored_configuration
 from ..results.metrics import shown
 from ..results.place import folder_locked
-from ..results.progress import progress, summary_table
+from ..results.progress import progress, say, summary_table
 from ..rounds import Federation
 from ..simulation import check_simulation, ray_pool
 from .asked import AGAIN, Search
@@ -51,9 +51,9 @@ def run_search(search: Search) -> int:
     with folder_locked(folder, "run-dir"):
         stored = check_same(folder, facts, AGAIN)
         write_facts(folder, {**facts, "best": stored["best"]})
-        _say(console, f"results go to {folder}")
+        say(console, f"results go to {folder}")
         if search.told:
-            _say(console, search.told)
+            say(console, search.told)
         try:
             return _Running(search, folder, first, facts, console).run()
         except KeyboardInterrupt:
@@ -83,7 +83,7 @@ class _Running:
 
     def run(self) -> int:
         from_on = f"from round {warm_up_rounds(self.first.rounds) + 1} on, once {WARM_UP} are complete"
-        _say(self.console, f"a trial worse than the median of the others is ended {from_on}")
+        say(self.console, f"a trial worse than the median of the others is ended {from_on}")
         pool = ray_pool(self.first)
         try:
             for number in range(len(self.table.rows), self.search.trials):
@@ -143,7 +143,7 @@ class _Running:
             print(f"{title} failed: {outcome.problem}", file=sys.stderr)
             return
         figure = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
-        _say(self.console, f"{title}  {figure} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
+        say(self.console, f"{title}  {figure} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
 
     def _run_best(self, best: dict[str, str], pool: "RayPool | None") -> int:
         """The one run that uses the test set, or what it came to before."""
@@ -168,13 +168,13 @@ class _Running:
         }
         write_facts(self.folder, {**self.facts, "best": found})
         self.console.print(summary_table(config, summary))
-        _say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
-        _say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
+        say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
+        say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:
             once = "" if config.patience else ", used this once"
-            _say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
-        _say(self.console, f"its command: {again}")
-        _say(self.console, f"results are in {self.folder}")
+            say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
+        say(self.console, f"its command: {again}")
+        say(self.console, f"results are in {self.folder}")
         return 0
 
     def _shown(self) -> Shown:
@@ -196,7 +196,3 @@ def _short(value: object) -> str:
 
 def _in_words(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {_short(value)}" for key, value in values.items())
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,6 +1,5 @@
 """One trial of a search: a run that is watched by round."""
 
-import csv
 import json
 import math
 import shutil
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import RunFailed
 from ..observer import Observer, RoundResult
 from ..results.checkpoint import CheckpointFolder
+from ..results.reading import rows_of
 from ..rounds import Federation
 from ..simulation import simulate
 from .folder import COMPLETE, FAILED, PRUNED
@@ -34,8 +34,7 @@ def figure(figures: Mapping[str, object], name: str) -> float | None:
 
 def figures_by_round(place: Path, name: str, last_round: int) -> dict[int, float]:
     """The `figure` of every round that a run's folder tells of, up to the last."""
-    with (place / "metrics.csv").open(newline="") as file:
-        rounds = {int(row["round"]): figure(row, name) for row in csv.DictReader(file)}
+    rounds = {int(row["round"]): figure(row, name) for row in rows_of(place / "metrics.csv")}
     return {number: value for number, value in rounds.items() if value is not None and number <= last_round}
 
 

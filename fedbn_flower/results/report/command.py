@@ -6,6 +6,7 @@ from typing import Any
 
 from ...algorithms import NOT_GIVEN, named, resolve
 from ...errors import UserError
+from ...flags import as_text
 from ...keys import OWN_KEYS
 from ...own import is_own
 from ..facts import NOT_KEYS
@@ -30,7 +31,7 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
         word
         for key, value in given.items()
         if key in always or key not in defaults or defaults[key] != value
-        for word in (f"--{key}", text_of(value))
+        for word in (f"--{key}", as_text(value))
     ]
     return [shlex.quote(word) for word in ("fedbn-sim", *words)]
 
@@ -38,8 +39,3 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
 def names_objects(config: Mapping[str, Any]) -> bool:
     """Whether a run was given an object of one's own, which has no name elsewhere."""
     return any(is_own(str(config.get(key))) for key in ("strategy", "client", "objective", "loss", "model"))
-
-
-def text_of(value: Any) -> str:
-    """A value as a command line has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import not_allowed
+from ...flags import as_text
 from ..facts import NOT_KEYS
 from ..reading import Run
-from .command import text_of
 from .groups import FOLDER, Group, Sweep, common_figure, figures_table, legend
 from .page import page, paragraph, section
 from .run_page import MEANS, closing, size
@@ -62,7 +62,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 def _text(value: object) -> str:
     """A value in words, the same for 1 and 1.0."""
-    return text_of(value).removesuffix(".0") if isinstance(value, float) else text_of(value)
+    return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
 
 
 def costs(groups: Sequence[Group]) -> Table:

@@ -4,11 +4,12 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...flags import as_text
 from ..metrics import shown
 from ..plots import figure_names
 from ..reading import Run
 from .citations import citations
-from .command import command_of, names_objects, text_of
+from .command import command_of, names_objects
 from .page import command, facts, folded, page, paragraph, pictures, section, verbatim
 from .pictures import counts_of, curve_of, per_client, seconds_split
 from .tables import Table
@@ -208,7 +209,7 @@ def repeat(run: Run) -> Iterator[str]:
         yield paragraph("It was given objects of one's own from Python, which no command can name.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
-    rows = [[key, text_of(value)] for key, value in run.config.items() if key != "versions"]
+    rows = [[key, as_text(value)] for key, value in run.config.items() if key != "versions"]
     yield folded("Every key", Table(["key", "value"], rows, words=2).html())
 
 
