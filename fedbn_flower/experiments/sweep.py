@@ -6,15 +6,14 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 
 from ..config import RunConfig
-from ..errors import UserError, not_allowed
-from ..files import UNFINISHED, remove_unfinished, write_atomically
+from ..errors import not_allowed, os_errors_told
+from ..files import UNFINISHED, write_atomically
 from ..results.comparison import Comparison
 from ..results.facts import EXPERIMENT
-from ..results.place import default_run_folder
+from ..results.place import LOCK, default_run_folder, folder_locked
 from ..results.progress import progress, say
 from ..simulation import ray_pool
 from .cells import Cell, Outcome, attempt, cells_of
@@ -27,8 +26,6 @@ from .processes import (
     workers_of,
 )
 from .watch import RoundsBar, end_line
-
-LOCK = ".lock"
 
 
 def sweep_folder(run_dir: str) -> Path:
@@ -72,15 +69,10 @@ def to_oneself(folder: Path) -> Iterator[None]:
     UserError
         When it is another process's, or cannot be written to.
     """
-    try:
+    with os_errors_told("run-dir", f"write to {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK, timeout=0):
-            remove_unfinished(folder, EXPERIMENT)
+        with folder_locked(folder, "run-dir", beginning=EXPERIMENT):
             yield
-    except Timeout as error:
-        raise not_allowed("run-dir", str(folder), "a folder that no running sweep writes to") from error
-    except OSError as error:
-        raise UserError(f"run-dir: cannot write to {str(folder)!r} ({error})") from error
 
 
 def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path, console: Console) -> int:

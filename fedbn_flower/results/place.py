@@ -11,6 +11,8 @@ from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..files import remove_unfinished
 
+LOCK = ".lock"
+
 
 def prepare_run_folder(path: Path, key: str = "run-dir") -> None:
     """Make the folder, which that key names.
@@ -50,8 +52,9 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
 
 
 @contextlib.contextmanager
-def folder_locked(path: Path, key: str, patience: float = 0.0) -> Iterator[None]:
-    """Have any folder of results to oneself, without what killed writers have left in it.
+def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = "") -> Iterator[None]:
+    """Have any folder of results to oneself, without what killed writers have left in it, or of files with
+    this beginning.
 
     Raises
     ------
@@ -59,8 +62,8 @@ def folder_locked(path: Path, key: str, patience: float = 0.0) -> Iterator[None]
         When it is another process's; it begins with the key.
     """
     try:
-        with FileLock(path / ".lock", timeout=patience):
-            remove_unfinished(path)
+        with FileLock(path / LOCK, timeout=patience):
+            remove_unfinished(path, beginning)
             yield
     except Timeout as error:
         raise not_allowed(key, str(path), "a folder that no running process writes to") from error

@@ -159,7 +159,7 @@ def test_a_sweep_goes_into_no_folder_but_a_sweeps(swept, capsys, tmp_path, conte
 def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
     with sweep.to_oneself(tmp_path / "g"):
         assert swept("--seed 0,1 --run-dir g") == 2
-    assert "expected a folder that no running sweep writes to" in capsys.readouterr().err
+    assert "expected a folder that no running process writes to" in capsys.readouterr().err
     assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0  # the lock file alone is as good as nothing
 
 
