@@ -12,7 +12,7 @@ from clients import Problem
 from .config import RunConfig
 from .exchange import Exchange
 
-PATIENCE = "patience"
+PATIENCE, TARGET = "patience", "target"
 
 
 @dataclass
@@ -54,7 +54,8 @@ class Account:
         of_global: Mapping[str, Any],
     ) -> bool:
         """Take down an evaluated round's figures: the clients' means over held-out examples, and the global
-        model's. Whether patience has seen none better; it goes by the means where clients evaluate."""
+        model's. Whether patience has seen none better. What ends a run early goes by the means where clients
+        evaluate."""
         by = problem.compared_by
         if config.target_accuracy:
             if self.mean_reached is None and means.get(by, -1) >= config.target_accuracy:
@@ -62,6 +63,8 @@ class Account:
             if self.global_reached is None and of_global.get(by, -1) >= config.target_accuracy:
                 self.global_reached = server_round
         value = (means if clients_evaluate(config) else of_global).get(by, math.nan)
+        if config.stop_at_target and value >= config.target_accuracy:
+            self.stopped = TARGET
         if not config.patience or math.isnan(value):
             return False
         higher = by in problem.higher_is_better
@@ -70,13 +73,14 @@ class Account:
             return True
         return False
 
-    def is_out_of_patience(self, config: RunConfig, server_round: int) -> bool:
-        """Whether the run is to end after this evaluated round, which is then noted."""
-        if not config.patience or server_round - (self.best_round or 0) < config.patience:
-            return False
-        if server_round < config.rounds:
-            self.stopped = PATIENCE
-        return True
+    def is_to_end(self, config: RunConfig, server_round: int) -> bool:
+        """Whether the run is to end after this evaluated round, which has been noted."""
+        if config.patience and server_round - (self.best_round or 0) >= config.patience:
+            self.stopped = self.stopped or PATIENCE
+        ends = self.stopped is not None
+        if server_round == config.rounds:
+            self.stopped = None
+        return ends
 
     def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
         """For the summary; None without a target."""

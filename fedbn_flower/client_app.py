@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from .assembly import dataset_of, local_task, model_of, remembers, why_one_by_on
 from .config import RunConfig
 from .errors import not_allowed
 from .evaluation import Evaluations
+from .files import path_of
 from .registry import CLIENT
 from .results.memory_file import signature
 from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
@@ -85,7 +85,7 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return Memory(ContextStore(context.state))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
-    folder = MemoryFolder(Path(str(state_dir)).expanduser() / config.memory_name, fits)
+    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits)
     moment = Moment.of(message.content.config_records[CONFIG])
     after_training = message.metadata.message_type != MessageType.TRAIN
     return Memory(FolderStore(folder, _name(context), moment, after_training, config.continue_state))
@@ -96,7 +96,7 @@ def _name(context: Context) -> str:
     partition_id = partition_id_of(context)
     if partition_id is not None:
         return client_name(partition_id)
-    data_path = Path(str(context.node_config["data-path"])).expanduser().resolve()
+    data_path = path_of(str(context.node_config["data-path"])).resolve()
     return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
 
 

@@ -103,6 +103,11 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return max(1, int(self.num_training * self.fraction_train + 1e-9))
 
     @property
+    def may_end_early(self) -> bool:
+        """Whether what a round comes to may make it the last."""
+        return self.patience > 0 or self.stop_at_target
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
@@ -145,6 +150,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("holdout-clients", config.holdout_clients, most)
     if config.patience and not config.val_fraction:
         raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
+    if config.stop_at_target and not config.target_accuracy:
+        raise not_allowed("stop-at-target", True, "false without target-accuracy")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:

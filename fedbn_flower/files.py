@@ -12,6 +12,11 @@ Row = Mapping[str, object]
 UNFINISHED = ".tmp"
 
 
+def path_of(text: str) -> Path:
+    """The path that a user means: ``~`` and ``~name`` are homes, and stay as they are where there is none."""
+    return Path(os.path.expanduser(text))
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write beside the file, fsync, and move into its place."""
     data = content.encode() if isinstance(content, str) else content

@@ -18,6 +18,7 @@ from clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
 from strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import UserError, not_allowed, unknown_name
+from .files import path_of
 from .own import MARK, is_own, own_objects
 from .unions import JOIN, parts, union
 
@@ -169,14 +170,14 @@ def short(name: str) -> str:
 
 def _path(place: str) -> Path | None:
     """A file, looked for under the current directory and then under the app's folder."""
-    found = (folder / Path(place).expanduser() for folder in (Path.cwd(), APP))
+    found = (folder / path_of(place) for folder in (Path.cwd(), APP))
     return next((path.resolve() for path in found if path.is_file()), None)
 
 
 def _file(place: str) -> ModuleType:
     path = _path(place)
     if path is None:
-        folders = "" if Path(place).expanduser().is_absolute() else f" in {Path.cwd()} or {APP}"
+        folders = "" if path_of(place).is_absolute() else f" in {Path.cwd()} or {APP}"
         raise FileNotFoundError(place + folders)
     return _loaded(path)
 

@@ -75,8 +75,11 @@ class Federation:
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        if config.patience and not (clients_evaluate(config) or self.server_evaluates):
-            raise not_allowed("patience", config.patience, "0 with fraction-evaluate 0: nothing is evaluated")
+        if config.may_end_early and not (clients_evaluate(config) or self.server_evaluates):
+            key, value, allowed = (
+                ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
+            )
+            raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.strategy = make_strategy(config, self.model, self.local_names)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
@@ -87,7 +90,7 @@ class Federation:
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
-        """All rounds, or those after the checkpoint's, until patience ends; the last round's shared model.
+        """All rounds, or those after the checkpoint's, until one ends the run; the last round's shared model.
 
         Raises
         ------
@@ -153,7 +156,7 @@ class Federation:
         exchange = Exchange(grid, config.round_timeout)
         planned_last = server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
-        tests = due and (planned_last or config.patience > 0)
+        tests = due and (planned_last or config.may_end_early)
         splits = held_out_splits(config, final=tests) if due else ""
         classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
         by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
@@ -197,7 +200,7 @@ class Federation:
         )
         of_global = self.evaluate_global(arrays, splits, classes) if splits else None
         improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
-        last = planned_last or (due and self.account.is_out_of_patience(config, server_round))
+        last = (due and self.account.is_to_end(config, server_round)) or planned_last
         seconds = time.monotonic() - started
         self.account.add(seconds, exchange, len(train_report.metrics))
         return RoundResult(

@@ -7,11 +7,11 @@ import csv
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from .errors import UserError, not_allowed
+from .files import path_of
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"
@@ -137,7 +137,7 @@ def wherever(text: str) -> str:
     UserError
         For a cycle that cannot be.
     """
-    return text if text == "always" or cycle_of(text) else os.path.abspath(os.path.expanduser(text))
+    return text if text == "always" or cycle_of(text) else os.path.abspath(path_of(text))
 
 
 class _Cycle:
@@ -167,7 +167,7 @@ class _Listed:
 def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:
     """A file's rows by partition."""
     try:
-        with Path(name).expanduser().open(newline="", encoding="utf-8-sig") as file:
+        with path_of(name).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             header = tuple(next(reader, ()))
             rows = [(reader.line_num, row) for row in reader if row]

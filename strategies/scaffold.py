@@ -15,13 +15,13 @@ from .wire import CONTROL
 class Scaffold(PseudoGradientStrategy):
     """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over those that answered.
 
-    Goes with the local objective of that name. c goes out, and the changes come back, in an ArrayRecord
+    Goes with the local objectives of that name. c goes out, and the changes come back, in an ArrayRecord
     ``control`` of their own. The means are plain, by the paper; with a robust mean, both are that mean
     (of the changes, times the number of answers). M is the number of all clients; by default the nodes
     connected.
     """
 
-    requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
+    requires = {"objective": {"scaffold", "scaffold-momentum"}}  # noqa: RUF012
     weighs_alike = True
     reads_extras_anywhere = True
 

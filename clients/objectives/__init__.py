@@ -9,7 +9,7 @@ from .fedrs import FedRS
 from .fedsam import FedSAM
 from .fedsat import FedSat
 from .moon import Moon
-from .scaffold import Scaffold
+from .scaffold import Scaffold, ScaffoldMomentum
 from .sgd import Sgd
 
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -17,6 +17,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedprox": FedProx,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
+    "scaffold-momentum": ScaffoldMomentum,
     "moon": Moon,
     "fedrs": FedRS,
     "fedsam": FedSAM,

@@ -12,6 +12,7 @@ import numpy as np
 from filelock import FileLock
 
 from ..errors import os_errors_told
+from ..files import path_of
 from .dataset import Dataset, Decoded, Request, Split
 from .kinds import KINDS
 from .shift import shifted
@@ -25,7 +26,7 @@ SPLITS = ("train", "test")
 def cache_folder(configured: str) -> Path:
     """``cache-dir``, or by default ``$XDG_CACHE_HOME/fedbn-flower``."""
     if configured != "auto":
-        return Path(configured).expanduser().resolve()
+        return path_of(configured).resolve()
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedbn-flower"
 
 

@@ -1,7 +1,6 @@
 """What fits the data where nothing was chosen."""
 
-from pathlib import Path
-
+from ..files import path_of
 from .quadratic import QUADRATIC
 from .sources import ARRAYS
 from .synthetic import SYNTHETIC
@@ -22,4 +21,4 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    return TABLES if dataset.endswith(SUFFIXES) or table_files(Path(dataset).expanduser()) else IMAGES
+    return TABLES if dataset.endswith(SUFFIXES) or table_files(path_of(dataset)) else IMAGES

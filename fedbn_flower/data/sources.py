@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UserError, not_allowed
+from ..files import path_of
 from .dataset import Decoded, Request
 from .folders import class_folders_decoded, has_class_folders
 from .hub import content_of, is_saved, load_saved, load_splits, splits_decoded
@@ -44,7 +45,7 @@ def open_source(request: Request) -> Source:
     for beginning, opened in BEGINNINGS.items():
         if request.name.startswith(beginning):
             return opened(request)
-    folder = Path(request.name).expanduser()
+    folder = path_of(request.name)
     looks_like_path = request.name.startswith((".", "/", "~")) or folder.suffix in SUFFIXES or folder.exists()
     if not looks_like_path:
         splits = load_splits(request.name, request.name)
@@ -127,7 +128,7 @@ def _made(request: Request) -> Source:
 
 
 def _text(request: Request) -> Source:
-    path = Path(request.name.removeprefix(TEXT)).expanduser()
+    path = path_of(request.name.removeprefix(TEXT))
     try:
         stamp = path.stat()
     except OSError as error:

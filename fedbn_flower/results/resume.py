@@ -54,7 +54,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
         made, here = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {made}; this is one of {here}")
     if stopped_early(checkpoint):
-        told = f"a run that did not end by patience, as this one did after {checkpoint.server_round} rounds"
+        told = f"a run that did not end early, as this one did after {checkpoint.server_round} rounds"
         raise not_allowed("resume", config.resume, told)
     if checkpoint.server_round >= config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")

@@ -27,12 +27,25 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopping_later() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait; processes that are started within wait with theirs, until `stop_once`."""
+    """Ctrl-C and SIGTERM wait; processes that are started within wait with theirs, until `stop_once`.
+
+    A mask is a thread's: other threads let signals through to this one's handlers, which so wait too.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in STOPPING}
+        for number in STOPPING:
+            signal.signal(number, lambda number, frame: came.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def stop_once() -> None:

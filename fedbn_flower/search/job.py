@@ -171,7 +171,7 @@ class _Running:
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:
-            once = "" if config.patience else ", used this once"
+            once = "" if config.may_end_early else ", used this once"
             say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
         say(self.console, f"its command: {again}")
         say(self.console, f"results are in {self.folder}")

@@ -118,6 +118,34 @@ def test_scaffold_by_hand():
         np.testing.assert_allclose(outcome.records["control"]["w"], change, atol=1e-6)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_scaffold_with_momentum_is_the_loop_of_niid_bench(momentum):
+    """After each step of PyTorch's momentum SGD, w -= lr (c - c_i); c_i+ = c_i - c + (x - w) / (K lr)."""
+    rate, decay, memory = 0.05, 0.1, None
+    for x, c in ((0.0, 0.0), (2.0, -1.0), (1.0, 0.5)):
+        c_i = 0.0 if memory is None else float(memory["w"][0])
+        theirs = Line(x)
+        optimizer = torch.optim.SGD(theirs.parameters(), rate, momentum, weight_decay=decay)
+        ours = Line(x)
+        objective = OBJECTIVES["scaffold-momentum"](
+            dict(ours.named_parameters()), {"momentum": momentum}, memory,
+            {"control": {"w": np.array([c], np.float32)}},
+        )  # fmt: skip
+        own = LocalTraining(momentum=momentum, weight_decay=decay).make_optimizer(ours.parameters(), rate)
+        for _ in range(6):
+            for model, step in ((theirs, optimizer), (ours, own)):
+                step.zero_grad()
+                (0.5 * (model.w - 4) ** 2).sum().backward()
+                if model is ours:
+                    objective.correct_gradients()
+                step.step()
+            with torch.no_grad():
+                theirs.w -= rate * (c - c_i)
+            assert ours.w.item() == pytest.approx(theirs.w.item(), abs=1e-5)
+        memory = objective.finish(LocalWork(6, rate, momentum)).memory
+        assert memory["w"][0] == pytest.approx(c_i - c + (x - theirs.w.item()) / (6 * rate), abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("steps", "rate", "mu", "rho", "norm"),
     [

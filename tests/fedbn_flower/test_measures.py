@@ -185,6 +185,30 @@ def test_the_first_round_that_reaches_the_target_is_told(configured, tmp_path, r
     assert told["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
 
 
+@pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
+def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
+    keys = {"client": "fedavg", "fraction_evaluate": asked, "target_accuracy": 0.8}
+    told = simulate(Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None)
+    values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
+    assert values[-1] >= 0.8 > max(values[:-1])
+    assert (told["stopped"], told["rounds"]) == ("target", len(values)) and 1 < len(values) < 9
+    same = simulate(Federation(configured(**keys, rounds=len(values))), tmp_path / "b", None)
+    for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
+        assert told[key] == same[key]
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+    with pytest.raises(UserError, match="expected a run that did not end early, as this one did after"):
+        simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
+
+
+def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
+    told = simulate(Federation(configured(target_accuracy=1.0, stop_at_target=True)), tmp_path, None)
+    assert (told["stopped"], told["rounds-to-target"]["mean"]) == (None, None)
+    with pytest.raises(UserError, match="stop-at-target: True .* false without target-accuracy"):
+        configured(stop_at_target=True)
+    with pytest.raises(UserError, match="stop-at-target: True .* fraction-evaluate 0: nothing is evaluated"):
+        Federation(configured(target_accuracy=0.8, stop_at_target=True, fraction_evaluate=0.0))
+
+
 def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
     told = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
     assert told["rounds-to-target"] == {"target": 1.0, "mean": None, "global": None}

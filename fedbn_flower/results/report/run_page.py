@@ -29,6 +29,11 @@ MODELS = {
     "client-std": "standard deviation of clients",
 }
 """What the summary tells figures of."""
+ENDINGS = {
+    "patience": "the validation figure did not improve any more",
+    "target": "it had reached the target accuracy",
+}
+"""Why a run may end before its last round."""
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client does."
 
 
@@ -77,8 +82,8 @@ def sentence(run: Run) -> str:
         took = f"{_counted(done, 'round')} took {summary['seconds']:.1f} s"
         rest = f"; {asked} were asked for" if done != asked else ""
         told.append(f"Its {took}{rest}.")
-    if summary.get("stopped") == "patience":
-        told.append("It stopped early: the validation figure did not improve any more.")
+    if reason := ENDINGS.get(summary.get("stopped") or ""):
+        told.append(f"It ended early: {reason}.")
     if summary.get("best-round"):
         told.append(f"The model kept is that of round {summary['best-round']}.")
     return " ".join(told)

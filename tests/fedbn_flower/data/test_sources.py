@@ -33,6 +33,12 @@ def load(cache_dir, name, **options):
     return load_dataset(Request(name, **options), cache_dir)
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "text:~nobody-of-that-name/x"])
+def test_the_home_of_nobody_is_no_dataset(cache_dir, name):
+    with pytest.raises(UserError, match="^dataset: .*~nobody-of-that-name/x'"):
+        load(cache_dir, name)
+
+
 def test_the_digits_are_embedded(cache_dir):
     data = load(cache_dir, "digits")
     assert data.train.columns["x"].shape == (1437, 1, 8, 8)

@@ -15,9 +15,11 @@ from fedbn_flower.results.progress import cell_name
 
 EXPERIMENTS = sorted((APP / "experiments").glob("*.toml"))
 RUNS = {
-    "feature-shift": 2 * 3,
+    "feature-shift": 6 * 5,
+    "feature-shift-new-site": 5 * 12,
     "fixed-point": 3 * 2 + 1,
     "hospitals": 2 * 3 * 3,
+    "mcmahan-2nn-rates": 4 * 3 + 2 * 3,
     "objectives-and-clients": (10 + 4 + 2) * 2,
     "rounds-to-accuracy": 4 * 2,
     "synthetic": 3,
@@ -27,6 +29,8 @@ RUNS = {
 }
 OFFLINE = {
     "feature-shift": "",
+    "feature-shift-new-site": "",
+    "mcmahan-2nn-rates": "--dataset digits",
     "fixed-point": "",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
     "rounds-to-accuracy": "--dataset digits",

@@ -113,7 +113,7 @@ def test_what_a_later_run_tells_has_its_place(tmp_path):
         assert row in found.rows
     worst = [row[0] for row in found.rows if len(row) == 4 and row[0].isdigit()]
     assert worst == ["0", "1", "2", "3", "4"]
-    assert "stopped early" in found.text["p"][0]
+    assert "ended early: the validation figure" in found.text["p"][0]
     assert "round 2" in found.text["p"][0]
     facts = dict(zip(found.text["dt"], found.text["dd"], strict=True))
     assert facts["sent to clients"] == "1.5 MB"

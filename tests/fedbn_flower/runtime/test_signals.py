@@ -1,0 +1,41 @@
+"""What waits for a Ctrl-C, and for what a Ctrl-C waits."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fedbn_flower.runtime.signals import stopping_later
+
+PROGRAM = """
+import os, signal, threading, time
+from fedbn_flower.runtime.signals import stopping_later
+
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+try:
+    with stopping_later():
+        print("within", flush=True)
+        time.sleep(float(input()))
+        print("not disturbed", flush=True)
+    print("not reached", flush=True)
+except KeyboardInterrupt:
+    print("after it", flush=True)
+"""
+
+
+def test_a_ctrl_c_waits_though_another_thread_lets_it_through():
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "within\n"
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate("0.2\n", timeout=60)
+    assert told.splitlines() == ["not disturbed", "after it"]
+
+
+def test_what_was_handled_before_is_again():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(ValueError), stopping_later():
+        raise ValueError
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
