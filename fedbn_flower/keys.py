@@ -160,7 +160,7 @@ class Evaluation(_Group):
     target_accuracy: float = setting(
         0.0, ge=0, le=1, description="the accuracy whose first round the summary tells; 0 for none"
     )
-    stop_at_target: bool = setting(False, description="the run ends in the round that has the target accuracy")
+    stop_at_target: bool = setting(False, description="end the run in the round that has the target accuracy")
     holdout_clients: int = setting(
         0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
     )

@@ -38,10 +38,10 @@ class Scaffold(Objective):
 
 
 class ScaffoldMomentum(Scaffold):
-    """SCAFFOLD with momentum SGD: w is moved by ``-lr (c - c_i)`` beside the step, not through it (NIID-Bench).
+    """SCAFFOLD with momentum SGD: w moves by ``-lr (c - c_i)`` beside every step, not through the momentum.
 
-    c_i+ is then not a mean gradient but a mean step over lr, momentum included. As in the code of Li et al. 2022
-    (arXiv 2102.02079), table 3: not the paper's algorithm.
+    Not the paper's algorithm but that of the code of NIID-Bench (Li et al. 2022, arXiv 2102.02079, table 3):
+    c_i+ is not a mean gradient, but a mean step over lr, momentum included.
     """
 
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
@@ -54,7 +54,7 @@ class ScaffoldMomentum(Scaffold):
         self.moving: set[str] = set()
 
     def correct_gradients(self) -> None:
-        """What makes SGD's velocity v, with v = momentum v + gradient, greater by c - c_i after every step."""
+        """Add what makes the velocity, v = momentum v + gradient, greater by c - c_i in every step."""
         for name, _, gradient in self.gradients():
             share = 1.0 - self.momentum if name in self.moving else 1.0
             gradient.add_(self.c[name] - self.c_i[name], alpha=share)

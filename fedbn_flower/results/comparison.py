@@ -1,5 +1,6 @@
 """A sweep's runs: one table with the mean and the sample standard deviation over the seeds."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -80,7 +81,10 @@ class Comparison:
         return [self._rows[name] for name in names]
 
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(n for row in self.rows for n in self._figures[str(row["folder"])]))
+        """The figures' names in the order in which they come, clients by number: not all runs have all."""
+        names = dict.fromkeys(n for row in self.rows for n in self._figures[str(row["folder"])])
+        kinds = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in names))
+        return sorted(names, key=lambda n: (kinds.index(re.sub(r"\d+$", "", n)), len(n), n))
 
     def _groups(self) -> dict[Cell, list[dict[str, object]]]:
         """The rows by all but their seed."""

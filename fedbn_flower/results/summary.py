@@ -108,6 +108,7 @@ def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
         **({f"client {i}": client for i, client in clients.items()} if few else {}),
         "worst tenth": None if few else summary.get("worst-tenth"),
         "new clients": new and new["mean"],
+        **({f"new client {i}": client for i, client in new["clients"].items()} if new and few else {}),
     }
     return {whose: figures for whose, figures in found.items() if figures}
 

@@ -17,6 +17,7 @@ PAPERS: Mapping[str, str] = {
     "fedadam": "reddi2021adaptive",
     "feddyn": "acar2021feddyn",
     "scaffold": "karimireddy2020scaffold",
+    "scaffold-momentum": "li2022niidbench",
     "fedproto": "tan2022fedproto",
     "fedsat": "chowdhury2024fedsat",
     "calc": "chowdhury2024fedsat",

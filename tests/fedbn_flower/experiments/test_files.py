@@ -1,43 +1,96 @@
 """The experiments of the documentation: each can be asked for, and runs."""
 
 import csv
+import itertools
+import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 import pytest
 
 from fedbn_flower import cli
-from fedbn_flower.arguments import asked
+from fedbn_flower.arguments import Job, asked
 from fedbn_flower.errors import UserError
 from fedbn_flower.experiments.experiment import swept_keys
 from fedbn_flower.registry import APP
 from fedbn_flower.results.progress import cell_name
 
-EXPERIMENTS = sorted((APP / "experiments").glob("*.toml"))
+FOLDER = APP / "experiments"
+EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
 RUNS = {
     "feature-shift": 6 * 5,
+    "feature-shift-mlp": 3 * 5,
     "feature-shift-new-site": 5 * 12,
     "fixed-point": 3 * 2 + 1,
-    "hospitals": 2 * 3 * 3,
-    "mcmahan-2nn-rates": 4 * 3 + 2 * 3,
+    "hospitals": (2 * 3 + 2) * 5,
+    "label-skew": 7 * 3,
+    "label-skew-bn": 3 * 3 * 2 * 5,
+    "label-skew-full": (4 + 1 + 1 + 1) * 3 * 3 * 3,
+    "label-skew-search": 1,
+    "mcmahan-2nn": 5 * 2 + 2 * 2 + 2,
+    "mcmahan-2nn-rates": 2 * 4 + 2 * 3 + 2 * 3,
+    "mcmahan-cnn": 9 * 2,
+    "mcmahan-epochs": (5 + 1) * 2,
+    "mcmahan-small": 2,
+    "niid-bench": 5 * 3,
+    "niid-bench-mnist": 5,
     "objectives-and-clients": (10 + 4 + 2) * 2,
-    "rounds-to-accuracy": 4 * 2,
-    "synthetic": 3,
-    "tables": 2,
-    "text": 1,
+    "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
+    "shifted-cifar": 3,
+    "stragglers": (3 + 2 + 3 + 3) * 3,
+    "tables": (4 + 1) * 3,
+    "text": 2 + 2,
+    "text-search": 1,
     "two-silos": (1 + 4 * 2) * 3,
+    "unequal-work": 2 * 4 * 3,
 }
-OFFLINE = {
-    "feature-shift": "",
-    "feature-shift-new-site": "",
-    "mcmahan-2nn-rates": "--dataset digits",
-    "fixed-point": "",
+FEW = "--dataset digits --num-clients 10"
+SMALL = {
+    "feature-shift": "--model mlp-bn",
+    "feature-shift-new-site": "--model mlp-bn",
+    "label-skew": f"{FEW} --image-size 32",
+    "label-skew-bn": "--model mlp-bn",
+    "label-skew-full": f"{FEW} --model mlp-bn",
+    "label-skew-search": f"{FEW} --image-size 32",
+    "mcmahan-2nn": FEW,
+    "mcmahan-2nn-rates": FEW,
+    "mcmahan-cnn": FEW,
+    "mcmahan-epochs": FEW,
+    "mcmahan-small": FEW,
+    "niid-bench": f"{FEW} --image-size 32 --local-epochs 2",
+    "niid-bench-mnist": f"{FEW} --image-size 32 --local-epochs 2",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
-    "rounds-to-accuracy": "--dataset digits",
-    "synthetic": "",
+    "rounds-to-accuracy": FEW,
+    "shifted-cifar": "--dataset digits --image-size 16 --num-clients 10",
+    "stragglers": "--local-epochs 2",
+    "text": "--dataset text:play.txt --num-clients 2 --local-epochs 1",
+    "text-search": "--dataset text:play.txt --num-clients 2 --local-epochs 1",
     "two-silos": "--dataset digits",
+    "unequal-work": "--local-epochs 2",
 }
-"""What makes each small enough to be run here."""
+"""What makes those small that are not: the digits, and fewer clients, quicker models, less work."""
+SEARCHES = {"--strategy", "--search"}
+"""Flags of a search's command that are its own."""
+
+
+def command_of(path):
+    """The words of the command in a file's first lines, after `python run_sim.py`."""
+    head = path.read_text().split("\n\n")[0]
+    comment = " ".join(line.lstrip("#").strip(" \\") for line in head.splitlines())
+    _, command = comment.split("python run_sim.py ")
+    return shlex.split(command)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A folder with what the script of the tables leaves, and a play."""
+    folder = tmp_path_factory.mktemp("tables")
+    subprocess.run([sys.executable, FOLDER / "tables.py", folder / "runs/data"], check=True)
+    speech = "So foul and fair a day I have not seen. "
+    (folder / "play.txt").write_text("".join(f"{who}:\n{speech * 200}\n\n" for who in ("MACBETH", "BANQUO")))
+    return folder
 
 
 def test_every_file_is_known():
@@ -47,31 +100,41 @@ def test_every_file_is_known():
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_its_command_is_understood_and_its_runs_are_told_apart(path, monkeypatch):
     monkeypatch.chdir(APP)
-    comment = [line[1:].strip() for line in path.read_text().split("\n\n")[0].splitlines()]
-    python, script, *arguments = shlex.split(" ".join(comment[1:]).replace("\\", ""))
-    assert (python, script) == ("python", "run_sim.py")
+    arguments = command_of(path)
     assert arguments[:2] == ["--experiment", str(path.relative_to(APP))]
     job = asked(arguments)
-    assert len(job.configs) == RUNS[path.stem]
-    keys = swept_keys(job.sweep, job.configs) if job.sweep else ()
-    assert len({cell_name(config, keys) for config in job.configs}) == len(job.configs)
+    configs = job.configs if isinstance(job, Job) else job.configs()[:1]
+    assert len(configs) == RUNS[path.stem]
+    keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
+    assert len({cell_name(config, keys) for config in configs}) == len(configs)
     given = tomllib.loads(path.read_text())
     assert "dataset" in {*given, *given.get("runs", [{}])[0]}
 
 
+def test_every_file_has_figures_in_the_documentation():
+    text = (APP / "docs" / "results.md").read_text()
+    assert {path.stem for path in EXPERIMENTS} <= set(re.findall(r"experiments/([a-z0-9-]+)\.toml", text))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OFFLINE)
-def test_it_runs(name, cache_dir, tmp_path, monkeypatch):
-    """Two rounds of one seed."""
-    monkeypatch.chdir(APP)
-    small = f"--rounds 2 --seed 0 --backend inline --cache-dir {cache_dir} --run-dir {tmp_path}"
-    words = f"--experiment experiments/{name}.toml {OFFLINE[name]} {small}"
+@pytest.mark.parametrize("name", RUNS)
+def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
+    """Two rounds of one seed; of a search one trial."""
+    monkeypatch.chdir(tables)
+    path = FOLDER / f"{name}.toml"
+    words = f"--experiment {path} --rounds 2 --seed 0 --backend inline --cache-dir {cache_dir} "
+    words += f"--run-dir {tmp_path / name} {SMALL.get(name, '')}"
+    if name.endswith("-search"):
+        flags = itertools.pairwise(command_of(path))
+        words = " ".join([words, "--trials 1", *(" ".join(f) for f in flags if f[0] in SEARCHES)])
     assert cli.main(words.split()) == 0
-    with (tmp_path / "grid.csv").open() as file:
+    if name.endswith("-search"):
+        return
+    with (tmp_path / name / "grid.csv").open() as file:
         rows = list(csv.DictReader(file))
+    seeds = tomllib.loads(path.read_text()).get("seed", 0)
+    assert len(rows) == RUNS[name] / (len(seeds) if isinstance(seeds, list) else 1)
     assert {row["status"] for row in rows} == {"ok"}
-    seeds = tomllib.loads((APP / "experiments" / f"{name}.toml").read_text()).get("seed", [0])
-    assert len(rows) == RUNS[name] / len(seeds)
 
 
 def test_a_searchs_facts_are_no_experiment(tmp_path):

@@ -28,6 +28,21 @@ def test_of_many_clients_the_worst_tenth_is_told(configured, tmp_path):
     assert not [name for name in row if name.startswith("client ")]
 
 
+def test_clients_held_out_have_columns_by_number(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    figures = {i: {"accuracy": i / 10, "loss": 1.0} for i in range(3)}
+    for seed in (2, 0):
+        run = summary(0.5, 0.5, [])
+        run["clients"] = {str(i): figures[i] for i in figures if i != seed}
+        run["new-clients"] = {"mean": figures[seed], "clients": {str(seed): figures[seed]}}
+        grid.add(configured(seed=seed), run)
+    (row,) = table(tmp_path)
+    names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
+    assert list(row)[-6:] == names
+    told = ["0.0 (1 of 2)", "10.0 +- 0.0", "20.0 (1 of 2)", "10.0 +- 14.1", "0.0 (1 of 2)", "20.0 (1 of 2)"]
+    assert list(row.values())[-6:] == told
+
+
 def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, reached in enumerate((10, 13, None)):
