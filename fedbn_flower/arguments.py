@@ -87,7 +87,7 @@ def asked(arguments: Sequence[str]) -> Job | Search:
     if "resume" in values:
         return _resumed(known, values)
     experiment = _experiment(known, values)
-    if known.search:
+    if known.search or experiment.search:
         return _search(known, experiment)
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
@@ -112,12 +112,16 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
 
 
 def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
+    """That of the flags, and of the file where they do not search the same key."""
+    given = known.search or []
+    keys = {text.partition("=")[0] for text in given}
+    texts = [*(f"{key}={what}" for key, what in experiment.search.items() if key not in keys), *given]
     if experiment.is_sweep:
         told = ", ".join(experiment.lists) or "runs"
-        raise UserError(f"search: {known.search[0]!r} is for one run, and this is a sweep of {told}")
+        raise UserError(f"search: {texts[0]!r} is for one run, and this is a sweep of {told}")
     _check_not_dry(known)
     place = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
-    return new_search({**experiment.as_given(), **place}, known.search, known.trials)
+    return new_search({**experiment.as_given(), **place}, texts, known.trials or experiment.trials)
 
 
 def _check_not_dry(known: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from flwr.common.constant import FAB_INCLUDE_PATTERNS
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("strategies", "clients", "fedbn_flower")
 LONGEST = 300
-FOLDERS = ("tests", "benchmarks", "examples", "deploy")
+FOLDERS = ("tests", "benchmarks", "examples", "deploy", "experiments")
 
 FORBIDDEN = {
     "strategies": {"torch", "clients", "fedbn_flower"},

@@ -1,7 +1,7 @@
 """An experiment: keys with a value, or with a list of values that makes a sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -37,16 +37,23 @@ class Experiment:
         The file it was read from.
     told : frozenset of str
         The keys whose values are the file's.
+    search : Mapping[str, str]
+        What is searched, by key, in the form that ``--search`` has.
+    trials : str, optional
+        How many trials a search has.
     """
 
     values: Table
     runs: tuple[Table, ...] = ()
     source: str = ""
     told: frozenset[str] = frozenset()
+    search: Mapping[str, str] = field(default_factory=dict)
+    trials: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any], source: str = "") -> "Experiment":
-        """From plain values and lists of them; ``runs`` may be a list of further such mappings.
+        """From plain values and lists of them; ``runs`` may be a list of further such mappings, ``search`` a
+        mapping of keys to what is searched, and ``trials`` to how many trials there are.
 
         Raises
         ------
@@ -58,19 +65,25 @@ class Experiment:
             runs = given.get("runs", [])
             if not isinstance(runs, list) or not all(isinstance(run, Mapping) for run in runs):
                 raise not_allowed("runs", runs, "tables of keys")
-            values = {key: value for key, value in given.items() if key != "runs"}
+            search = given.get("search", {})
+            if not isinstance(search, Mapping) or search.keys() == {"trials"}:
+                raise not_allowed("search", search, 'a table: KEY = "LOW..HIGH" or KEY = "A,B,..."')
+            values = {key: value for key, value in given.items() if key not in ("runs", "search")}
             tables = _table(values), *(_table(run, ONE_FOR_ALL) for run in runs)
+            space = {key: _text(key, what) for key, what in search.items()}
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None
         told = frozenset(key for table in tables for key in table) if source else frozenset()
-        return cls(tables[0], tables[1:], source, told)
+        trials = space.pop("trials", None)
+        return cls(tables[0], tables[1:], source, told, space, trials)
 
     def overridden(self, given: Mapping[str, Any]) -> "Experiment":
         """With other values for these keys in all runs."""
         values = _table(given)
         runs = tuple({k: v for k, v in run.items() if k not in values} for run in self.runs)
         told = self.told.difference(values)
-        return replace(self, values={**self.values, **values}, runs=runs, told=told)
+        search = {key: what for key, what in self.search.items() if key not in values}
+        return replace(self, values={**self.values, **values}, runs=runs, told=told, search=search)
 
     @property
     def is_sweep(self) -> bool:

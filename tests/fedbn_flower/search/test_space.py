@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.arguments import asked
+from fedbn_flower.arguments import Job, asked
 from fedbn_flower.errors import UserError
 from fedbn_flower.search.asked import Search
 
@@ -92,3 +92,51 @@ def test_the_validation_share_is_a_tenth_unless_given():
 def test_mistakes_are_told(arguments, told):
     with pytest.raises(UserError, match="^" + told):
         asked([*(() if "resume" in arguments else ADAM), *arguments.split()])
+
+
+FILE = """
+strategy = "fedadam"
+val-fraction = 0.2
+
+[search]
+server-lr = "1e-3..1"
+client = "fedbn,silobn"
+trials = 7
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "a.toml").write_text(FILE)
+    return ["--experiment", str(tmp_path / "a.toml")]
+
+
+def test_a_files_search_is_that_of_flags(file):
+    flags = ["--search", "server-lr=1e-3..1", "--search", "client=fedbn,silobn", "--trials", "7"]
+    assert asked(file) == asked(["--strategy", "fedadam", "--val-fraction", "0.2", *flags])
+
+
+def test_flags_go_before_a_files_search(file):
+    found = asked([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
+    assert [(s.key, s.low, s.high) for s in found.space] == [("server-lr", 2.0, 3.0)]
+    assert (found.trials, found.values["client"]) == (4, "fedbn")
+    assert isinstance(asked([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("val-fraction = 0.2", "seed = [0, 1]", "search: 'server-lr=1e-3..1' is for one run, and this is a"),
+        ('"1e-3..1"', '"1e-3"', "search: 'server-lr=1e-3' is not allowed"),
+        ('"1e-3..1"', "[1, 2]", r".*a.toml: server-lr: \[1, 2\] is not allowed; expected text, a number"),
+        ("[search]", "[[search]]", r".*a.toml: search: .* is not allowed; expected a table: KEY = "),
+        ('server-lr = "1e-3..1"\nclient = "fedbn,silobn"\n', "", ".*a.toml: search: .*expected a table: KEY"),
+        ("trials = 7", "trials = 0", "trials: '0' is not allowed; expected a whole number >= 1"),
+    ],
+)
+def test_mistakes_in_a_files_search_are_told(file, old, new, told):
+    path = file[1]
+    with open(path, "w") as text:
+        text.write(FILE.replace(old, new))
+    with pytest.raises(UserError, match="^" + told):
+        asked(file)
