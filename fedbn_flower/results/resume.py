@@ -9,6 +9,7 @@ from ..account import Account
 from ..commands import command
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
+from ..keys import OWN_KEYS
 from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
@@ -112,7 +113,8 @@ def check_data(federation: Federation) -> None:
 
 
 def check_unchanged(federation: Federation) -> None:
-    """Refuse to go on with another configuration than the run was made with.
+    """Refuse to go on with another configuration than the run was made with; a key that the version which
+    made it did not have counts as its default.
 
     Raises
     ------
@@ -121,7 +123,8 @@ def check_unchanged(federation: Federation) -> None:
     """
     config = federation.config
     check_data(federation)
-    stored = stored_configuration(Path(config.resume))
+    defaults = {key: field.default for key, field in OWN_KEYS.items()}
+    stored = {**defaults, **stored_configuration(Path(config.resume))}
     for key, value in described(federation).items():
         if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:
             raise not_allowed(key, value, f"{stored.get(key)!r}, as in the run to resume")

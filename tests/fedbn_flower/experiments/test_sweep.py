@@ -146,6 +146,17 @@ def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
     assert "client-lr: '0.3' is not allowed with resume" in capsys.readouterr().err
 
 
+def test_a_run_of_a_version_without_a_key_goes_on_with_its_default(swept, capsys):
+    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+    for path in Path("g").glob("*/config.json"):
+        known = json.loads(path.read_text())
+        assert known.pop("stop-at-target") is False
+        path.write_text(json.dumps(known))
+    ran(capsys)
+    assert swept("--seed 0,1 --rounds 2 --run-dir g") == 0
+    assert [server_round for _, server_round in ran(capsys)] == [2, 2]
+
+
 @pytest.mark.parametrize("content", ["config.json", "notes.txt"])
 def test_a_sweep_goes_into_no_folder_but_a_sweeps(swept, capsys, tmp_path, content):
     (tmp_path / "g").mkdir()
