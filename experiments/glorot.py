@@ -1,4 +1,4 @@
-"""The 2NN as TensorFlow begins it, for mcmahan-2nn-init.toml: Glorot and Bengio 2010, equation 16; biases 0."""
+"""The 2NN as TensorFlow begins it, Glorot and Bengio 2010, equation 16, biases of 0."""
 
 from torch import nn
 

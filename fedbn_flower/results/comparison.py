@@ -96,8 +96,7 @@ class Comparison:
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Header, rows, and beside each row which of its runs failed and why."""
         names = self._names()
-        of_figures = {name.partition(": ")[0] for name in names if not name.startswith(ROUNDS)}
-        beginning = f"{self.compared_by}: " if of_figures <= {self.compared_by} else ""
+        beginning = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
         header = [*self.axes, *(name.removeprefix(beginning) for name in names)]
         rows, problems = [], []
         for cell, members in self._groups().items():
@@ -124,8 +123,13 @@ class Comparison:
     def _title(self) -> str:
         seeds = len({row["seed"] for row in self._rows.values()})
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
-        unit = " in %" if self.compared_by == "accuracy" else ""
-        return f"{self.compared_by}{unit}{deviation}"
+        figures = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
+        return f"{', '.join(figures)}{deviation}"
+
+    def _compared_by(self) -> list[str]:
+        """By which figures the runs are compared: several where they learn different things."""
+        found = (name.partition(": ")[0] for name in self._names() if not name.startswith(ROUNDS))
+        return list(dict.fromkeys(found)) or [self.compared_by]
 
     def table(self) -> Table:
         """The table for the terminal: what all runs have in common is in its title, what failed under it."""

@@ -43,6 +43,18 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
     assert list(row.values())[-6:] == told
 
 
+def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
+    grid = Comparison(tmp_path, ["dataset"])
+    grid.add(configured(dataset="digits"), summary(0.5, 0.5, []))
+    losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
+    losses |= {whose: {"loss": 3.0} for whose in ("mean", "client-mean")}
+    grid.add(configured(dataset="quadratic:3", client="fedavg"), losses)
+    first, second = table(tmp_path)
+    assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
+    assert second["loss: mean over examples"] == "3.0000"
+    assert "\nAccuracy in %, loss.\n" in (tmp_path / "grid.md").read_text()
+
+
 def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, reached in enumerate((10, 13, None)):
