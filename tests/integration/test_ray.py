@@ -18,13 +18,12 @@ from flwr.app import RecordDict
 
 from fedbn_flower.observer import Observer
 from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.runtime.ray_grid import RayGrid
 from fedbn_flower.runtime.worker import Worker
 from fedbn_flower.simulation import make_grid
 from strategies.rounds import GROUP
 
-from .test_runtimes import bits, run_sim
+from .processes import bits, run_sim
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +48,6 @@ class Deadly(Unlucky):
 class Slow(Unlucky):
     def strike(self):
         time.sleep(3600)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    pool = RayPool(2, verbose=False)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture
