@@ -84,6 +84,7 @@ class Guide:
             (r"(?<![\w.])/var/", f"{self.folder}/{state}/var/"),
             (r"partition-id=0", f"partition-id={SITES.index(machine) if machine in SITES else 0}"),
             (r"shape:1x28x28:10", "shape:1x8x8:10"),
+            (r"rounds=2", "rounds=1"),
             (r"rounds = 3", "rounds = 2"),
             (r"rounds = 4", "rounds = 3"),
         ):

@@ -20,10 +20,10 @@ def test_a_federation_in_one_command(tmp_path):
     guide = Guide(tmp_path)
     output = guide.run("user try", "user")
     assert "SuperLink and 2 SuperNodes are up" in output
-    assert "round 2: " in output
+    assert "round 1: " in output
     (folder,) = (tmp_path / "user").glob("federation-*/superlink/flwr/fedbn-flower/runs/*")
     assert f"results are in {folder}" in output
-    assert rounds_done(folder) == 2
+    assert rounds_done(folder) == 1
 
 
 def test_a_federation_ends_with_its_runs_and_one_that_failed_is_an_exit_status(tmp_path):
