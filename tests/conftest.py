@@ -14,12 +14,20 @@ import pytest
 
 from fedbn_flower.assembly import dataset_of, partitions_of
 from fedbn_flower.config import RunConfig
+from fedbn_flower.results import plots, report
 
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
     """One folder of decoded datasets for the session."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def pictures_not_drawn(monkeypatch):
+    """They are half of a small run's time."""
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
+    monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
 
 
 @pytest.fixture(scope="session")

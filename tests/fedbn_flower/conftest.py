@@ -3,14 +3,11 @@
 import pytest
 
 from fedbn_flower import simulate
-from fedbn_flower.results import plots, report
 
 
 @pytest.fixture(autouse=True)
-def _pictures_are_not_drawn(monkeypatch):
-    """They are half of a small run's time. Tests of pictures look at their figures; slow tests draw them."""
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
-    monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
+def _pictures_are_not_drawn(pictures_not_drawn):
+    """Tests of pictures look at their figures; slow tests draw them."""
 
 
 @pytest.fixture

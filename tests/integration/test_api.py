@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from .test_runtimes import ROOT, bits, marked_environment, processes_with, run_sim  # noqa: F401
+from fedbn_flower import cli
+
+from .processes import ROOT, bits, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +32,7 @@ common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "progress": False
 
 
 @pytest.fixture
-def script(tmp_path, cache_dir, marked_environment):  # noqa: F811
+def script(tmp_path, cache_dir, marked_environment):
     """Runs these lines after `DEFINITIONS` from standard input, as a REPL does, and gives what they print."""
 
     def run(lines):
@@ -47,7 +49,7 @@ def script(tmp_path, cache_dir, marked_environment):  # noqa: F811
     return run
 
 
-def test_own_objects_reach_the_workers_twice_in_one_process(script, tmp_path, marked_environment):  # noqa: F811
+def test_own_objects_reach_the_workers_twice_in_one_process(script, tmp_path, marked_environment):
     script("""
 simulate(**own, **common, run_dir="ray")
 assert not ray.is_initialized()
@@ -59,27 +61,21 @@ assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_featur
     assert not processes_with(marked_environment[0])
 
 
-def test_it_gives_the_bits_of_run_sim(script, tmp_path, cache_dir):
+def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path, cache_dir):
+    """Built-in algorithms on it have the bits of the command line."""
     keys = {"partition": "dirichlet:0.5", "num-clients": 5, "strategy": "scaffold", "objective": "scaffold"}
     words = ", ".join(f"{key.replace('-', '_')}={value!r}" for key, value in keys.items())
-    script(f"simulate({words}, **common, run_dir='python')")
-    flags = [word for key, value in keys.items() for word in (f"--{key}", value)]
-    result = run_sim(*flags, "--rounds", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "command")
-    assert result.returncode == 0, result.stderr
-    assert bits(tmp_path / "python") == bits(tmp_path / "command")
-
-
-def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path):
-    told = script("""
+    told = script(f"""
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
 simulate(**own, **common, run_dir="again")
+simulate({words}, **common, run_dir="python")
 simulate(**own, **common, backend="inline", run_dir="inline")
 assert ray.is_initialized() and ray.get(kept) == "kept"
-for wrong in ({"workers": 3}, {"ray_address": "localhost:6379"}):
+for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
     try:
-        simulate(**{**own, **common, **wrong})
+        simulate(**{{**own, **common, **wrong}})
     except UserError as error:
         print(error)
 """)
@@ -87,6 +83,10 @@ for wrong in ({"workers": 3}, {"ray_address": "localhost:6379"}):
     workers, address = told.splitlines()
     assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
     assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
+    flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
+    where = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir", str(tmp_path / "command")]
+    assert cli.main([*flags, "--rounds", "2", *where]) == 0
+    assert bits(tmp_path / "python") == bits(tmp_path / "command")
 
 
 def test_what_cannot_be_sent_is_told_in_one_line(script):

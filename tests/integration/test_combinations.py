@@ -3,15 +3,12 @@
 import pytest
 
 from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import simulate
 
 from ..fedbn_flower.combinations import COVER, title
-from .test_runtimes import bits, flwr_run, marked_environment
+from .processes import bits
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["marked_environment"]
 
 SMALL = {"partition": "dirichlet:0.5", "num_clients": 5, "fraction_train": 0.6, "fine_tune": 2, "fast": "off"}
 JOINED = [
@@ -21,13 +18,7 @@ JOINED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pool():
-    pool = RayPool(2, verbose=False)
-    yield pool
-    pool.close()
-
-
+@pytest.mark.usefixtures("pictures_not_drawn")
 @pytest.mark.parametrize("names", [*COVER[::3], *JOINED], ids=title)
 def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     chosen = SMALL | {"head_epochs": 2} | names if "fedrep" in names["client"] else SMALL | names
@@ -49,13 +40,11 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     ],
     ids=title,
 )
-def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, marked_environment, names):
+def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run, names):
     chosen = SMALL | names
     expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None)
     given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}
-    text = {k.replace("_", "-"): v if isinstance(v, int | float) else f"'{v}'" for k, v in given.items()}
-    run_config = " ".join(f"{key}={value}" for key, value in text.items())
-    result = flwr_run(tmp_path, marked_environment[1], run_config, 5)
-    assert (tmp_path / "flower" / "summary.json").exists(), result.stdout + result.stderr
+    told = flwr_run({key.replace("_", "-"): value for key, value in given.items()}, 5)
+    assert (tmp_path / "flower" / "summary.json").exists(), told
     assert bits(tmp_path / "here") == bits(tmp_path / "flower")
     assert len(expected["clients"]) == 5

@@ -23,7 +23,7 @@ from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
 
 from .guide import SITES, Guide, blocks
-from .test_runtimes import end
+from .processes import end
 
 pytestmark = pytest.mark.slow
 
@@ -165,10 +165,10 @@ def start_run(guide, name, **keys):
 def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir):
     """TLS, authentication, two sites with data of their own, FedBN and FedYogi: bit for bit."""
     listed = hospital.run("user run", "user")
-    assert model(results(hospital, "first")) == simulated(cache_dir, 3), listed
+    assert model(results(hospital, "first")) == simulated(cache_dir, 2), listed
     hospital.run("user resume", "user")
-    assert rounds_done(results(hospital, "first")) == 4
-    assert model(results(hospital, "first")) == simulated(cache_dir, 4)
+    assert rounds_done(results(hospital, "first")) == 3
+    assert model(results(hospital, "first")) == simulated(cache_dir, 3)
 
 
 def online(guide):
@@ -235,7 +235,7 @@ def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
 
 def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_dir):
     """Killed (-9) after round 1: some rounds are done without it, and it goes on from its own last round."""
-    rounds, killed = 12, hospital.services["site-b"]
+    rounds, killed = 8, hospital.services["site-b"]
     # Started again sooner, it may be back before the SuperLink holds it for lost, and misses nothing.
     killed.restart_after = math.inf
     run = start_run(hospital, "supernode-killed", rounds=rounds)
@@ -265,26 +265,27 @@ def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_d
 
 def test_a_killed_superlink_and_a_resumed_run_end_in_the_same_bits(hospital, cache_dir):
     folder, superlink = results(hospital, "superlink-killed"), hospital.services["superlink"]
-    run = start_run(hospital, "superlink-killed", rounds=4)
-    wait_for(lambda: rounds_done(folder) == 2)
+    superlink.restart_after = 1
+    run = start_run(hospital, "superlink-killed", rounds=3)
+    wait_for(lambda: rounds_done(folder) == 1)
     os.kill(superlink.process.pid, signal.SIGKILL)
     run.communicate(timeout=300)
     wait_for(lambda: superlink.starts == 2)
     assert wait_until_answers(hospital.port)
-    assert rounds_done(folder) < 4
-    run = start_run(hospital, "superlink-killed", rounds=4, resume=f'"{folder}"')
+    assert rounds_done(folder) < 3
+    run = start_run(hospital, "superlink-killed", rounds=3, resume=f'"{folder}"')
     output, _ = run.communicate(timeout=300)
     done = re.search(f"resuming {folder} after round ([0-9])", output)
     assert done, output
     assert f"round {int(done[1]) + 1}: " in output
-    assert model(folder) == simulated(cache_dir, 4)
-    assert rounds_done(folder) == 4
+    assert model(folder) == simulated(cache_dir, 3)
+    assert rounds_done(folder) == 3
 
 
 def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     """Another configuration is refused in one line."""
     folder = results(hospital, "superlink-killed")
-    run = start_run(hospital, "superlink-killed", rounds=5, resume=f'"{folder}"', seed=1)
+    run = start_run(hospital, "superlink-killed", rounds=4, resume=f'"{folder}"', seed=1)
     output, _ = run.communicate(timeout=300)
     assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
     assert "Traceback" not in output

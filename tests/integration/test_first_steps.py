@@ -6,13 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from .processes import ROOT, processes_with
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {"python": [sys.executable], "fedbn-sim": [sys.executable, str(ROOT / "run_sim.py")]}
 
 
@@ -23,12 +23,28 @@ def commands():
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
-def test_run_look_sweep_compare_and_go_on(tmp_path):
+def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment):
+    """What the first, of nothing but defaults, starts has ended with it."""
     (tmp_path / "run_sim.py").symlink_to(ROOT / "run_sim.py")
+    mark, environment = marked_environment
+
+    def do(program, *words):
+        return subprocess.run(
+            [*PROGRAMS[program], *words], cwd=tmp_path, env=environment, check=True, timeout=300,
+            capture_output=True, text=True,
+        )  # fmt: skip
+
     first, sweep, compare, again = commands()
-    for program, *words in (first, sweep, compare):
-        subprocess.run([*PROGRAMS[program], *words], cwd=tmp_path, check=True, timeout=300)
+    result = do(*first)
+    assert not processes_with(mark)
+    assert result.stderr == ""
+    assert "INFO" not in result.stdout
+    assert "mean over clients" in result.stdout
     runs = tmp_path / "runs"
+    summary = json.loads((runs / "first" / "summary.json").read_text())
+    assert all(client["accuracy"] > 0.9 for client in summary["clients"].values())
+    for command in (sweep, compare):
+        do(*command)
     page = (runs / "first" / "report.html").read_text()
     assert "fedyogi" in page
     assert "src=" not in page
@@ -41,7 +57,7 @@ def test_run_look_sweep_compare_and_go_on(tmp_path):
         "compare.html", "compare.md", "compare.png",
     }  # fmt: skip
     before = (runs / "first" / "metrics.csv").read_text()
-    subprocess.run([*PROGRAMS[again[0]], *again[1:]], cwd=tmp_path, check=True, timeout=300)
+    do(*again)
     assert json.loads((runs / "first" / "summary.json").read_text())["rounds"] == 12
     assert (runs / "first" / "metrics.csv").read_text().startswith(before)
 

@@ -3,21 +3,14 @@
 import pytest
 
 from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.simulation import simulate
 
-from .test_runtimes import bits
+from .processes import bits
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def pool():
-    pool = RayPool(2, verbose=False)
-    yield pool
-    pool.close()
-
-
+@pytest.mark.usefixtures("pictures_not_drawn")
 @pytest.mark.parametrize(
     "key", [{"augment": "crop-flip"}, {"feature_shift": "none+inverted+blended"}], ids=str
 )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from .test_runtimes import bits, flwr_run, marked_environment, run_sim  # noqa: F401
+from .processes import bits
 
 pytestmark = pytest.mark.slow
 
@@ -27,23 +27,9 @@ def told(folder):
     return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES}
 
 
-def test_on_every_runtime(tmp_path, cache_dir, marked_environment):  # noqa: F811
+def test_on_every_runtime(on_every_runtime):
     """Inline and with one worker the answers are summed where they are made, with two they are not."""
-    flags = [word for key, value in SETTINGS.items() for word in (f"--{key}", value)]
-    for name, how in {
-        "inline": ("--backend", "inline"),
-        "one": ("--workers", 1),
-        "two": ("--workers", 2),
-    }.items():
-        result = run_sim(*flags, *how, "--cache-dir", cache_dir, "--run-dir", tmp_path / name)
-        assert result.returncode == 0, result.stderr
-    keys = SETTINGS | {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "flower")}
-    words = (f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in keys.items())
-    _, environment = marked_environment
-    result = flwr_run(tmp_path, environment, " ".join(words), 6)
-    assert (tmp_path / "flower" / "summary.json").exists(), result.stdout + result.stderr
-    expected = told(tmp_path / "inline")
-    for name in ("one", "two", "flower"):
-        assert told(tmp_path / name) == expected
+    expected, *others = map(told, on_every_runtime(SETTINGS))
+    assert others == [expected] * 3
     assert expected[2]["bytes-received"] > 0
     assert len(expected[2]["new-clients"]["clients"]) == 2

@@ -16,15 +16,15 @@ import pytest
 import ray
 from flwr.app import RecordDict
 
+from fedbn_flower import cli
 from fedbn_flower.observer import Observer
 from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
 from fedbn_flower.runtime.ray_grid import RayGrid
 from fedbn_flower.runtime.worker import Worker
 from fedbn_flower.simulation import make_grid
 from strategies.rounds import GROUP
 
-from .test_runtimes import bits, run_sim
+from .processes import bits, run_sim
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +49,6 @@ class Deadly(Unlucky):
 class Slow(Unlucky):
     def strike(self):
         time.sleep(3600)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    pool = RayPool(2, verbose=False)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture
@@ -184,6 +177,11 @@ def cluster():
         "--include-dashboard=false",
     ]
     processes = []
+
+    def raylets():
+        """The sockets of those that have come up."""
+        return list(Path(scratch).glob("session_2*/sockets/raylet*"))
+
     try:
         for arguments in (head, [f"--address={address}"]):
             processes.append(
@@ -192,7 +190,10 @@ def cluster():
                     start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
-            time.sleep(8)
+            deadline = time.monotonic() + 60
+            while len(raylets()) < len(processes) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        assert len(raylets()) == 2
         yield address
     finally:
         for process in processes:
@@ -207,10 +208,13 @@ def cluster():
 
 
 def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):
+    """Each has room for one worker."""
     common = ("--rounds", 2, "--partition", "iid", "--num-clients", 4, "--cache-dir", cache_dir)
-    away = run_sim(*common, "--ray-address", cluster, "--run-dir", tmp_path / "cluster", "--verbose", "true")
+    there = ("--ray-address", cluster, "--workers", 2, "--run-dir", tmp_path / "cluster")
+    away = run_sim(*common, *there, "--verbose", "true")
     assert away.returncode == 0, away.stderr
-    assert run_sim(*common, "--backend", "inline", "--run-dir", tmp_path / "inline").returncode == 0
+    here = (*common, "--backend", "inline", "--run-dir", tmp_path / "inline")
+    assert cli.main([str(word) for word in here]) == 0
     assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
 
 

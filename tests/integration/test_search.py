@@ -1,6 +1,5 @@
 """Searches killed (-9) at any moment, and on Ray: the same table. References on Ray: the same bits."""
 
-import json
 import multiprocessing
 import random
 import signal
@@ -8,9 +7,13 @@ import time
 
 import pytest
 
+from fedbn_flower import cli
+from fedbn_flower.rounds import Federation
+from fedbn_flower.simulation import simulate
+
 from ..fedbn_flower.search.conftest import table
+from .processes import bits, run_sim
 from .test_kills import run
-from .test_runtimes import bits, run_sim
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +27,8 @@ JOB = (
 def whole(tmp_path_factory, cache_dir):
     """The folder of the search that nothing stopped."""
     folder = tmp_path_factory.mktemp("search") / "whole"
-    result = run_sim(*JOB, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", folder)
-    assert result.returncode == 0, result.stderr
+    words = (*JOB, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", folder)
+    assert cli.main([str(word) for word in words]) == 0
     assert {row["state"] for row in table(folder)} == {"complete", "pruned"}
     return folder
 
@@ -46,7 +49,7 @@ def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cach
 
     chance = random.Random(0)
     arguments, kills = [*JOB, "--run-dir", folder], 0
-    while kills < 8:
+    while kills < 4:
         begun = rounds_done()
         process = start(*arguments)
         while rounds_done() <= begun and process.is_alive():
@@ -73,14 +76,12 @@ def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole):
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
-def test_references_have_the_same_bits_on_ray(tmp_path, cache_dir, reference):
-    job = ("--reference", reference, "--num-clients", 4, "--partition", "iid", "--rounds", 2)
-    figures = []
-    for backend in (("--backend", "inline"), ("--workers", 2)):
-        folder = tmp_path / str(len(figures))
-        result = run_sim(*job, *backend, "--cache-dir", cache_dir, "--run-dir", folder)
-        assert result.returncode == 0, result.stderr
-        figures.append(json.loads((folder / "summary.json").read_text())["clients"])
-    assert figures[0] == figures[1]
+def test_references_have_the_same_bits_on_ray(configured, tmp_path, pool, reference):
+    config = configured(reference=reference, num_clients=4, partition="iid")
+    inline, on_ray = (
+        simulate(Federation(config), tmp_path / name, place)
+        for name, place in (("inline", None), ("ray", pool))
+    )
+    assert inline["clients"] == on_ray["clients"]
     if reference == "pooled":
-        assert bits(tmp_path / "0") == bits(tmp_path / "1")
+        assert bits(tmp_path / "inline") == bits(tmp_path / "ray")

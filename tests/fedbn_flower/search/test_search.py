@@ -79,22 +79,20 @@ def interrupt(monkeypatch, cls, method, calls):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cls", "method", "calls"),
-    [(trial.Watch, "saw", 1), (trial.Watch, "saw", 5), (trial.Watch, "saw", 18), (Table, "add", 7)],
-)
-def test_interrupted_anywhere_it_ends_in_the_same_table(
-    search, tmp_path, monkeypatch, cls, method, calls, capsys
-):
+def test_interrupted_anywhere_it_ends_in_the_same_table(search, tmp_path, monkeypatch, capsys):
     """Within the first trial's rounds, within later ones, and after a trial was pruned, before its row."""
     assert search(f"{JOB} 7 --run-dir whole") == 0
     assert {row["state"] for row in table(tmp_path / "whole")} == {COMPLETE, PRUNED}
-    left = interrupt(monkeypatch, cls, method, calls)
-    assert search(f"{JOB} 7 --run-dir parts") == 130
-    assert "to go on with it: " in capsys.readouterr().err
-    assert search("--resume parts") == 0
-    assert left[0] < 0
-    assert table(tmp_path / "parts") == table(tmp_path / "whole")
+    for i, (cls, method, calls) in enumerate(
+        [(trial.Watch, "saw", 1), (trial.Watch, "saw", 5), (trial.Watch, "saw", 18), (Table, "add", 7)]
+    ):
+        with monkeypatch.context() as patch:
+            left = interrupt(patch, cls, method, calls)
+            assert search(f"{JOB} 7 --run-dir parts-{i}") == 130
+            assert "to go on with it: " in capsys.readouterr().err
+            assert search(f"--resume parts-{i}") == 0
+        assert left[0] < 0
+        assert table(tmp_path / f"parts-{i}") == table(tmp_path / "whole")
 
 
 def test_a_trial_that_fails_is_told_and_the_search_goes_on(search, tmp_path, capsys):
@@ -160,10 +158,10 @@ def test_mistakes_are_told(search, tmp_path, capsys, arguments, told):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedadam", "fedyogi"])
 def test_it_finds_the_server_rate_of_a_fine_sweep(run, search, tmp_path, strategy):
-    """Of five decades the best of a sweep in steps of a factor 1.33, to a factor 3."""
+    """Of five decades the best of a sweep in steps of a factor 1.78, to a factor 3."""
     keys = {"client": "fedbn", "rounds": 3, "local_epochs": 1, "val_fraction": 0.2, "final_test": False}
     values = {}
-    for i, rate in enumerate(np.logspace(-4, 1, 41)):
+    for i, rate in enumerate(np.logspace(-4, 1, 21)):
         result = run(strategy=strategy, server_lr=float(rate), run_dir=f"{i}", **keys)
         values[rate] = result.summary["mean"]["accuracy"]
     best = max(values, key=lambda rate: values[rate])

@@ -10,6 +10,8 @@ from flwr.serverapp.strategy import FedAdagrad, FedAvg, FedAvgM
 from .task import init_model, load_data, loss
 
 app = ServerApp()
+ALL = {"min_train_nodes": 3, "min_evaluate_nodes": 3, "min_available_nodes": 3}
+"""Whoever starts before all SuperNodes have come would have fewer of them in the first round."""
 
 
 def central_loss(server_round, arrays):
@@ -19,10 +21,10 @@ def central_loss(server_round, arrays):
 
 def make(name):
     if name == "FedAvgM":
-        return FedAvgM(fraction_train=1.0, server_learning_rate=0.9, server_momentum=0.5)
+        return FedAvgM(**ALL, fraction_train=1.0, server_learning_rate=0.9, server_momentum=0.5)
     if name == "FedAdagrad":
-        return FedAdagrad(fraction_train=1.0, eta=0.1, tau=0.01)
-    return FedAvg(fraction_train=1.0)
+        return FedAdagrad(**ALL, fraction_train=1.0, eta=0.1, tau=0.01)
+    return FedAvg(**ALL, fraction_train=1.0)
 
 
 @app.main()

@@ -31,6 +31,9 @@ def main(grid: Grid, context: Context) -> None:
         arrayrecord_key="global-model",
         configrecord_key="train-config",
         train_metrics_aggr_fn=by_site,
+        min_train_nodes=3,
+        min_evaluate_nodes=3,
+        min_available_nodes=3,
     )
     result = strategy.start(
         grid=grid,

@@ -41,7 +41,7 @@ class BestOfSchedule(FedAvg):
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    strategy = BestOfSchedule(fraction_evaluate=0.0, min_available_nodes=3, decay=0.5)
+    strategy = BestOfSchedule(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3, decay=0.5)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord({key: Array(array) for key, array in init_model().items()}),

@@ -1,0 +1,78 @@
+"""Shared by the integration tests: what takes long to start, once a session: Ray's workers, a SuperLink."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fedbn_flower.config import RunConfig
+from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime.pool import RayPool
+from fedbn_flower.simulation import simulate
+
+from .processes import ROOT, marked
+
+
+@pytest.fixture
+def marked_environment():
+    """The mark of a test's own processes, and the environment that has it."""
+    with marked() as mark_and_environment:
+        yield mark_and_environment
+
+
+@pytest.fixture(scope="session")
+def pool():
+    pool = RayPool(2, verbose=False)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def flwr_run(tmp_path_factory):
+    """`flwr run`, by default of the project, on one managed SuperLink: what it printed."""
+    home = tmp_path_factory.mktemp("flwr_home")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with marked() as (_, environment):
+        environment |= {
+            "FLWR_HOME": str(home),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+        }
+
+        def run(keys, supernodes, app=ROOT):
+            words = (f"{key}={json.dumps(value, default=str)}" for key, value in keys.items())
+            simulation = f"num-supernodes={supernodes} client-resources-num-cpus=1 init-args-num-cpus=2"
+            result = subprocess.run(
+                ["flwr", "run", app, "--stream", "-c", " ".join(words), "--federation-config", simulation],
+                cwd=home, env=environment, capture_output=True, text=True, timeout=600,
+            )  # fmt: skip
+            return result.stdout + result.stderr
+
+        yield run
+
+
+@pytest.fixture
+def on_every_runtime(tmp_path, cache_dir, pool, flwr_run, pictures_not_drawn):
+    """Runs the same keys in this process, on one worker and on two, and under ``flwr run``; the folders."""
+
+    def run(keys, flower=True):
+        keys = {**keys, "cache-dir": str(cache_dir)}
+        one = SimpleNamespace(
+            workers=pool.workers[:1], start_run=pool.start_run, begin=pool.begin, replace=pool.replace
+        )
+        folders = [tmp_path / name for name in ("inline", "one", "two")]
+        for folder, workers in zip(folders, (None, one, pool), strict=True):
+            simulate(Federation(RunConfig.of(keys)), folder, workers)
+        if flower:
+            folders.append(tmp_path / "flower")
+            told = flwr_run(keys | {"run-dir": str(folders[-1])}, keys["num-clients"])
+            assert (folders[-1] / "summary.json").exists(), told
+        return folders
+
+    return run

@@ -1,0 +1,53 @@
+"""Real processes of the tests: started as a person does, known by a mark, ended by their ids."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_sim(*arguments, **options):
+    command = [sys.executable, str(ROOT / "run_sim.py"), *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, **options)
+
+
+def processes_with(variable):
+    """Ids of the processes whose environment holds this assignment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+    return found
+
+
+def end(variable):
+    """End what a test started, by id, and wait for it."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        for pid in processes_with(variable):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+        deadline = time.monotonic() + 30
+        while processes_with(variable) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    assert not processes_with(variable)
+
+
+@contextlib.contextmanager
+def marked():
+    """An environment by which the processes that are started with it are known, and its mark; they end."""
+    mark = f"FEDBN_TEST={os.getpid()}-{time.monotonic_ns()}"
+    try:
+        yield mark, {**os.environ, "FEDBN_TEST": mark.split("=")[1]}
+    finally:
+        end(mark)
+
+
+def bits(folder):
+    return (Path(folder) / "model.safetensors").read_bytes()
