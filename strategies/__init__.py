@@ -18,7 +18,7 @@ from .fedyogi import FedYogi
 from .nodes import Participation, TooFewNodes
 from .replies import PhaseReport
 from .rounds import Extras, Round
-from .scaffold import Scaffold
+from .scaffold import Scaffold, ScaffoldMomentum
 from .settings import setting
 from .state import RuleState
 from .vectors import Vector
@@ -32,6 +32,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadam": FedAdam,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
+    "scaffold-momentum": ScaffoldMomentum,
     "fedproto": FedProto,
     "fedsat": FedSat,
 }
@@ -59,6 +60,7 @@ __all__ = [
     "Round",
     "RuleState",
     "Scaffold",
+    "ScaffoldMomentum",
     "TooFewNodes",
     "Vector",
     "setting",

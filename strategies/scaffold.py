@@ -15,13 +15,13 @@ from .wire import CONTROL
 class Scaffold(PseudoGradientStrategy):
     """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over those that answered.
 
-    Goes with the local objectives of that name. c goes out, and the changes come back, in an ArrayRecord
+    Goes with the local objective of that name. c goes out, and the changes come back, in an ArrayRecord
     ``control`` of their own. The means are plain, by the paper; with a robust mean, both are that mean
     (of the changes, times the number of answers). M is the number of all clients; by default the nodes
     connected.
     """
 
-    requires = {"objective": {"scaffold", "scaffold-momentum"}}  # noqa: RUF012
+    requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
     weighs_alike = True
     reads_extras_anywhere = True
 
@@ -44,3 +44,20 @@ class Scaffold(PseudoGradientStrategy):
         c = state.vector("c", like=delta)
         c += share * round.means[CONTROL]
         return self.eta * delta
+
+
+class ScaffoldMomentum(Scaffold):
+    """``x += eta sum_i p_i (x_i - x)``, and c as in SCAFFOLD: as the code of NIID-Bench has it.
+
+    Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name.
+    """
+
+    requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012
+    reads_extras_anywhere = True
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        vectors = super().read_extras(answer, round).vectors
+        return Extras(answer.weight, {**vectors, "weight": np.array([answer.weight])})
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return super().server_step(delta, state, round) / float(round.means["weight"][0])

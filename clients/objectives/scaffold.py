@@ -44,7 +44,7 @@ class ScaffoldMomentum(Scaffold):
     c_i+ is not a mean gradient, but a mean step over lr, momentum included.
     """
 
-    requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
+    requires: ClassVar = {"strategy": {"scaffold-momentum"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
     elementwise = True
 
     momentum: float = setting(0.0, alias="client-momentum")

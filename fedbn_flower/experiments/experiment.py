@@ -66,7 +66,7 @@ class Experiment:
             if not isinstance(runs, list) or not all(isinstance(run, Mapping) for run in runs):
                 raise not_allowed("runs", runs, "tables of keys")
             search = given.get("search", {})
-            if not isinstance(search, Mapping) or search.keys() == {"trials"}:
+            if not isinstance(search, Mapping) or ("search" in given and not search.keys() - {"trials"}):
                 raise not_allowed("search", search, 'a table: KEY = "LOW..HIGH" or KEY = "A,B,..."')
             values = {key: value for key, value in given.items() if key not in ("runs", "search")}
             tables = _table(values), *(_table(run, ONE_FOR_ALL) for run in runs)

@@ -100,7 +100,7 @@ def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     """A summary's figures as a table of runs has them: of few clients each one's, of many the worst tenth's.
     Those of earlier versions lack some."""
     clients, new = summary["clients"], summary.get("new-clients")
-    few = len(clients) <= LISTED_CLIENTS
+    few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
     found = {
         "global": summary["global"],
         "mean over examples": summary.get("mean"),

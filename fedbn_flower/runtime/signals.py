@@ -34,18 +34,19 @@ def stopping_later() -> Iterator[None]:
     came: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in STOPPING}
-        for number in STOPPING:
+        found = ((number, signal.getsignal(number)) for number in STOPPING)
+        handlers = {number: handler for number, handler in found if handler is not None}  # Python's own
+        for number in handlers:
             signal.signal(number, lambda number, frame: came.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)  # it comes when the mask goes
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_once() -> None:

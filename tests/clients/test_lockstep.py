@@ -13,7 +13,7 @@ from clients.lockstep.train import _together
 
 from .helpers import CONFIG, make_client, make_examples, small_model
 
-ELEMENTWISE = ("sgd", "fedprox", "feddyn", "scaffold")
+ELEMENTWISE = ("sgd", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
 SIZES = (17, 40, 8, 33, 9, 2)  # of batches of 8: a lone last example, full ones only, one batch, ...
 
 

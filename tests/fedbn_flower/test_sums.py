@@ -46,6 +46,7 @@ def run(config, summed):
         {"strategy": "fedyogi", "client": "fedbn"},
         {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
         {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
+        {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.9},
         {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg", "max_num_examples": 80},
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
-from strategies import FedAvg, FedDyn, FedNova, Scaffold
+from strategies import FedAvg, FedDyn, FedNova, Scaffold, ScaffoldMomentum
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 
@@ -47,18 +47,20 @@ def test_feddyn_takes_m_from_the_nodes_and_the_mean_over_those_that_answered():
     np.testing.assert_allclose(strategy.rule_state.vectors["h"], -0.25, atol=1e-6)
 
 
-def test_scaffold_by_hand():
-    """eta 1, M 4: x moves by the plain mean (1 + 3)/2 = 2 a round, c by (0.4 + 0.8)/4 = 0.3 from 0."""
-    strategy, sent = Scaffold(num_clients=4), []
+@pytest.mark.parametrize(("rule", "models"), [(Scaffold, [2.0, 4.0]), (ScaffoldMomentum, [1.5, 3.0])])
+def test_scaffold_by_hand(rule, models):
+    """eta 1, M 4: x moves by the plain mean (1 + 3)/2 = 2 a round, in the code of NIID-Bench by that weighed
+    by 300 and 100 examples, 1.5; c by (0.4 + 0.8)/4 = 0.3 from 0 in both."""
+    strategy, sent = rule(num_clients=4), []
 
     def answer(message, partition, x, t):
         if partition == 0:
             sent.append(float(message.content["control"]["w"].numpy()[0]))
-        reply = train_reply(message, {"w": x + (1, 3)[partition]}, (1, 1000)[partition])
+        reply = train_reply(message, {"w": x + (1, 3)[partition]}, (300, 100)[partition])
         reply.content["control"] = record({"w": np.full(1, (0.4, 0.8)[partition], np.float32)})
         return reply
 
-    assert two_rounds(strategy, answer) == pytest.approx([2.0, 4.0], abs=1e-6)
+    assert two_rounds(strategy, answer) == pytest.approx(models, abs=1e-6)
     assert sent == pytest.approx([0.0, 0.3], abs=1e-6)
     np.testing.assert_allclose(strategy.rule_state.vectors["c"], 0.6, atol=1e-6)
 

@@ -28,9 +28,16 @@ MEANS = {
 }
 
 
+ALIKE = {"feddyn", "scaffold", "scaffold-momentum"}
+"""Rules whose weighted mean is over clients, each alike."""
+
+
 def expected_step(rule, kind, d, steps):
     """What the rule adds to x in its first round, by its equation; d is clients x size."""
-    mean = MEANS[kind] if rule not in {"feddyn", "scaffold"} or kind != "weighted" else lambda v: v.mean(0)
+    mean = MEANS[kind] if rule not in ALIKE or kind != "weighted" else lambda v: v.mean(0)
+    if rule == "scaffold-momentum":
+        weights = np.asarray(WEIGHTS, float)
+        return mean(weights[:, None] * d) / mean(weights)
     if rule in {"fedavg", "fedavgm", "scaffold"}:
         return mean(d)
     if rule == "fednova":
@@ -76,12 +83,12 @@ def test_every_rule_stands_on_every_mean(rule, kind):
     got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
 
     np.testing.assert_allclose(got["w"] - x, expected_step(rule, kind, d, steps), atol=3e-6)
-    uniform = kind == "weighted" and rule in {"feddyn", "scaffold"}
+    uniform = kind == "weighted" and rule in ALIKE
     mean = (lambda v: v.mean(0)) if uniform else MEANS[kind]
     np.testing.assert_allclose(got["bn.running_mean"], mean(statistics), atol=1e-6)
     assert got["bn.num_batches_tracked"].dtype == np.int64
     assert got["bn.num_batches_tracked"] == np.rint(mean(counters))
-    if rule == "scaffold":
+    if rule in {"scaffold", "scaffold-momentum"}:
         np.testing.assert_allclose(strategy.rule_state.vectors["c"], CLIENTS / M * mean(changes), atol=1e-6)
 
 

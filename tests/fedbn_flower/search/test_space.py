@@ -131,6 +131,11 @@ def test_flags_go_before_a_files_search(file):
         ('"1e-3..1"', "[1, 2]", r".*a.toml: server-lr: \[1, 2\] is not allowed; expected text, a number"),
         ("[search]", "[[search]]", r".*a.toml: search: .* is not allowed; expected a table: KEY = "),
         ('server-lr = "1e-3..1"\nclient = "fedbn,silobn"\n', "", ".*a.toml: search: .*expected a table: KEY"),
+        (
+            'server-lr = "1e-3..1"\nclient = "fedbn,silobn"\ntrials = 7',
+            "",
+            ".*a.toml: search: .*expected a table",
+        ),
         ("trials = 7", "trials = 0", "trials: '0' is not allowed; expected a whole number >= 1"),
     ],
 )
