@@ -44,8 +44,8 @@ def stopping_later() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)  # it comes when the mask goes
+        for late in dict.fromkeys(came):
+            signal.raise_signal(late)  # it comes when the mask goes
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
