@@ -182,10 +182,19 @@ class _Phase:
                 queue.clear()
 
     def _submit(self) -> None:
-        """Give out calls, evenly, as long as none runs too far ahead of the first that is not done."""
+        """Give out calls, evenly, as long as none runs too far ahead of the first that is not done.
+
+        One that is tried again has its worker for itself: the reply of a call may be lost when the next one
+        kills the worker, which is then nobody else's death.
+        """
         while self.calls:
-            worker = min(self.running, key=lambda i: len(self.running[i]))
+            shared = [i for i, queue in self.running.items() if not any(call.retried for call, _ in queue)]
+            if not shared:
+                return
+            worker = min(shared, key=lambda i: len(self.running[i]))
             queue = self.running[worker]
+            if self.calls[0].retried and queue:
+                return
             orders = [call.order for calls in self.running.values() for call, _ in calls]
             ahead = self.calls[0].order - min(orders, default=self.calls[0].order)
             if len(queue) >= QUEUED or ahead > AHEAD * len(self.running):
