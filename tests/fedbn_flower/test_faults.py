@@ -77,6 +77,7 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
     assert models[0] == models[1] == models[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [names for names in COVER[::2] if "mean" not in STRATEGIES[names["strategy"]].requires],

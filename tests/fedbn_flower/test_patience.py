@@ -111,6 +111,7 @@ def same_run(got, expected):
     assert (got / "classes.csv").read_text() == (expected / "classes.csv").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "stops"), [(1, [2]), (1, [4]), (2, [3]), (4, [1]), (4, [3]), (4, [4]), (4, [3, 4]), (4, [2, 3])]
 )
@@ -142,6 +143,7 @@ def test_nothing_up_to_the_best_round_is_done_again(configured, tmp_path):
     assert after[: best + 1] == before[: best + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", [2, 3, 4])
 def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp_path, monkeypatch, round_):
     chosen = FALLING | {"patience": 2}

@@ -84,6 +84,7 @@ def distance_to_optimum(strategy, objective, rounds, configured):
     return np.abs(result.arrays["w"].numpy() - OPTIMUM).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_feddyn_and_scaffold_reach_the_optimum_and_fedavg_does_not(quadratic, configured, fraction):
     sampling = {"fraction_train": fraction, "fraction_evaluate": 0.0}

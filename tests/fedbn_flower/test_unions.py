@@ -175,6 +175,7 @@ def test_a_part_that_keeps_nothing_is_told(configured):
 NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", NEW)
 def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     """Clients that sat out the last round included."""

@@ -53,6 +53,7 @@ def state_bits(strategy):
     }, strategy.rule_state.updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), COMBINATIONS)
 def test_a_malformed_answer_costs_itself_and_nothing_else(rule, mean):
     kinds = [*ENTRY_LIES, *CONTENT_LIES, *RULE_LIES.get(rule, {}), *MESSAGE_LIES]

@@ -55,6 +55,7 @@ MEMORIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", MEMORIES)
 @pytest.mark.parametrize("every", [1, 3])
 def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
@@ -81,6 +82,7 @@ def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
     assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "rounds"), [(1, 4), (2, 5)])
 def test_so_it_does_if_the_last_checkpoint_was_still_on_its_way(
     every, rounds, configured, tmp_path, monkeypatch
