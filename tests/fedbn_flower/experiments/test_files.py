@@ -28,7 +28,7 @@ RUNS = {
     "feature-shift-new-site": 5 * 12,
     "fixed-point": 3 * 2 + 1,
     "hospitals": (2 * 3 + 2) * 5,
-    "label-skew": 7 * 3,
+    "label-skew": 8 * 3,
     "label-skew-bn": (3 + 3 * 2) * 3,
     "label-skew-full": (4 + 1 + 1 + 1) * 3 * 3 * 3,
     "label-skew-search": 1,
