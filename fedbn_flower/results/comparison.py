@@ -161,8 +161,9 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     """Mean and deviation; of how many seeds, where some of those that ended well have none."""
     if not values:
         return ""
-    factor, digits = (100, 1) if name.startswith("accuracy: ") else (1, 1 if name.startswith(ROUNDS) else 4)
-    deviation = f" +- {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
+    factor = 100 if name.startswith("accuracy: ") else 1
+    form = ".1f" if name.startswith(("accuracy: ", ROUNDS)) else ".4g"
+    deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     ended = sum(row["status"] == "ok" for row in members)
     some = f" ({len(values)} of {ended})" if len(values) < ended else ""
-    return f"{factor * mean(values):.{digits}f}{deviation}{some}"
+    return f"{factor * mean(values):{form}}{deviation}{some}"

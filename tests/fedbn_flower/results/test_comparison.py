@@ -48,11 +48,12 @@ def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(confi
     grid = Comparison(tmp_path, ["dataset"])
     grid.add(configured(dataset="digits"), summary(0.5, 0.5, []))
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
-    losses |= {whose: {"loss": 3.0} for whose in ("mean", "client-mean")}
+    losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
     grid.add(configured(dataset="quadratic:3", client="fedavg"), losses)
     first, second = table(tmp_path)
     assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
-    assert second["loss: mean over examples"] == "3.0000"
+    assert second["loss: mean over examples"] == "3"
+    assert second["loss: mean over clients"] == "2.718e-07"
     assert "\nAccuracy in %, loss.\n" in (tmp_path / "grid.md").read_text()
 
 
