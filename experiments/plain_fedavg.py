@@ -62,7 +62,7 @@ def main() -> None:
         shared = mean
         vector_to_parameters(shared, model.parameters())
         with torch.no_grad():
-            accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
+            accuracy = (model(test_images).argmax(1) == test_labels).double().mean().item()
         if accuracy >= chosen.target:
             print(f"{accuracy:.4f} after round {round_}")
             return

@@ -32,7 +32,7 @@ RUNS = {
     "label-skew-bn": (3 + 3 * 2) * 3,
     "label-skew-full": (4 + 1 + 1 + 1) * 3 * 3 * 3,
     "label-skew-search": 1,
-    "mcmahan-2nn": 4 * 2 + 2 * 2 + 2 + 3 + 2,
+    "mcmahan-2nn": 4 * 2 + 2 * 7 + 2 + 3 + 2,
     "mcmahan-2nn-init": 2 * 3,
     "mcmahan-2nn-rates": 2 * 4 + 2 * 3 + 2 * 3,
     "mcmahan-cnn": 9 * 2,
