@@ -50,5 +50,8 @@ def sweep_figure(folder: Path) -> "InlineFigure":
 
     sweep = Sweep.read(folder)
     title = " ".join(value for value in sweep.common.values() if value)
-    where = sweep.runs[0].where if sweep.runs else ""
+    places = {run.where for run in sweep.runs}
+    if len(places) > 1:
+        places = {f"on {run.dataset}" for run in sweep.runs}
+    where = "".join(places) if len(places) == 1 else ""
     return curves_figure(sweep.groups, common_figure(sweep.groups), f"{title} {where}".strip())

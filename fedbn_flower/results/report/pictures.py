@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MULTIPLES = 12  # clients beyond which there is a heat map
 COLUMNS = 3
+LABEL = 40  # characters of a line's name, beyond which two do not stand side by side
 SPLIT = ("train", "evaluate", "server")
 
 
@@ -29,7 +30,8 @@ def curve_of(run: Run, name: str) -> "InlineFigure":
 def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -> "InlineFigure":
     """A line for each group of runs that differ in their seed: the mean of those that have the round, and a
     band of one sample standard deviation (n - 1) where they are two at least."""
-    figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // 2))
+    columns = 2 if max(map(len, lines), default=0) <= LABEL else 1
+    figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // columns))
     axes = figure.subplots()
     several = max(map(len, lines.values()), default=0)
     for number, (label, runs) in enumerate(lines.items()):
@@ -43,7 +45,9 @@ def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -
     note = f"mean of {several} seeds, band: ± sample standard deviation" if several > 1 else ""
     axes.set_title("\n".join(filter(None, (plain(title), note))), fontsize="medium")
     if lines:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small", handlelength=4)
+        figure.legend(
+            loc="outside lower center", ncols=columns, frameon=False, fontsize="small", handlelength=4
+        )
     return figure
 
 

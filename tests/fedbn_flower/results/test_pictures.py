@@ -1,6 +1,7 @@
 """What is in the pictures: points, bands and shades by hand."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -114,6 +115,30 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
         "fedyogi fedbn": pytest.approx([3, 0.4]),
     }
     assert axes.get_title().startswith("sgd on digits, silos:0-4,5-9, 2 clients\n")
+
+
+@pytest.mark.parametrize(
+    ("other", "title"),
+    [
+        ({"partition": "iid"}, "sgd on digits\n"),
+        ({"partition": "iid", "dataset": "iris"}, "sgd\n"),
+    ],
+)
+def test_a_sweeps_title_says_what_all_its_runs_share(tmp_path, other, title):
+    folder = write_sweep(tmp_path / "sweep")
+    config = folder / "fedyogi-fedbn-sgd-seed0" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | other))
+    assert sweep_figure(folder).axes[0].get_title().startswith(title)
+
+
+@pytest.mark.parametrize("length", [4, 40, 41, 75])
+def test_a_legend_stays_inside_its_picture(length):
+    name = "=partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"[: length - 1]
+    figure = bands({f"{line}{name}": [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
+    figure.as_png()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
 
 
 def test_two_pictures_of_one_page_have_no_id_in_common():
