@@ -55,7 +55,7 @@ class Run:
     @property
     def title(self) -> str:
         """What ran, in two lines."""
-        return f"{self.algorithms}, seed {self.config.get('seed')}\n{self.where}"
+        return f"{self.algorithms}, seed {self.config.get('seed')}\n{', '.join(self.where)}"
 
     @property
     def dataset(self) -> str:
@@ -64,10 +64,10 @@ class Run:
         return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else name
 
     @property
-    def where(self) -> str:
-        """What it ran on."""
+    def where(self) -> tuple[str, str, str]:
+        """What it ran on: data, partition, clients."""
         config = self.config
-        return f"on {self.dataset}, {config.get('partition')}, {config.get('num-clients')} clients"
+        return f"on {self.dataset}", str(config.get("partition")), f"{config.get('num-clients')} clients"
 
     @cached_property
     def client_names(self) -> dict[int, str]:

@@ -50,8 +50,6 @@ def sweep_figure(folder: Path) -> "InlineFigure":
 
     sweep = Sweep.read(folder)
     title = " ".join(value for value in sweep.common.values() if value)
-    places = {run.where for run in sweep.runs}
-    if len(places) > 1:
-        places = {f"on {run.dataset}" for run in sweep.runs}
-    where = "".join(places) if len(places) == 1 else ""
+    wheres = zip(*(run.where for run in sweep.runs), strict=True)
+    where = ", ".join(part[0] for part in wheres if len(set(part)) == 1)
     return curves_figure(sweep.groups, common_figure(sweep.groups), f"{title} {where}".strip())

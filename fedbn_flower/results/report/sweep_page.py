@@ -30,7 +30,8 @@ def sweep_page(sweep: Sweep) -> str:
     runs = sweep.runs
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     told = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
-    what = f" on {runs[0].dataset}" if runs else ""
+    datasets = {run.dataset for run in runs}
+    what = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     failed = Table(["cell", "what went wrong"], sweep.failed, words=2).html() if sweep.failed else ""
     return page(
         f"Sweep of {', '.join(sweep.groups[0].names)}{what}" if sweep.groups else "Sweep",

@@ -120,11 +120,12 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
 @pytest.mark.parametrize(
     ("other", "title"),
     [
-        ({"partition": "iid"}, "sgd on digits\n"),
-        ({"partition": "iid", "dataset": "iris"}, "sgd\n"),
+        ({"partition": "iid"}, "sgd on digits, 2 clients\n"),
+        ({"partition": "iid", "num-clients": 3}, "sgd on digits\n"),
+        ({"partition": "iid", "num-clients": 3, "dataset": "iris"}, "sgd\n"),
     ],
 )
-def test_a_sweeps_title_says_what_all_its_runs_share(tmp_path, other, title):
+def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title):
     folder = write_sweep(tmp_path / "sweep")
     config = folder / "fedyogi-fedbn-sgd-seed0" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | other))
@@ -133,8 +134,8 @@ def test_a_sweeps_title_says_what_all_its_runs_share(tmp_path, other, title):
 
 @pytest.mark.parametrize("length", [4, 40, 41, 75])
 def test_a_legend_stays_inside_its_picture(length):
-    name = "=partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"[: length - 1]
-    figure = bands({f"{line}{name}": [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
+    name = "partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"
+    figure = bands({f"{line}{name}"[:length]: [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
     figure.as_png()
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0

@@ -155,6 +155,13 @@ def test_the_command_repeats_the_run(tmp_path, cache_dir):
     assert unknown[-2:] == ["--own", "3"]
 
 
+def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
+    folder = write_sweep(tmp_path / "sweep")
+    config = folder / "fedyogi-fedbn-sgd-seed0" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"dataset": "iris"}))
+    assert page(folder).text["h1"] == ["Sweep of strategy, client"]
+
+
 def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     folder = write_sweep(tmp_path / "a sweep")
     (folder / "experiment.json").write_text("{}")
