@@ -25,17 +25,11 @@ class CropFlip:
     padding: int
 
     def __call__(self, images: Tensor) -> Tensor:
-        count, channels, height, width = images.shape
-        places = 2 * self.padding + 1
-        tops, lefts = torch.randint(places, (2, count, 1))
-        mirrored = torch.randint(2, (count, 1)).bool()
-        rows = tops + torch.arange(height)
-        columns = lefts + torch.where(mirrored, torch.arange(width).flip(0), torch.arange(width))
+        count, _, height, width = images.shape
+        device = images.device
+        tops, lefts = torch.randint(2 * self.padding + 1, (2, count)).to(device)
+        mirrored = torch.randint(2, (count, 1, 1, 1)).bool().to(device)
         framed = torch.nn.functional.pad(images, (self.padding,) * 4)
-        index = (
-            torch.arange(count).view(-1, 1, 1, 1),
-            torch.arange(channels).view(1, -1, 1, 1),
-            rows.view(count, 1, height, 1),
-            columns.view(count, 1, 1, width),
-        )
-        return framed[tuple(part.to(images.device) for part in index)]
+        places = framed.unfold(2, height, 1).unfold(3, width, 1)
+        crops = places[torch.arange(count, device=device), :, tops, lefts]
+        return torch.where(mirrored, crops.flip(3), crops)
