@@ -1,7 +1,6 @@
 """What is in the pictures: points, bands and shades by hand."""
 
 import io
-import json
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from fedbn_flower.results.reading import Run
 from fedbn_flower.results.report import sweep_figure
 from fedbn_flower.results.report.pictures import bands, counts_of, per_client, searched, seconds_split
 
-from .written import METRICS, write_run, write_sweep
+from .written import METRICS, change_run, write_run, write_sweep
 
 
 def test_lines_differ_by_more_than_colour():
@@ -127,8 +126,7 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
 )
 def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title):
     folder = write_sweep(tmp_path / "sweep")
-    config = folder / "fedyogi-fedbn-sgd-seed0" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | other))
+    change_run(folder / "fedyogi-fedbn-sgd-seed0", other)
     assert sweep_figure(folder).axes[0].get_title().startswith(title)
 
 

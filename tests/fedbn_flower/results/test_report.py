@@ -18,7 +18,7 @@ from fedbn_flower.results.report.tables import Table
 from strategies import STRATEGIES
 from tests.test_house import ROOT
 
-from .written import CONFIG, summary_of, write_run, write_sweep
+from .written import CONFIG, change_run, summary_of, write_run, write_sweep
 
 
 class Page(HTMLParser):
@@ -157,8 +157,7 @@ def test_the_command_repeats_the_run(tmp_path, cache_dir):
 
 def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
-    config = folder / "fedyogi-fedbn-sgd-seed0" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"dataset": "iris"}))
+    change_run(folder / "fedyogi-fedbn-sgd-seed0", {"dataset": "iris"})
     assert page(folder).text["h1"] == ["Sweep of strategy, client"]
 
 

@@ -61,6 +61,12 @@ def write_run(folder, summary=None, metrics=METRICS, clients=CLIENTS, **config):
     return folder
 
 
+def change_run(folder, keys):
+    """Other values for some keys of a run that is written."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | keys))
+
+
 def write_sweep(folder):
     """Two strategies with two clients under two seeds; one of the runs failed. Accuracies in percent:
 
