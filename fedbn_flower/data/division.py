@@ -40,10 +40,10 @@ def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: i
     try:
         with warnings.catch_warnings(action="ignore"):
             shares = [partitioner.load_partition(i)["row"][:] for i in range(num_clients)]
-    except ValueError as error:
-        reason = str(error).split(". ")[0].splitlines()[0]
+    except ValueError as error:  # each of its draws failed
         raise UserError(
-            f"partition: dirichlet:{alpha} among {num_clients} clients failed: {reason}"
+            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves one with fewer than "
+            f"{MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a greater alpha"
         ) from error
     return [np.asarray(share, dtype=np.int64) for share in shares]
 

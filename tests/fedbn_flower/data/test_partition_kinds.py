@@ -155,7 +155,12 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
             "partition: class 19 in silos is not allowed; expected classes 0-9, those of the dataset",
         ),
         ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
-        ("dirichlet:0.001", 500, "partition: dirichlet:0.001 among 500 clients failed"),
+        (
+            "dirichlet:0.001",
+            500,
+            "partition: each draw of dirichlet:0.001 among 500 clients leaves one with fewer than 2 examples; "
+            "expected fewer clients or a greater alpha",
+        ),
         (
             "shards:3",
             500,
