@@ -21,7 +21,8 @@ def columns(file):
     return next(csv.reader(file.read_text().splitlines()))
 
 
-def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, capsys):
+def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["run_sim.py"])
     folder = tmp_path / "s"
     assert search(f"{JOB} 3 --run-dir s") == 0
     rows = table(folder)
