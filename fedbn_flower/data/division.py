@@ -42,8 +42,8 @@ def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: i
             shares = [partitioner.load_partition(i)["row"][:] for i in range(num_clients)]
     except ValueError as error:  # each of its draws failed
         raise UserError(
-            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves one with fewer than "
-            f"{MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a greater alpha"
+            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves one with fewer "
+            f"than {MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a greater alpha"
         ) from error
     return [np.asarray(share, dtype=np.int64) for share in shares]
 

@@ -158,8 +158,8 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
         (
             "dirichlet:0.001",
             500,
-            "partition: each draw of dirichlet:0.001 among 500 clients leaves one with fewer than 2 examples; "
-            "expected fewer clients or a greater alpha",
+            "partition: each draw of dirichlet:0.001 among 500 clients leaves one with fewer than 2 examples"
+            "; expected fewer clients or a greater alpha",
         ),
         (
             "shards:3",
