@@ -8,7 +8,7 @@ os.environ |= {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "HF_HUB_OFFLINE": "1",
 }
-if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core: more threads only wait for each other
+if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each process: more threads only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
