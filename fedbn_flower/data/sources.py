@@ -22,6 +22,8 @@ ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
 OF_CLIENTS = "clients:"
 """How the rest begins where the arrays say whose each example is."""
+COLUMNS = ("image_column", "label_column", "group_column")
+"""The fields of a request that name columns."""
 
 
 @dataclass(frozen=True)
@@ -69,29 +71,30 @@ def _folder(request: Request, folder: Path) -> Source:
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamps}"
     if (folder / "train-images.npy").exists():
-        _refuse(request, f"{name!r} holds NumPy files", "image_size", "group_column")
+        _refuse(request, f"{name!r} holds NumPy files", "image_size", *COLUMNS)
         return Source(fingerprint, lambda: numpy_files_decoded(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: splits_decoded(request, load_saved(name, folder)))
     if has_class_folders(folder):
-        _refuse(request, f"{name!r} holds folders of classes", "group_column")
+        _refuse(request, f"{name!r} holds folders of classes", *COLUMNS)
         return Source(fingerprint, lambda: class_folders_decoded(request, folder))
     return Source(fingerprint, lambda: splits_decoded(request, load_splits(name, path)))
 
 
 def _refuse(request: Request, reason: str, *fields: str) -> None:
-    """Refuse keys that say nothing here."""
+    """Refuse keys that say nothing here; those of columns may be for another site."""
     for field in fields:
-        if value := getattr(request, field):
-            key, told = (
-                ("partition", f"natural:{value}") if field == "group_column" else ("image-size", value)
-            )
-            raise not_allowed(key, told, f"another one: {reason}")
+        value, default = getattr(request, field), getattr(Request, field)
+        if value == default or (request.of_site and field in COLUMNS):
+            continue
+        if field == "group_column":
+            raise not_allowed("partition", f"natural:{value}", f"another one: {reason}")
+        raise not_allowed(field.replace("_", "-"), value, f"{default!r}: {reason}")
 
 
 def _forgotten(request: Request) -> Source:
     """Arrays that a caller gave: they are found decoded, or not at all."""
-    _refuse(request, "data holds arrays", "image_size")
+    _refuse(request, "data holds arrays", "image_size", "image_column", "label_column")
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse(request, "data holds arrays", "group_column")
 
@@ -103,7 +106,7 @@ def _forgotten(request: Request) -> Source:
 
 def _digits(request: Request) -> Source:
     """scikit-learn's 1,797 8x8 digits, of which a fixed, stratified fifth is the test set."""
-    _refuse(request, "the digits have no columns", "group_column")
+    _refuse(request, "the digits have no columns", *COLUMNS)
 
     def decode() -> Decoded:
         from PIL import Image

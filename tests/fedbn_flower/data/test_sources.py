@@ -72,14 +72,18 @@ def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
     assert set(load(cache_dir, name).train.columns["y"]) == {0}
 
 
-def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
+def class_folders(path):
     for split in ("train", "test"):
         for label, shade in (("cat", 10), ("dog", 200)):
-            folder = tmp_path / "pets" / split / label
+            folder = path / split / label
             folder.mkdir(parents=True)
             for i in range(3):
                 Picture.new("L", (4, 4), shade + i).save(folder / f"{i}.png")
-    data = load(cache_dir, str(tmp_path / "pets"))
+    return str(path)
+
+
+def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
+    data = load(cache_dir, class_folders(tmp_path / "pets"))
     assert data.spec.classes == 2
     assert sorted(data.train.columns["x"][:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
     assert list(data.train.columns["y"]) == [int(i > 100) for i in data.train.columns["x"][:, 0, 0, 0]]
@@ -162,13 +166,35 @@ def test_a_partition_that_does_not_exist_is_told(configured):
         local_task(configured(), 2, {})
 
 
-def test_a_folder_of_numpy_files(cache_dir, tmp_path):
-    folder = tmp_path / "arrays"
+def numpy_files(folder):
     folder.mkdir()
     for split, count in (("train", 12), ("test", 5)):
         np.save(folder / f"{split}-images.npy", IMAGES[:count, :, :, 0])
         np.save(folder / f"{split}-labels.npy", np.arange(count) % 3)
-    data = load(cache_dir, str(folder))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda p: "digits", "the digits have no columns"),
+        (lambda p: numpy_files(p / "arrays"), "'.*arrays' holds NumPy files"),
+        (lambda p: class_folders(p / "classes"), "'.*classes' holds folders of classes"),
+    ],
+)
+def test_where_there_are_no_columns_none_can_be_named(cache_dir, tmp_path, make, reason):
+    """Beside other sites, whose data have columns, such a site's data are read as they are."""
+    name = make(tmp_path)
+    for key in ("image-column", "label-column"):
+        given = {key.replace("-", "_"): "digit"}
+        with pytest.raises(UserError, match=f"^{key}: 'digit' is not allowed; expected 'auto': {reason}$"):
+            load(cache_dir, name, **given)
+        assert len(load(cache_dir, name, of_site=True, **given).train)
+
+
+def test_a_folder_of_numpy_files(cache_dir, tmp_path):
+    folder = tmp_path / "arrays"
+    data = load(cache_dir, numpy_files(folder))
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
     load_dataset.cache_clear()

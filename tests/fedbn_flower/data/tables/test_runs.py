@@ -158,6 +158,10 @@ def test_numbers_are_learnt_from_arrays(run):
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
             "natural:site' is not allowed; expected another one: data holds arrays",
         ),
+        (
+            {"data": (np.ones((4, 2)), np.arange(4)) * 2, "label_column": "y"},
+            "label-column: 'y' is not allowed; expected 'auto'",
+        ),
     ],
 )
 def test_what_arrays_do_not_have_is_refused(run, keys, words):
