@@ -24,7 +24,7 @@ def keep(cache_dir):
             name = keep_arrays(cache_dir, *pooled(*data, test))
         else:
             name = keep_arrays(cache_dir, arrays_by_name(data))
-        return load_dataset(Request(name, group_column=group_column, label_column="any"), cache_dir)
+        return load_dataset(Request(name, group_column=group_column), cache_dir)
 
     return kept
 
