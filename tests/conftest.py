@@ -1,6 +1,7 @@
 """Shared by all tests: no network, and no telemetry."""
 
 import os
+import signal
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -10,6 +11,8 @@ os.environ |= {
 }
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each process: more threads only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; it is sent to processes of tests
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import numpy as np
 import pytest
