@@ -11,7 +11,7 @@ os.environ |= {
 }
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each process: more threads only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; it is sent to processes of tests
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import numpy as np
