@@ -159,8 +159,8 @@ def test_numbers_are_learnt_from_arrays(run):
             "natural:site' is not allowed; expected another one: data holds arrays",
         ),
         (
-            {"data": (np.ones((4, 2)), np.arange(4)) * 2, "label_column": "y"},
-            "label-column: 'y' is not allowed; expected 'auto'",
+            {"data": (np.ones((4, 8, 8), np.uint8), np.arange(4)) * 2, "label_column": "y"},
+            "label-column: 'y' is not allowed; expected 'auto': data holds arrays",
         ),
     ],
 )
