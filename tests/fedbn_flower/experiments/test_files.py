@@ -42,7 +42,7 @@ RUNS = {
     "mcmahan-small": 2,
     "niid-bench": 4 * 3 + 1,
     "niid-bench-mnist": 4,
-    "objectives-and-clients": 10 + 4 + 2,
+    "objectives-and-clients": 10 + 2 + 4 + 2,
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
     "stragglers": (3 + 2 + 3 + 3) * 3,
