@@ -45,7 +45,11 @@ class Memory:
         """Keep what was written."""
         if self._written:
             self._store.save(self._written)
-            self._written = {}
+            self.discard()
+
+    def discard(self) -> None:
+        """Forget what was written since the last `commit`."""
+        self._written = {}
 
 
 class ContextStore:

@@ -1,6 +1,7 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -48,6 +49,8 @@ from .registry import CLIENT
 from .results.memory_file import signature
 from .results.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .rule import make_strategy
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 app = ClientApp()
 
@@ -201,10 +204,7 @@ def answer_all(
     replies: list[Message]
     training = messages[0].metadata.message_type == MessageType.TRAIN
     if training and len(messages) > 1 and not why_one_by_one(config):
-        try:
-            replies = _train_in_lockstep(messages, contexts, group)
-        except Exception as error:
-            return [_failed(message, error) for message in messages]
+        replies = _train_in_lockstep(messages, contexts, group)
     else:
         replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
     if group:
@@ -242,11 +242,26 @@ def _failed(message: Message, error: Exception) -> Message:
 def _train_in_lockstep(
     messages: Sequence[Message], contexts: Sequence[Context], group: GroupSum | None
 ) -> list[Message]:
-    clients = [_client(m, c) for m, c in zip(messages, contexts, strict=True)]
-    results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+    """The replies of a cohort; one by one where one of its clients cannot even begin."""
+    pairs = list(zip(messages, contexts, strict=True))
+    try:
+        clients = [_client(message, context) for message, context in pairs]
+        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+    except Exception as error:
+        LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
+        return [_answer(message, context, group) for message, context in pairs]
     return [
-        _failed(message, result)
-        if isinstance(result, Exception)
-        else _trained(message, client, result, group)
+        _trained_or_failed(message, client, result, group)
         for message, client, result in zip(messages, clients, results, strict=True)
     ]
+
+
+def _trained_or_failed(
+    message: Message, client: FedAvgClient, result: Update | Exception, group: GroupSum | None
+) -> Message:
+    if isinstance(result, Exception):
+        return _failed(message, result)
+    try:
+        return _trained(message, client, result, group)
+    except Exception as error:  # one client's failure is no other's
+        return _failed(message, error)

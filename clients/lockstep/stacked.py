@@ -70,7 +70,11 @@ class StackedConv2d(Stacked):
 
 
 class StackedBatchNorm(Stacked):
-    """BatchNorm of many models; what the mask leaves out counts for nothing."""
+    """BatchNorm of many models; what the mask leaves out counts for nothing.
+
+    A single value per channel has no variance: PyTorch raises; here that model's statistics become NaN, and
+    the other models are as they were.
+    """
 
     def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, count: int) -> None:
         super().__init__(count)
@@ -86,7 +90,8 @@ class StackedBatchNorm(Stacked):
         mean, variance, weight, bias = (
             self.rows(name) for name in ("running_mean", "running_var", "weight", "bias")
         )
-        if self.mask is None:
+        values = x.numel() // (self.active * x.shape[1])
+        if self.mask is None and values > 1:
             y = functional.batch_norm(
                 _side_by_side(x, self.active),
                 mean.flatten(),
@@ -100,8 +105,9 @@ class StackedBatchNorm(Stacked):
             return _one_after_the_other(y, self.active)
         x = _by_model(x, self.active)
         dims = [1, *range(3, x.dim())]
-        mask = self.mask.view(*self.mask.shape, *[1] * (x.dim() - 2))
-        count = (self.mask.sum(1) * x[0, 0, 0].numel()).unsqueeze(1)
+        present = x.new_ones(x.shape[:2]) if self.mask is None else self.mask
+        mask = present.view(*present.shape, *[1] * (x.dim() - 2))
+        count = (present.sum(1) * x[0, 0, 0].numel()).unsqueeze(1)
         found = (x * mask).sum(dims) / count
         shape = (self.active, 1, -1, *[1] * (x.dim() - 3))
         centred = x - found.view(shape)

@@ -21,7 +21,8 @@ def fit_in_lockstep(
 ) -> list[Update | Exception]:
     """What ``client.fit(parameters, config)`` gives for each client, to about 1e-5, or what it raised.
 
-    All clients received the same parameters and config, and share one model object.
+    All clients received the same parameters and config, and share one model object. A client that fails in
+    lockstep trains alone, so that it fails only where, and as, it would have failed alone.
     """
     # Those with the most steps first: the clients still active are then always the first rows.
     server_round = int(config["server-round"])
@@ -39,9 +40,17 @@ def fit_in_lockstep(
     for i, row, run, found in zip(order, rows, runs, metrics, strict=True):
         try:
             results[i] = clients[i].end_run(run, found, row, config)
-        except Exception as error:  # one client's failure is no other's
-            results[i] = error
+        except Exception:
+            results[i] = _alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
+
+
+def _alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Scalar]) -> Update | Exception:
+    client.memory.discard()
+    try:
+        return client.fit(parameters, config)
+    except Exception as error:  # one client's failure is no other's
+        return error
 
 
 def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[str, float]]:

@@ -128,8 +128,61 @@ def test_a_client_that_diverges_is_alone_in_it():
     own = {n: np.array(clients[2].task.initial[n]) for n in clients[2].local_names}
     own["2.weight"][:] = np.nan
     clients[2].memory.write("local", own)
+    clients[2].memory.commit()
     results = fit_in_lockstep(clients, clients[0].get_parameters({}), dict(CONFIG))
     assert [isinstance(result, FloatingPointError) for result in results] == [i == 2 for i in range(6)]
+
+
+@pytest.mark.parametrize("sizes", [(9, 1, 16, 1), (1, 1)], ids=["last ones active", "nobody else"])
+def test_a_client_of_one_example_fails_under_batch_norm_as_it_does_alone(sizes):
+    """Its one batch is a step of each epoch; the others have done theirs after three."""
+    training = LocalTraining(epochs=5, batch_size=0)
+    clients, alone = (cohort(CLIENTS["fedbn"], training, sizes=sizes) for _ in range(2))
+    for one, lone, size in zip(clients, alone, sizes, strict=True):
+        share = 1.0 if size == 1 else 0.6
+        one.task.__dict__["share"] = lone.task.__dict__["share"] = lambda server_round, share=share: share
+    received = clients[0].get_parameters({})
+    results = fit_in_lockstep(clients, received, dict(CONFIG))
+    for result, size, lone in zip(results, sizes, alone, strict=True):
+        if size == 1:
+            assert isinstance(result, ValueError)
+            assert str(result).startswith("Expected more than 1 value per channel")
+        else:
+            for x, y in zip(result.arrays, lone.fit(received, dict(CONFIG)).arrays, strict=True):
+                np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+def test_one_value_per_channel_is_a_single_example_only_where_the_image_is_one_pixel():
+    training = LocalTraining(2, 0)
+    runs = [
+        rounds(cohort(CLIENTS["fedbn"], training, maps_model, sizes=(1, 6, 1)), {}, lock)
+        for lock in (True, False)
+    ]
+    assert_same(*runs)
+
+
+def maps_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+
+
+def test_what_failed_in_lockstep_is_forgotten_before_the_client_trains_alone(monkeypatch):
+    """Here lockstep fails after the memory was written: the first round starts from no memory again."""
+    clients, alone = (cohort(CLIENTS["fedbn"], LocalTraining(1, 8), sizes=(9, 16)) for _ in range(2))
+    end_run, calls = type(clients[0]).end_run, []
+
+    def failing_once(self, run, metrics, entries, config):
+        update = end_run(self, run, metrics, entries, config)
+        if self is clients[0] and not calls:
+            calls.append(self)
+            raise RuntimeError("after the memory was written")
+        return update
+
+    monkeypatch.setattr(type(clients[0]), "end_run", failing_once)
+    received = clients[0].get_parameters({})
+    result = fit_in_lockstep(clients, received, dict(CONFIG))[0]
+    for x, y in zip(result.arrays, alone[0].fit(received, dict(CONFIG)).arrays, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("scales", [(1, 1, 1), (1, 10, 1)])

@@ -4,8 +4,10 @@ import logging
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower import assembly
@@ -102,6 +104,30 @@ def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_pat
         np.testing.assert_array_equal(entry, models[1][name])
     if model == "frozen":
         np.testing.assert_array_equal(models[0]["1.weight"], start["1.weight"])
+
+
+def examples(count, seed):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(count, 6)).astype(np.float32), np.arange(count) % 2
+    return TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+
+
+def test_a_client_that_fails_costs_its_cohort_nothing(run):
+    """Two of 16 clients have one row, which BatchNorm cannot train on; stragglers are still at it when the
+    others are done."""
+    data = [examples(1 if i in {0, 9} else 12, seed=i) for i in range(16)]
+    failures = {}
+    for fast in ("auto", "off"):
+        result = run(
+            data=data, test=examples(20, seed=16), model="mlp-bn", client="fedavg", stragglers=1.0,
+            batch_size=0, local_epochs=10, rounds=3, fast=fast,
+        )  # fmt: skip
+        rows = (result.folder / "failures.csv").read_text().splitlines()[1:]
+        failures[fast] = [line.split(",", 3) for line in rows]
+    assert failures["auto"] == failures["off"]
+    assert [(number, partition) for number, _, partition, _ in failures["auto"]] == [
+        (str(number), partition) for number in (1, 2, 3) for partition in ("0", "9")
+    ]
 
 
 class Counting(FedAvgClient):
