@@ -16,10 +16,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from fedbn_flower.assembly import dataset_of, partitions_of
 from fedbn_flower.config import RunConfig
 from fedbn_flower.results import plots, report
+
+# The same examples in every run, however long one takes: no test depends on chance or load.
+settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
+settings.load_profile("fedbn")
 
 
 @pytest.fixture(scope="session")

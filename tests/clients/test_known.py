@@ -73,7 +73,7 @@ def test_convolutions_gain_only_on_a_gpu():
     assert reasons == ["convolutions gain nothing on a CPU", ""]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     middle=st.lists(st.sampled_from(MIDDLES), max_size=3),
     served=st.lists(st.sampled_from(MIDDLES[:8]), max_size=3),

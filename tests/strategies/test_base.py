@@ -76,7 +76,7 @@ def test_weights_by_num_examples_or_uniform():
     np.testing.assert_allclose(uniform["layer.weight"], 1.5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(order=st.permutations(range(4)), rule=st.sampled_from(sorted(OF_MODELS)))
 def test_the_order_of_replies_does_not_change_a_bit(order, rule):
     rng = np.random.default_rng(0)
@@ -93,7 +93,7 @@ def test_the_order_of_replies_does_not_change_a_bit(order, rule):
     np.testing.assert_array_equal(result(order), result(range(4)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 10**4), min_size=1, max_size=6))
 def test_equal_models_average_to_themselves(weights):
     """The weights sum to one, whatever they are."""

@@ -62,7 +62,7 @@ def test_a_malformed_answer_costs_itself_and_nothing_else(rule, mean):
     counted = 0
 
     # Without shrinking: a failure names the lies that were believed.
-    @settings(max_examples=ROUNDS, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(max_examples=ROUNDS, phases=[Phase.generate])
     @given(st.lists(one_lie, min_size=LIARS, max_size=LIARS), st.booleans())
     def check(lies, honest):
         nonlocal counted
@@ -92,7 +92,7 @@ def kinds_of_metrics():
     return [*(CONTENT_LIES.keys() - checked_by_rules - {"huge weight"}), *MESSAGE_LIES]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_an_evaluation_cannot_be_spoilt_either(data):
     one_lie = st.tuples(st.sampled_from(sorted(kinds_of_metrics())), st.integers(0, 2**32 - 1))

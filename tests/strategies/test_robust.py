@@ -92,7 +92,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
         np.testing.assert_allclose(strategy.rule_state.vectors["c"], CLIENTS / M * mean(changes), atol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(n=st.integers(1, 25), trim=st.floats(0, 0.5), seed=st.integers(0, 99))
 def test_the_trimmed_mean_by_its_definition(n, trim, seed):
     """Weights do not matter; positive ``trim`` cuts one at least where that leaves a value."""
@@ -237,7 +237,7 @@ def test_fednova_clips_the_update_before_it_divides_by_the_steps():
     assert got["w"] == pytest.approx(3.2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(scale=st.floats(1e-3, 1e15), bound=st.floats(1e-3, 1e3), mean=st.sampled_from(["weighted", "median"]))
 def test_no_client_moves_the_model_by_more_than_the_bound(scale, bound, mean):
     d = np.random.default_rng(0).normal(size=50)

@@ -129,7 +129,7 @@ def test_fedadam_first_step_has_its_full_length():
     np.testing.assert_allclose(flowers, 0.07425 * np.sign(d), rtol=1e-3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(d=st.floats(0.01, 10) | st.floats(-10, -0.01), steps=st.integers(1, 8))
 def test_fedadam_at_a_constant_pseudo_gradient_moves_by_eta_a_round(d, steps):
     """At constant D the corrected moments are D and D^2 whatever t: t steps of eta sign(D) as tau -> 0."""

@@ -33,7 +33,7 @@ SPECS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     text=SPECS,
     num_clients=st.integers(1, 9),

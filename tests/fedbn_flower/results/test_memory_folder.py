@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_trusted_is_refused_and_the_one_before_used(damage
     assert reason in line
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_no_damage_to_a_byte_goes_unnoticed(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("state")
