@@ -1,11 +1,12 @@
 """Whether a configuration fits its data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from clients import trainable_names
+from clients.generators import seeded
 from clients.heads import features, head_entries
 
 from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
@@ -15,6 +16,7 @@ from .errors import UserError, not_allowed
 from .models import models_named
 from .models.build import does_not_fit
 from .registry import CLIENT, LOSS, OBJECTIVE
+from .system import held_out_clients
 
 
 def check_fit(config: RunConfig) -> None:
@@ -24,8 +26,8 @@ def check_fit(config: RunConfig) -> None:
     ------
     UserError
         When the partition does not fit, the model does not fit the inputs, its output is not what the problem
-        needs, nothing of it is trained, a client would be evaluated on no examples, or a target is of
-        another figure than the problem's.
+        needs, nothing of it is trained or it cannot train on as few examples as each batch has, a client
+        would be evaluated on no examples, or a target is of another figure than the problem's.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
@@ -39,6 +41,7 @@ def check_fit(config: RunConfig) -> None:
     widths = {name: _check_model(config, dataset, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
         _check_several(config, dataset, widths)
+    _check_batch_size(config, dataset, names)
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
@@ -48,6 +51,11 @@ def check_fit(config: RunConfig) -> None:
     if dataset.has_classes and dataset.spec.outputs < 2:
         told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
         raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
+    _check_partitions(config)
+
+
+def _check_partitions(config: RunConfig) -> None:
+    """Refuse a partition that leaves no example to validate, to test or to train on."""
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
@@ -59,6 +67,11 @@ def check_fit(config: RunConfig) -> None:
                 raise not_allowed(
                     "eval-data", "local", f"'global', since {told} would have no {split} examples"
                 )
+    if len(clients_of_one_example(config)) == config.num_training:
+        raise UserError(
+            f"num-clients: {config.num_clients} is not allowed; each client has one example, "
+            f"and {config.model!r} cannot train on one: BatchNorm needs two"
+        )
 
 
 def _check_model(config: RunConfig, dataset: Dataset, partition_id: int, name: str) -> int:
@@ -75,6 +88,41 @@ def _check_model(config: RunConfig, dataset: Dataset, partition_id: int, name: s
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a parameter that is trained")
     return _check_head(config, model, name, inputs)
+
+
+def _check_batch_size(config: RunConfig, dataset: Dataset, names: Sequence[str]) -> None:
+    """Refuse batches of one example where a model cannot train on one."""
+    if config.batch_size != 1:
+        return
+    for i, name in enumerate(names):
+        if not _trains_on_one(config, dataset, i):
+            raise not_allowed(
+                "batch-size", 1, f"2 or more, or 0: {name!r} cannot train on one example, BatchNorm needs two"
+            )
+
+
+def clients_of_one_example(config: RunConfig) -> list[int]:
+    """The partitions that have one training example only, where their model cannot train on one: they fail
+    in every round."""
+    dataset = dataset_of(config)
+    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+    return [
+        partition
+        for partition, rows in enumerate(partitions_of(config).train)
+        if len(rows) == 1 and partition not in held_out and not _trains_on_one(config, dataset, partition)
+    ]
+
+
+def _trains_on_one(config: RunConfig, dataset: Dataset, partition_id: int) -> bool:
+    """Whether a client's model, which takes two inputs, takes one in training mode."""
+    model, _ = model_of(config, dataset.spec, partition_id)
+    model.train()
+    try:
+        with torch.no_grad(), seeded(0):
+            model(dataset.spec.zeros(1, config.device))
+    except Exception:
+        return False
+    return True
 
 
 def _check_several(config: RunConfig, dataset: Dataset, widths: Mapping[str, int]) -> None:

@@ -29,7 +29,7 @@ from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whol
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .exchange import Exchange
-from .fit import check_fit
+from .fit import check_fit, clients_of_one_example
 from .new_clients import evaluate_new
 from .observer import Observer, RoundResult
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
@@ -236,6 +236,12 @@ class Federation:
         yield from self.dataset.notes
         if self.dataset.has_examples:
             yield partitions_of(config).left_out(config.partition, config.eval_data)
+            if lone := clients_of_one_example(config):
+                who = f"{len(lone)} of {config.num_clients} clients (the first is {lone[0]})"
+                yield (
+                    f"partition: {who} have one example only, and {config.model!r} cannot train on one "
+                    "(BatchNorm needs two): they fail in every round"
+                )
         for name in parts(config.client):
             client = CLIENT.find(name)
             if client.local_entries is not FedAvgClient.local_entries and not client.local_entries(

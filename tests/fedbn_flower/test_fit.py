@@ -1,0 +1,48 @@
+"""Whether a configuration fits its data: batches of one example."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from fedbn_flower.errors import UserError
+from fedbn_flower.fit import check_fit
+
+
+@pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])
+def test_batches_of_one_example_are_refused_where_the_model_cannot_train_on_one(configured, model):
+    """Maps of several pixels are several values, but a BatchNorm after a linear layer has one."""
+    told = rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
+    with pytest.raises(UserError, match=told):
+        check_fit(configured(model=model, batch_size=1))
+
+
+@pytest.mark.parametrize("model", ["linear", "resnet20"])
+def test_other_models_take_them(configured, model):
+    check_fit(configured(model=model, batch_size=1))
+
+
+def sites(*sizes):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(sum(sizes), 6)).astype(np.float32))
+    y = torch.arange(sum(sizes)) % 2
+    return [TensorDataset(*part) for part in zip(x.split(sizes), y.split(sizes), strict=True)]
+
+
+def test_clients_of_one_example_are_told_beforehand(run, caplog):
+    data, (test,) = sites(8, 1, 8, 1), sites(10)
+    result = run(data=data, test=test, model="mlp-bn", client="fedavg", rounds=1)
+    (told,) = [line for line in caplog.messages if line.startswith("partition: ")]
+    assert told == (
+        "partition: 2 of 4 clients (the first is 1) have one example only, and 'mlp-bn' cannot train on one "
+        "(BatchNorm needs two): they fail in every round"
+    )
+    assert result.summary["failures"] == 2
+    caplog.clear()
+    run(data=data, test=test, model="linear", client="fedavg", rounds=1)
+    assert not [line for line in caplog.messages if line.startswith("partition: ")]
+
+
+def test_a_federation_of_such_clients_only_is_refused(run):
+    told = r"^num-clients: 2 is not allowed; each client has one example, and 'mlp-bn' cannot train on one"
+    with pytest.raises(UserError, match=told):
+        run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")
