@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
 from strategies import STRATEGIES, PseudoGradientStrategy
 
-from .errors import UserError, not_allowed, unknown_name
+from .errors import RunFailed, UserError, not_allowed, unknown_name
 from .files import path_of
 from .own import MARK, is_own, own_objects
 from .unions import JOIN, parts, union
@@ -128,20 +128,22 @@ LOSS = Registry("loss", LOSSES, Loss)
 
 
 @contextmanager
-def told_in_one_line(key: str, name: str) -> Iterator[None]:
-    """What an algorithm's own code raises before a run starts is a mistake like any other.
+def told_in_one_line(
+    key: str, name: str, kind: type[UserError | RunFailed] = UserError, but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Re-raise what an algorithm's own code raises as an error of one line, by default as a user's mistake.
 
     Raises
     ------
-    UserError
-        With what was raised, and where.
+    UserError, RunFailed
+        With what was raised, and where; those themselves, and exceptions of ``but``, pass as they are.
     """
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:
-        raise UserError(f"{key}: {name!r} raised {_line(error)}") from error
+        if isinstance(error, (UserError, RunFailed, *but)):
+            raise
+        raise kind(f"{key}: {name!r} raised {_line(error)}") from error
 
 
 class _LoadError(Exception):
@@ -213,5 +215,9 @@ def _line(error: BaseException) -> str:
     told = " ".join(traceback.format_exception_only(error)[-1].split())
     if isinstance(error, SyntaxError):
         return f"{told} ({error.filename}, line {error.lineno})"
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return told if "importlib" in frame.filename else f"{told} ({frame.filename}, line {frame.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = [f for f in frames if "site-packages" not in f.filename][-1:] or frames[
+        -1:
+    ]  # whose mistake it is
+    where = f"{frame[0].filename}, line {frame[0].lineno}"
+    return told if "importlib" in where else f"{told} ({where})"

@@ -4,7 +4,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,11 +41,15 @@ from .unions import parts
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
+TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
+"""What a strategy raises whose message is one line."""
+
+
 @contextmanager
 def _one_line_ends_the_run() -> Iterator[None]:
     try:
         yield
-    except (TooFewNodes, AggregationError, InconsistentMessageReplies) as error:
+    except TOLD as error:
         raise RunFailed(str(error)) from None
 
 
@@ -175,18 +179,22 @@ class Federation:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, asked)
 
-        messages = strategy.configure_train(server_round, arrays, train_config, grid)
+        with self._strategys_own():
+            messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
-        updated, train_metrics = strategy.aggregate_train(server_round, replies)
+        with self._strategys_own():
+            updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
         arrays = updated or arrays
 
         if splits and not after_training:
             evaluate_config = ConfigRecord({**told, **by_class})
-            messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+            with self._strategys_own():
+                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
-            evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+            with self._strategys_own():
+                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
             evaluate_report = strategy.phase_report
         elif not splits:
             evaluate_report = PhaseReport()
@@ -220,6 +228,13 @@ class Federation:
             new=new,
             improved=improved,
             last=last,
+        )
+
+    def _strategys_own(self) -> AbstractContextManager[None]:
+        """What a strategy that is not the project's raises ends the run in one line."""
+        name = self.config.strategy
+        return (
+            nullcontext() if name in STRATEGY.names else told_in_one_line("strategy", name, RunFailed, TOLD)
         )
 
     def _rates(self) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """A rule, an objective, a client and a model that are nowhere in the project."""
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -75,6 +76,13 @@ class Reserved(Half):
 
 class Confused(Half):
     requires = {"colour": {"red"}}
+
+
+class Raising(PseudoGradientStrategy):
+    """Raises within NumPy from its second update on."""
+
+    def server_step(self, delta, state, round):
+        return delta if round.update == 1 else np.stack([delta, None])
 
 
 class Alike(PseudoGradientStrategy):

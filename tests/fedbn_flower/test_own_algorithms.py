@@ -58,6 +58,18 @@ def test_its_run_is_resumed_from_another_folder_to_the_same_bits(own, cache_dir,
     assert json.loads((tmp_path / "parts" / "config.json").read_text())["scale"] == 0.5
 
 
+def test_a_rule_that_raises_in_a_round_ends_the_run_in_one_line(own, cache_dir, tmp_path, capsys):
+    (line,) = [
+        i for i, text in enumerate(Path(own).read_text().splitlines(), start=1) if "delta, None" in text
+    ]
+    assert run(cache_dir, "--strategy", "own.py:Raising", "--run-dir", "run") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "failed: strategy: " in error
+    assert ":Raising' raised ValueError: all input arrays must have the same shape (" in error
+    assert error.endswith(f"({own}, line {line})")
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 2
+
+
 def test_settings_arrive_at_an_objective_and_a_client(own, configured):
     chosen = {"client": "own.py:Partly", "objective": "own.py:Pull", "settings": "pull=0.25 report=7"}
     config = configured(**chosen, model="own.py:thin", rounds=1)
