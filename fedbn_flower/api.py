@@ -18,6 +18,7 @@ from strategies.settings import allowed
 from . import simulation
 from .algorithms import REGISTRIES
 from .assembly import forget
+from .cohorts import why_one_by_one
 from .config import RunConfig
 from .data import cache_folder
 from .data.arrays import arrays_by_name, keep_arrays
@@ -88,6 +89,7 @@ def simulate(
     elif test is not None:
         raise UserError("test: given without data")
     forget()
+    why_one_by_one.cache_clear()
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)

@@ -3,7 +3,6 @@
 Datasets, models and partitions are cached for the life of the process: a worker serves many clients.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -15,8 +14,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clients import Examples, LocalTask, LocalTraining, Prepare
-from clients.lockstep import why_alone, why_unknown
-from strategies.rounds import GROUP
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
@@ -30,10 +27,7 @@ from .models.layout import lay_out
 from .registry import CLIENT, LOSS, OBJECTIVE
 from .system import held_out_clients, share_of_work
 
-LOGGER = logging.getLogger("flwr.fedbn")
 VALIDATION, TEST = "val", "test"
-HELD = 2**28  # values of a cohort's examples: a GiB
-LITTLE = 2**24  # of a client's weights times its examples: what calling it costs takes longer
 
 
 @lru_cache(maxsize=4)
@@ -69,7 +63,7 @@ def dataset_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> D
     dataset = load_dataset(request, cache_folder(cache_dir or config.cache_dir))
     _check_keys(config, dataset)
     if not shape:
-        return dataset
+        return _of_rows_that_train(config, dataset) if config.holdout_clients and not data_path else dataset
     own = dataset.spec
     if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
         raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
@@ -88,6 +82,21 @@ def _check_keys(config: RunConfig, dataset: Dataset) -> None:
                 raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")
 
 
+def _of_rows_that_train(config: RunConfig, dataset: Dataset) -> Dataset:
+    """The dataset with a problem that knows nothing of the held-out clients' rows."""
+    shares = partition_dataset(
+        dataset, config.partition, config.num_clients, config.seed, config.val_fraction
+    )
+    return replace(dataset, problem=dataset.kind.problem(_rows_that_train(config, shares)))
+
+
+def _rows_that_train(config: RunConfig, partitions: Partitions) -> NDArray[np.int64]:
+    """The rows of all clients but those held out, in order."""
+    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+    rows = [own for client, own in enumerate(partitions.train) if client not in held_out]
+    return np.unique(np.concatenate(rows))
+
+
 @lru_cache(maxsize=4)
 def partitions_of(config: RunConfig) -> Partitions:
     """The rows of every client; where all training data are in one place, every client that is not held out
@@ -98,9 +107,8 @@ def partitions_of(config: RunConfig) -> Partitions:
     if config.reference != "pooled":
         return shares
     held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
-    own = dict(enumerate(shares.train))
-    pooled = np.sort(np.concatenate([rows for i, rows in own.items() if i not in held_out]))
-    return replace(shares, train=[rows if i in held_out else pooled for i, rows in own.items()])
+    pooled = _rows_that_train(config, shares)
+    return replace(shares, train=[rows if i in held_out else pooled for i, rows in enumerate(shares.train)])
 
 
 def client_names(config: RunConfig) -> tuple[str, ...]:
@@ -135,38 +143,6 @@ def remembers(config: RunConfig, model: nn.Module) -> bool:
     return objective.remembers or client.remembers or bool(client.local_entries(model))
 
 
-def cohort_size(config: RunConfig) -> int:
-    """How many clients train in lockstep; 1 for one by one. It is logged, with the reason.
-
-    It does not depend on the number of workers, nor does it leave some of them without work when a round
-    has few clients.
-    """
-    reason = why_one_by_one(config)
-    told = (f"{GROUP} at a time", "in lockstep") if not reason else ("one by one", reason)
-    LOGGER.info("clients train %s: %s", *told)
-    return 1 if reason else GROUP
-
-
-@lru_cache(maxsize=16)
-def why_one_by_one(config: RunConfig) -> str:
-    """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
-    if config.fast == "off":
-        return "fast is off"
-    task, client = _local_task(config, 0), CLIENT.find(config.client)
-    sizes = [len(rows) for rows in partitions_of(config).train]
-    most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
-    enough = GROUP if products < LITTLE else 2 * GROUP
-    if int(config.fraction_train * config.num_training) < enough:
-        return f"fewer than {enough} a round"
-    if GROUP * task.train.width * most > HELD:
-        return "clients have too many examples to be held at once"
-    return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
-
-
-def _weights(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
 def forget() -> None:
     """Drop what this process has cached of earlier runs: their files may have changed since."""
     for cached in (
@@ -174,9 +150,9 @@ def forget() -> None:
         partition_dataset,
         dataset_of,
         partitions_of,
-        why_one_by_one,
+        whole_split,
         _whole_split,
-        _local_task,
+        local_task_of,
     ):
         cached.cache_clear()
 
@@ -188,9 +164,11 @@ def held_out_splits(config: RunConfig, final: bool) -> str:
     return f"{VALIDATION},{TEST}" if final and config.final_test else VALIDATION
 
 
-def whole_split(config: RunConfig, dataset: Dataset, split: str) -> Examples:
-    """All held-out examples of a split, as the server sees them."""
-    prepare = dataset.kind.prepare(np.arange(len(dataset.train)), config.normalize)
+@lru_cache(maxsize=4)
+def whole_split(config: RunConfig, split: str) -> Examples:
+    """All held-out examples of a split, as the server sees them: prepared by the rows that train."""
+    dataset = dataset_of(config)
+    prepare = dataset.kind.prepare(_rows_that_train(config, partitions_of(config)), config.normalize)
     return _whole_split(config, dataset, split, prepare, None)
 
 
@@ -222,13 +200,16 @@ def local_task(
     """
     torch.set_num_threads(1)  # the same bits on every runtime
     if "data-path" not in node_config:
-        return _local_task(config, partition_id or 0)
+        return local_task_of(config, partition_id or 0)
     own = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto"))
-    return _local_task(config, partition_id or 0, *own)
+    return local_task_of(config, partition_id or 0, *own)
 
 
 @lru_cache(maxsize=4096)
-def _local_task(config: RunConfig, partition_id: int, data_path: str = "", cache_dir: str = "") -> LocalTask:
+def local_task_of(
+    config: RunConfig, partition_id: int, data_path: str = "", cache_dir: str = ""
+) -> LocalTask:
+    """`local_task` by the node's own keys; kept."""
     dataset = dataset_of(config, data_path, cache_dir)
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")

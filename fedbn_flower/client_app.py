@@ -40,7 +40,8 @@ from strategies.wire import (
     SERVER_ROUND,
 )
 
-from .assembly import dataset_of, local_task, model_of, remembers, why_one_by_one
+from .assembly import dataset_of, local_task, model_of, remembers
+from .cohorts import why_one_by_one
 from .config import RunConfig
 from .errors import not_allowed
 from .evaluation import Evaluations

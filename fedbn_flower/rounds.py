@@ -279,7 +279,7 @@ class Federation:
         if not self.server_evaluates:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
-        held_out = {s: whole_split(self.config, self.dataset, s) for s in splits.split(",")}
+        held_out = {s: whole_split(self.config, s) for s in splits.split(",")}
         return evaluate_splits(self.model, held_out, splits, self.problem, classes)
 
     def _checkpoint_before(self, server_round: int) -> int:

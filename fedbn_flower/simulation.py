@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from strategies.sums import can_be_summed, take_sums
 
-from .assembly import cohort_size, dataset_of, partitions_of, remembers
+from .assembly import dataset_of, partitions_of, remembers
+from .cohorts import cohort_size
 from .config import RunConfig
 from .errors import not_allowed
 from .observer import Observer

@@ -30,7 +30,7 @@ LAYERS = (
     {"references"},
     {"config", "flags", "instances"},
     {"account", "assembly", "evaluation", "rule"},
-    {"fit", "new_clients"},
+    {"cohorts", "fit", "new_clients"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

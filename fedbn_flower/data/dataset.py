@@ -100,8 +100,8 @@ class Kind:
         """What a model is told."""
         raise NotImplementedError
 
-    def problem(self) -> Problem:
-        """What is learnt."""
+    def problem(self, rows: Rows | None = None) -> Problem:
+        """What is learnt from these training rows, by default from all."""
         return PROBLEMS[self.spec().predicts]()
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:

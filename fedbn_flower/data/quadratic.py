@@ -6,7 +6,7 @@ from clients import LeastSquares, Problem
 
 from ..errors import not_allowed
 from ..models.spec import InputSpec
-from .dataset import Decoded, Kind, Request
+from .dataset import Decoded, Kind, Request, Rows
 from .natural import check_column, decoded_by_client
 
 QUADRATIC = "quadratic:"
@@ -22,8 +22,11 @@ class Quadratic(Kind):
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], 1, "numbers")
 
-    def problem(self) -> Problem:
-        return LeastSquares(np.array(self.facts["optimum"]))
+    def problem(self, rows: Rows | None = None) -> Problem:
+        if rows is None:
+            return LeastSquares(np.array(self.facts["optimum"]))
+        x, y = (self.train[name][rows].astype(np.float64) for name in ("x", "y"))
+        return LeastSquares(np.linalg.lstsq(np.insert(x, x.shape[1], 1, axis=1), y[:, 0])[0])
 
 
 def quadratic_decoded(request: Request) -> Decoded:
@@ -54,7 +57,10 @@ def quadratic_decoded(request: Request) -> Decoded:
         pull += rows.T @ y
         clients[str(client)] = ((x, y[:, None]),) * 2
     optimum = np.linalg.solve(curvature, pull)
-    notes = [f"{request.name}: the cost, and the distance to its optimum, are those of all training rows"]
+    notes = [
+        f"{request.name}: the cost is that of all training rows, the distance that to the optimum of those "
+        "that train"
+    ]
     return decoded_by_client("quadratic", clients, request, {"optimum": optimum.tolist()}, notes)
 
 

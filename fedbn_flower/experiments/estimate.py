@@ -14,7 +14,8 @@ from clients.lockstep import fit_in_lockstep
 from strategies.rounds import GROUP
 from strategies.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
-from ..assembly import TEST, held_out_splits, local_task, partitions_of, why_one_by_one
+from ..assembly import TEST, held_out_splits, local_task, partitions_of
+from ..cohorts import why_one_by_one
 from ..config import RunConfig
 from ..registry import CLIENT
 from ..rounds import Federation

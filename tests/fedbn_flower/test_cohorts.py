@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower import assembly
-from fedbn_flower.assembly import cohort_size, why_one_by_one
+from fedbn_flower import cohorts
+from fedbn_flower.cohorts import cohort_size, why_one_by_one
 from fedbn_flower.models import MODELS
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
@@ -84,7 +84,7 @@ def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     sizes = []
     for held in (46_800, 46_799):
-        monkeypatch.setattr(assembly, "HELD", held)
+        monkeypatch.setattr(cohorts, "HELD", held)
         why_one_by_one.cache_clear()
         sizes.append(cohort_size(many()))
     assert sizes == [GROUP, 1]

@@ -12,8 +12,8 @@ from torch import nn
 from clients import LOSSES, Loss, setting
 from clients.heads import head_of
 from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import cohort_size, why_one_by_one
 from fedbn_flower.cli import main
+from fedbn_flower.cohorts import cohort_size, why_one_by_one
 from fedbn_flower.errors import UserError
 from fedbn_flower.fit import check_fit
 from fedbn_flower.models import MODELS, InputSpec

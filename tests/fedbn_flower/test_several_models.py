@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedbn_flower import load_model
-from fedbn_flower.assembly import dataset_of, local_task, whole_split
+from fedbn_flower.assembly import local_task, whole_split
 from fedbn_flower.config import RunConfig
 from fedbn_flower.errors import UserError
 from fedbn_flower.rounds import Federation
@@ -45,7 +45,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
     simulate(Federation(configured(**keys, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**keys, rounds=4, resume=str(tmp_path / "parts"))
     assert simulate(Federation(resumed), tmp_path / "parts", None)["clients"] == whole["clients"]
-    test = whole_split(config := RunConfig.of({"cache-dir": str(cache_dir)}), dataset_of(config), "test")
+    test = whole_split(RunConfig.of({"cache-dir": str(cache_dir)}), "test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for i in range(5):
         with torch.no_grad():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower.assembly import why_one_by_one
+from fedbn_flower.cohorts import why_one_by_one
 from fedbn_flower.errors import RunFailed
 from fedbn_flower.observer import Observer
 from fedbn_flower.rounds import Federation

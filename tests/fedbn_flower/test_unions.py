@@ -9,7 +9,8 @@ from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRep
 from fedbn_flower import cli
 from fedbn_flower.algorithms import check_requirements, named
 from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import remembers, why_one_by_one
+from fedbn_flower.assembly import remembers
+from fedbn_flower.cohorts import why_one_by_one
 from fedbn_flower.config import RunConfig
 from fedbn_flower.errors import UserError
 from fedbn_flower.registry import CLIENT, absolute, short

@@ -5,13 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from fedbn_flower.assembly import cohort_size, dataset_of, partitions_of
+from fedbn_flower.assembly import dataset_of, local_task, partitions_of
+from fedbn_flower.cohorts import cohort_size
 from fedbn_flower.data import Request
 from fedbn_flower.data.synthetic import synthetic_decoded
 from fedbn_flower.errors import UserError
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.simulation import make_grid, simulate
+from fedbn_flower.system import held_out_clients
 from strategies.rounds import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05
@@ -108,6 +110,20 @@ def test_the_optimum_is_where_the_mean_of_the_costs_is_least(configured, problem
     assert np.linalg.norm(problem[1] - optimum(*problem), axis=1).min() > 0.5
     for name, column in dataset.train.columns.items():
         np.testing.assert_array_equal(column, dataset.test.columns[name])
+
+
+@pytest.mark.parametrize("reference", ["none", "pooled"])
+def test_the_optimum_is_that_of_the_clients_that_train(configured, problem, reference):
+    """Without holding out the curvatures and optima of the rows are the same ones."""
+    config = configured(
+        dataset="quadratic:4", num_clients=CLIENTS, holdout_clients=2, client="fedavg", reference=reference
+    )
+    held_out = held_out_clients(config.seed, CLIENTS, 2)
+    trains = [i not in held_out for i in range(CLIENTS)]
+    expected = optimum(problem[0][trains], problem[1][trains])
+    assert np.linalg.norm(expected - optimum(*problem)) > 0.01
+    for found in (dataset_of(config).problem, local_task(config, 0, {}).problem):
+        np.testing.assert_allclose(found.optimum.numpy(), expected, atol=1e-6)
 
 
 def fixed_point(curvatures, optima):

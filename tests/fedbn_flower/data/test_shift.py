@@ -125,7 +125,7 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
             expected = split.columns[name][examples.rows] / np.float32(255)
             np.testing.assert_array_equal(images.numpy(), expected)
             assert list(examples.columns) == ["x", "y"]
-    whole = whole_split(config, data, "test")
+    whole = whole_split(config, "test")
     for row in range(6):
         np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
 

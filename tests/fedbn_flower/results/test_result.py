@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
-from fedbn_flower.assembly import dataset_of, whole_split
+from fedbn_flower.assembly import whole_split
 from fedbn_flower.config import RunConfig
 
 from ..own_objects import Fixed, thin
@@ -35,7 +35,7 @@ def test_what_comes_back(run, tmp_path):
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
     result = run(client=client)
-    test = whole_split(config := RunConfig.of({"cache-dir": str(cache_dir)}), dataset_of(config), "test")
+    test = whole_split(RunConfig.of({"cache-dir": str(cache_dir)}), "test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for number in (0, 1):
         model = load_model(result.folder, client=number)

@@ -10,12 +10,14 @@ from torch.utils.data import TensorDataset
 
 from clients import evaluate_splits
 from fedbn_flower import UserError, simulate
-from fedbn_flower.assembly import local_task, model_of, partitions_of, whole_split, why_one_by_one
+from fedbn_flower.assembly import local_task, model_of, partitions_of, whole_split
+from fedbn_flower.cohorts import why_one_by_one
 from fedbn_flower.config import RunConfig
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import stored_configuration
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.system import held_out_clients
 
 
 @pytest.fixture
@@ -72,9 +74,27 @@ def test_a_client_sees_its_own_rows_standardised_and_the_server_all(configured, 
         assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-5)
         assert set(x[:, 1:].flatten().tolist()) == {0, 1}
     federation = Federation(config)
-    test = whole_split(config, federation.dataset, "test")
+    test = whole_split(config, "test")
     dose, doses = (split.columns["x"][:, 0] for split in (federation.dataset.test, federation.dataset.train))
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
+    np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("reference", ["none", "pooled"])
+def test_the_server_standardises_by_the_rows_that_train(configured, patients, reference):
+    """Neither by validation rows nor by those of a client that is held out."""
+    config = configured(
+        dataset=str(patients), label_column="outcome", columns="dose,sex", partition="iid", num_clients=3,
+        holdout_clients=1, val_fraction=0.2, client="fedavg", reference=reference,
+    )  # fmt: skip
+    (held_out,) = held_out_clients(config.seed, 3, 1)
+    plain = config.model_copy(update={"reference": "none"})
+    rows = np.concatenate([own for i, own in enumerate(partitions_of(plain).train) if i != held_out])
+    dataset = Federation(config).dataset
+    doses, dose = dataset.train.columns["x"][rows, 0], dataset.test.columns["x"][:, 0]
+    assert len(rows) < 0.6 * len(dataset.train)
+    expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
+    test = whole_split(config, "test")
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
 
 
@@ -88,7 +108,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
     model, _ = model_of(config, federation.dataset.spec)
     model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
-    test = whole_split(config, federation.dataset, "test")
+    test = whole_split(config, "test")
     x, y = test.prepared(np.arange(len(test)))
     with torch.no_grad():
         errors = (model.eval()(x) - y).double().numpy()
