@@ -111,6 +111,28 @@ def partitions_of(config: RunConfig) -> Partitions:
     return replace(shares, train=[rows if i in held_out else pooled for i, rows in enumerate(shares.train)])
 
 
+@lru_cache(maxsize=16)
+def evaluates_locally(config: RunConfig) -> bool:
+    """Whether a client is evaluated on its share of the held-out examples.
+
+    ``auto``: where clients prepare data each in its own way, the examples of others would come to it in a
+    form that its model was not trained on.
+    """
+    if config.eval_data != "auto":
+        return config.eval_data == "local"
+    dataset = dataset_of(config)
+    return dataset.has_examples and dataset.kind.prepares_by_client and not without_held_out(config)
+
+
+def without_held_out(config: RunConfig) -> dict[str, list[int]]:
+    """The clients that have no examples in a held-out split, by split; those splits only."""
+    partitions = partitions_of(config)
+    shares = {VALIDATION: partitions.val, TEST: partitions.test}
+    splits = held_out_splits(config, final=True).split(",")
+    found = {split: [i for i, rows in enumerate(shares[split]) if not len(rows)] for split in splits}
+    return {split: clients for split, clients in found.items() if clients}
+
+
 def client_names(config: RunConfig) -> tuple[str, ...]:
     """Whose data each client has, where the data say so."""
     return partitions_of(config).names if dataset_of(config).has_examples else ()
@@ -150,6 +172,7 @@ def forget() -> None:
         partition_dataset,
         dataset_of,
         partitions_of,
+        evaluates_locally,
         whole_split,
         _whole_split,
         local_task_of,
@@ -270,6 +293,6 @@ def _rows_of(
         raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
     shares = partitions_of(config)
     train = shares.train[partition_id]
-    if config.eval_data == "local":
+    if evaluates_locally(config):
         return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
     return {"train": train}

@@ -9,7 +9,7 @@ from clients import trainable_names
 from clients.generators import seeded
 from clients.heads import features, head_entries
 
-from .assembly import VALIDATION, dataset_of, held_out_splits, model_of, partitions_of
+from .assembly import dataset_of, evaluates_locally, model_of, partitions_of, without_held_out
 from .config import RunConfig
 from .data import Dataset
 from .errors import UserError, not_allowed
@@ -59,14 +59,10 @@ def _check_partitions(config: RunConfig) -> None:
     partitions = partitions_of(config)
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
-    if config.eval_data == "local":
-        for split in held_out_splits(config, final=True).split(","):
-            rows = partitions.val if split == VALIDATION else partitions.test
-            if empty := [i for i, share in enumerate(rows) if not len(share)]:
-                told = f"{len(empty)} clients (the first is {empty[0]})"
-                raise not_allowed(
-                    "eval-data", "local", f"'global', since {told} would have no {split} examples"
-                )
+    if evaluates_locally(config):
+        for split, clients in without_held_out(config).items():
+            told = f"{len(clients)} clients (the first is {clients[0]})"
+            raise not_allowed("eval-data", "local", f"'global', since {told} would have no {split} examples")
     if len(clients_of_one_example(config)) == config.num_training:
         raise UserError(
             f"num-clients: {config.num_clients} is not allowed; each client has one example, "

@@ -140,8 +140,10 @@ class Evaluation(_Group):
         description="what a client evaluates: the aggregated model with its own local BN, "
         "or the local one it has just trained",
     )
-    eval_data: Literal["global", "local"] = setting(
-        "global", description="the whole held-out set, or the client's share of it"
+    eval_data: Literal["auto", "global", "local"] = setting(
+        "auto",
+        description="the whole held-out set, or the client's share of it; auto is local for tables (each "
+        "client standardises by its own rows) where every client has a share, otherwise global",
     )
     fine_tune: int = setting(
         0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from clients import FedAvgClient, evaluate_splits, load_entries
+from clients import evaluate_splits, load_entries
 from strategies import PhaseReport, RuleState, TooFewNodes
 from strategies.wire import (
     CHECKPOINT_ROUND,
@@ -25,18 +25,18 @@ from strategies.wire import (
 )
 
 from .account import Account, clients_evaluate
-from .assembly import dataset_of, held_out_splits, model_of, partitions_of, whole_split
+from .assembly import dataset_of, held_out_splits, model_of, whole_split
 from .config import RunConfig
 from .errors import RunFailed, UserError, not_allowed
 from .exchange import Exchange
-from .fit import check_fit, clients_of_one_example
+from .fit import check_fit
 from .new_clients import evaluate_new
+from .notices import notices
 from .observer import Observer, RoundResult
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means, spread
 from .rule import make_strategy, participation
-from .unions import parts
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -106,7 +106,7 @@ class Federation:
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
-        for notice in filter(None, self.notices()):
+        for notice in notices(config, self.model, self.server_evaluates):
             LOGGER.warning("%s", notice)
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
@@ -244,29 +244,6 @@ class Federation:
     def _fine_tuning(self) -> dict[str, float]:
         """What evaluating clients are told of it, where they train for that."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
-
-    def notices(self) -> Iterator[str]:
-        """What is not a mistake, but not what one would expect; empty where there is nothing to say."""
-        config = self.config
-        yield from self.dataset.notes
-        if self.dataset.has_examples:
-            yield partitions_of(config).left_out(config.partition, config.eval_data)
-            if lone := clients_of_one_example(config):
-                who = f"{len(lone)} of {config.num_clients} clients (the first is {lone[0]})"
-                yield (
-                    f"partition: {who} have one example only, and {config.model!r} cannot train on one "
-                    "(BatchNorm needs two): they fail in every round"
-                )
-        for name in parts(config.client):
-            client = CLIENT.find(name)
-            if client.local_entries is not FedAvgClient.local_entries and not client.local_entries(
-                self.model
-            ):
-                as_fedavg = ": it is FedAvg here" if name == config.client else ""
-                yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
-        if not clients_evaluate(config) and not self.server_evaluates:
-            lacks = f"what client {config.client!r} keeps at home" if self.local_names else "data"
-            yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
 
     @property
     def server_evaluates(self) -> bool:

@@ -30,7 +30,7 @@ LAYERS = (
     {"references"},
     {"config", "flags", "instances"},
     {"account", "assembly", "evaluation", "rule"},
-    {"cohorts", "fit", "new_clients"},
+    {"cohorts", "fit", "new_clients", "notices"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

@@ -89,6 +89,8 @@ class Kind:
 
     trains_on_all: ClassVar[bool] = False
     """Whether no row may be kept apart for validation."""
+    prepares_by_client: ClassVar[bool] = False
+    """Whether `prepare` goes by the client's own rows."""
     keys: ClassVar[frozenset[str]] = frozenset()
     """The keys of the run that are for this kind only."""
 

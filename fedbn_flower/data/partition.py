@@ -39,16 +39,15 @@ class Partitions:
     names: tuple[str, ...] = ()
     """Whose each client's rows are, under ``natural``."""
 
-    def left_out(self, partition: str, eval_data: str) -> str:
+    def left_out(self, partition: str, evaluates_locally: bool) -> str:
         """One line on what the partition of this name gives to no client; empty where nothing is left out.
 
-        Held-out examples count where clients are evaluated on their share only (``eval_data`` is
-        ``local``).
+        Held-out examples count where clients are evaluated on their share only.
         """
         counts = [
             f"{count} of {total} {things}"
             for things, (count, total) in self.unused.items()
-            if count and (eval_data == "local" or things not in HELD_OUT)
+            if count and (evaluates_locally or things not in HELD_OUT)
         ]
         among = f"partition: {partition!r} among {len(self.train)} clients"
         return f"{among} leaves out {', '.join(counts)}" if counts else ""

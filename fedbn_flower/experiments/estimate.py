@@ -14,7 +14,7 @@ from clients.lockstep import fit_in_lockstep
 from strategies.rounds import GROUP
 from strategies.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
-from ..assembly import TEST, held_out_splits, local_task, partitions_of
+from ..assembly import TEST, evaluates_locally, held_out_splits, local_task, partitions_of
 from ..cohorts import why_one_by_one
 from ..config import RunConfig
 from ..registry import CLIENT
@@ -67,10 +67,9 @@ def work_of(federation: Federation) -> Work:
     split = held_out_splits(config, final=False)
     whole = len(federation.dataset.test) if split == TEST else len(shares.val_rows)
     rows = shares.test if split == TEST else shares.val
-    own = float(np.mean([len(r) for r in rows])) if config.eval_data == "local" else whole
-    alike = config.eval_data == "global" and not (
-        federation.local_names or after_training or config.fine_tune
-    )
+    local = evaluates_locally(config)
+    own = float(np.mean([len(r) for r in rows])) if local else whole
+    alike = not (local or federation.local_names or after_training or config.fine_tune)
     times = min(1, evaluating) if alike else evaluating  # the first one's is found for the others
     server = whole if federation.server_evaluates else 0
     every = config.evaluate_every

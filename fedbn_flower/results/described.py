@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import version
 
 from .. import __version__
-from ..assembly import client_names
+from ..assembly import client_names, evaluates_locally
 from ..rounds import Federation
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
@@ -15,6 +15,7 @@ def described(federation: Federation) -> dict[str, object]:
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),
+        "eval-data": "local" if evaluates_locally(federation.config) else "global",
         "resume": "",
         "shape": federation.dataset.spec.as_dataset(),
         "data": federation.dataset.digest,

@@ -13,6 +13,7 @@ from fedbn_flower.assembly import remembers
 from fedbn_flower.cohorts import why_one_by_one
 from fedbn_flower.config import RunConfig
 from fedbn_flower.errors import UserError
+from fedbn_flower.notices import notices
 from fedbn_flower.registry import CLIENT, absolute, short
 from fedbn_flower.rounds import Federation
 from fedbn_flower.simulation import simulate
@@ -167,10 +168,13 @@ def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
 
 def test_a_part_that_keeps_nothing_is_told(configured):
     keys = {"model": "2nn", "client": "fedbn+fedper"}
-    assert list(filter(None, Federation(configured(**keys)).notices())) == [
-        "client: 'fedbn' keeps nothing at home of '2nn'"
-    ]
-    assert not list(filter(None, Federation(configured(**keys | {"client": "ditto"})).notices()))
+    assert told(configured(**keys)) == ["client: 'fedbn' keeps nothing at home of '2nn'"]
+    assert told(configured(**keys | {"client": "ditto"})) == []
+
+
+def told(config):
+    federation = Federation(config)
+    return notices(config, federation.model, federation.server_evaluates)
 
 
 NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]

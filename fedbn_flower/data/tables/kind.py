@@ -23,6 +23,7 @@ class Table(Numeric):
     numbers, and ``columns``, the text of that key that says how it was encoded.
     """
 
+    prepares_by_client = True
     keys: ClassVar = frozenset({"columns", "label-column", "predict"})
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:

@@ -34,17 +34,15 @@ def test_silos_that_leave_classes_out_say_so(tmp_path):
     data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
     parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
     told = "partition: 'silos:0,1-2' among 2 clients leaves out 1 of 4 classes, 3 of 7 training examples"
-    assert parts.left_out("silos:0,1-2", "global") == told
-    assert parts.left_out("silos:0,1-2", "local") == f"{told}, 2 of 4 test examples"
+    assert parts.left_out("silos:0,1-2", False) == told
+    assert parts.left_out("silos:0,1-2", True) == f"{told}, 2 of 4 test examples"
 
 
 def test_test_examples_of_a_class_that_nobody_trains_on_are_told(tmp_path):
     data = made(tmp_path, train=[0, 1] * 4, test=[0, 1, 4, 4, 4])
     parts = partition_dataset(data, "iid", 2, 0, 0.0)
-    assert parts.left_out("iid", "global") == ""
-    assert (
-        parts.left_out("iid", "local") == "partition: 'iid' among 2 clients leaves out 3 of 5 test examples"
-    )
+    assert parts.left_out("iid", False) == ""
+    assert parts.left_out("iid", True) == "partition: 'iid' among 2 clients leaves out 3 of 5 test examples"
 
 
 def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
@@ -86,7 +84,7 @@ def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
     data = made(tmp_path, train=[0, 1, 2, 3, 4] * 6, test=[0, 1, 2, 3, 4])
     parts = partition_dataset(data, "pathological:2", 2, 0, 0.0)
     assert (
-        parts.left_out("pathological:2", "local")
+        parts.left_out("pathological:2", True)
         == "partition: 'pathological:2' among 2 clients leaves out 1 of 5 classes, "
         "6 of 30 training examples, 1 of 5 test examples"
     )
@@ -98,7 +96,7 @@ def test_natural_clients(tmp_path):
     parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
     for i in range(3):
         assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
-    assert parts.left_out("natural:writer", "local") == ""
+    assert parts.left_out("natural:writer", True) == ""
     with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
         partition_dataset(data, "natural:writer", 4, 0, 0.0)
 
@@ -121,8 +119,8 @@ def test_fewer_clients_than_ids_are_drawn_and_told(tmp_path):
         drawn.add(tuple(ids))
     assert drawn == {("w0", "w1"), ("w0", "w2"), ("w1", "w2")}
     told = "partition: 'natural:writer' among 2 clients leaves out 1 of 3 ids, 10 of 30 training examples"
-    assert parts.left_out("natural:writer", "global") == told
-    assert parts.left_out("natural:writer", "local") == f"{told}, 2 of 6 test examples"
+    assert parts.left_out("natural:writer", False) == told
+    assert parts.left_out("natural:writer", True) == f"{told}, 2 of 6 test examples"
 
 
 def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):

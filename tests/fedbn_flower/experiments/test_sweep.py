@@ -118,8 +118,10 @@ def test_an_algorithm_that_raises_on_the_server_is_a_failed_run(swept, tmp_path,
         "    def aggregate_train(self, server_round, replies):\n        raise ValueError('my | own')\n"
     )
     assert swept("--strategy own.py:Broken,fedavg --rounds 1 --run-dir g") == 1
-    assert [row["status"] for row in rows()] == ["ValueError: my | own", "ok"]
-    assert "seed 0: ValueError: my \\| own |" in Path("g/grid.md").read_text()
+    name = f"{tmp_path / 'own.py'}"
+    told = f"strategy: '{name}:Broken' raised ValueError: my | own ({name}, line 6)"
+    assert [row["status"] for row in rows()] == [told, "ok"]
+    assert "raised ValueError: my \\| own (" in Path("g/grid.md").read_text()
 
 
 def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
