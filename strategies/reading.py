@@ -105,7 +105,8 @@ class Reading:
         if rule._clip_update_norm_:
             names = self.round.layout.parameters
             factor *= clipping_factor(answer.arrays, self.round.sent, names, rule._clip_update_norm_)
-        into.add(answer, 1.0 if rule.weighs_alike else answer.weight, factor, extras.vectors)
+        weight = 1.0 if rule.weighs_alike else answer.weight
+        into.add(answer, weight, factor, extras.vectors, extras.weight)
 
     def add(self, place: int, partition: int, found: Read) -> None:
         """Add what was read to the fold."""

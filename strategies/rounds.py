@@ -64,10 +64,12 @@ class Round:
 @dataclass(frozen=True)
 class Extras:
     """What a rule takes from one answer beside the model: a factor on its difference, and vectors by name,
-    which are averaged like the model and given to the rule as `Round.means`."""
+    which are averaged like the model and given to the rule as `Round.means`. ``weight`` weighs the vectors
+    where it is not to be what weighs the model."""
 
     factor: float = 1.0
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    weight: float | None = None
 
 
 class Partial:
@@ -93,13 +95,21 @@ class Partial:
         self.new_mean = new_mean
         self.sums = {PARAMETERS: new_mean(reference[0]), STATISTICS: new_mean(reference[1])}
 
-    def add(self, answer: Answer, weight: float, factor: float, extras: Mapping[str, Vector]) -> None:
-        """Add an answer; ``factor`` scales the difference of its parameters."""
+    def add(
+        self,
+        answer: Answer,
+        weight: float,
+        factor: float,
+        extras: Mapping[str, Vector],
+        extras_weight: float | None = None,
+    ) -> None:
+        """Add an answer; ``factor`` scales the difference of its parameters, ``weight`` weighs the extras too
+        if they have none of their own."""
         arrays, layout = answer.arrays, self.layout
         self.sums[PARAMETERS].add((arrays[name] for name in layout.parameters), weight, factor)
         self.sums[STATISTICS].add((arrays[name] for name in layout.statistics), weight)
         for name, vector in extras.items():
-            self._sum(name, vector).add([vector], weight)
+            self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
 
     def merge(self, other: "Partial") -> None:
         """Add another's answers after one's own."""

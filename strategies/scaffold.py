@@ -1,5 +1,7 @@
 """SCAFFOLD: Karimireddy et al. 2020, "Stochastic Controlled Averaging" (arXiv 1910.06378)."""
 
+from dataclasses import replace
+
 import numpy as np
 from flwr.app import ArrayRecord
 
@@ -49,15 +51,13 @@ class Scaffold(PseudoGradientStrategy):
 class ScaffoldMomentum(Scaffold):
     """``x += eta sum_i p_i (x_i - x)``, and c as in SCAFFOLD: as the code of NIID-Bench has it.
 
-    Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name.
+    Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name. BatchNorm
+    statistics are weighed as the parameters are; the changes of c_i are not.
     """
 
     requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012
+    weighs_alike = False
     reads_extras_anywhere = True
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        vectors = super().read_extras(answer, round).vectors
-        return Extras(answer.weight, {**vectors, "weight": np.array([answer.weight])})
-
-    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
-        return super().server_step(delta, state, round) / float(round.means["weight"][0])
+        return replace(super().read_extras(answer, round), weight=1.0)

@@ -100,3 +100,24 @@ def test_fednova_counts_momentum_steps():
 def test_fednova_is_fedavg_where_all_do_as_much():
     answer = lambda m, i, x, t: train_reply(m, {"w": x + (5, 4)[i]}, (3, 1)[i])  # noqa: E731
     assert two_rounds(FedNova(), answer) == pytest.approx(two_rounds(FedAvg(), answer), rel=1e-6)
+
+
+def test_scaffold_momentum_weighs_batch_norm_statistics_like_parameters():
+    """Clients of 23, 41, 12 and 30 examples: all of the model is the mean by examples, c the plain one."""
+    examples = np.array([23.0, 41.0, 12.0, 30.0])
+    rng = np.random.default_rng(5)
+    weights, means, changes = rng.normal(size=(3, 4, 6))
+    start = {"w": np.zeros(6, np.float32), "bn.running_mean": np.ones(6, np.float32)}
+
+    def answer(message, i):
+        arrays = {"w": weights[i].astype(np.float32), "bn.running_mean": means[i].astype(np.float32)}
+        reply = train_reply(message, arrays, examples[i])
+        reply.content["control"] = record({"w": changes[i].astype(np.float32)})
+        return reply
+
+    strategy, grid = ScaffoldMomentum(num_clients=10), CannedGrid(4, answer)
+    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
+    got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
+    np.testing.assert_allclose(got["w"], examples @ weights / 106, atol=1e-6)
+    np.testing.assert_allclose(got["bn.running_mean"], examples @ means / 106, atol=1e-6)
+    np.testing.assert_allclose(strategy.rule_state.vectors["c"], changes.sum(0) / 10, atol=1e-6)
