@@ -30,8 +30,8 @@ def round_means(
     Parameters
     ----------
     train, evaluate : Mapping, optional
-        What the strategy makes of the phases' metrics. It stands for all but the held-out figures and the
-        counts of examples.
+        What the strategy makes of the phases' metrics. It stands for all but the held-out figures, the
+        counts of examples, and what the problem derives from the mean training figures.
     report : PhaseReport
         The report with the held-out figures, for `held_out_means`.
     after_training : bool
@@ -45,6 +45,7 @@ def round_means(
         for name, value in {**(train or {}), **(evaluate or {})}.items()
         if isinstance(value, int | float) and name not in counted and not name.endswith("-examples")
     }
+    means |= _derived(means, "train-", problem)
     return means | held_out_means(report.metrics.values(), after_training, problem)
 
 
@@ -80,10 +81,15 @@ def held_out_means(
         if told:
             means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
     for prefix in ("", f"{TEST}-"):
-        found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
-        derived = problem.derived(found) if "loss" in found else {}
-        means |= {prefix + name: value for name, value in derived.items()}
+        means |= _derived(means, prefix, problem)
     return means
+
+
+def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[str, float]:
+    """What the problem derives from the means of its figures, which stand under their names and a prefix."""
+    found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
+    derived = problem.derived(found) if "loss" in found else {}
+    return {prefix + name: value for name, value in derived.items()}
 
 
 def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:

@@ -172,6 +172,7 @@ def test_characters_are_learnt(configured, play, way):
     assert found["loss"] == pytest.approx(found["global-loss"])
     assert found["loss"] < 0.95 * math.log(97)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["train-perplexity"] == pytest.approx(math.exp(found["train-loss"]))
     assert last.result.evaluate.metrics[0]["eval-examples"] == 60 + 20
 
 

@@ -52,6 +52,13 @@ def test_a_perplexity_is_that_of_the_mean_loss():
     assert held_out_means(reported, False, NextCharacter()) == pytest.approx(MEANS | perplexities)
 
 
+def test_a_training_perplexity_is_that_of_the_mean_training_loss():
+    """The mean loss is 3, of clients with 2 and 4; the mean of their perplexities is 31, exp(3) is 20."""
+    train = {"train-loss": 3.0, "train-accuracy": 0.5, "train-perplexity": (np.exp(2) + np.exp(4)) / 2}
+    means = round_means(train, None, PhaseReport(), False, NextCharacter())
+    assert means == pytest.approx(train | {"train-perplexity": np.exp(3)})
+
+
 def test_training_examples_never_stand_in():
     means = held_out_means(
         records(FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}), True, Classification()
