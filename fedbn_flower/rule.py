@@ -5,6 +5,7 @@ from collections.abc import Collection
 from torch import nn
 
 from clients import trainable_names
+from clients.names import aliases
 from strategies import PseudoGradientStrategy
 from strategies.wire import NUM_EXAMPLES
 
@@ -39,6 +40,7 @@ def make_strategy(
             min_available_nodes=1,
             weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
             trainable=[name for name in trainable_names(model) if name not in local_names],
+            tied={names for names in aliases(model).values() if len(names) > 1},
             ask_partitions=True,
             **settings,
         )

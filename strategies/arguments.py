@@ -1,4 +1,4 @@
-"""What a rule's constructor takes: Flower's arguments, the settings the class declares, and three more."""
+"""What a rule's constructor takes: Flower's arguments, the settings the class declares, and some more."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from .settings import checked, declared
 
 FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
-OTHERS: Mapping[str, Any] = {"trainable": None, "ask_partitions": False, "query_timeout": 120.0}
+OTHERS: Mapping[str, Any] = {"trainable": None, "tied": (), "ask_partitions": False, "query_timeout": 120.0}
 
 
 def signature(cls: type) -> inspect.Signature:

@@ -57,6 +57,8 @@ class PseudoGradientStrategy(ServerRule):
     trainable : Collection[str], optional
         Names of the entries to step; by default every floating entry that does not carry the name of a
         BatchNorm statistic (``running_mean``, ``running_var``, ``num_batches_tracked``).
+    tied : Collection[Collection[str]]
+        Groups of names that are one tensor in the clients' models: ``clip_update_norm`` counts it once.
     ask_partitions : bool
         Whether nodes are asked which partition they hold, to be ordered by it: their app must answer
         the query ``partition_id``. Otherwise they are ordered by node id.

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -232,20 +232,26 @@ def check_train_reply(
 
 
 def clipping_factor(
-    model: Mapping[str, NDArray], reference: Mapping[str, NDArray], names: list[str], bound: float
+    model: Mapping[str, NDArray],
+    reference: Mapping[str, NDArray],
+    tensors: Iterable[Sequence[str]],
+    bound: float,
 ) -> float:
-    """``min(1, bound / ||x_i - x||)`` over the entries of these names together.
+    """``min(1, bound / ||x_i - x||)`` over the tensors of these names together.
 
     McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
-    FlatClip. An entry that is not finite is as it was sent, and counts nothing.
+    FlatClip. An entry that is not finite is as it was sent, and counts nothing. Of a tensor with several
+    names, which a liar may answer differently, the longest difference counts.
     """
-    squared = 0.0
-    for name in names:
-        with np.errstate(invalid="ignore"):
-            difference = np.subtract(model[name], reference[name], dtype=np.float64).ravel()
-        difference[~np.isfinite(difference)] = 0
-        squared += float(difference @ difference)
+    squared = sum(max(_squared_distance(model[name], reference[name]) for name in names) for names in tensors)
     return 1.0 if squared <= bound**2 else bound / squared**0.5
+
+
+@np.errstate(invalid="ignore")
+def _squared_distance(array: NDArray, reference: NDArray) -> float:
+    difference = np.subtract(array, reference, dtype=np.float64).ravel()
+    difference[~np.isfinite(difference)] = 0
+    return float(difference @ difference)
 
 
 def weighted_metrics(records: list[RecordDict], weighting_metric_name: str | None) -> MetricRecord:

@@ -103,8 +103,8 @@ class Reading:
         assert self.round
         rule, factor = self.rule, extras.factor
         if rule._clip_update_norm_:
-            names = self.round.layout.parameters
-            factor *= clipping_factor(answer.arrays, self.round.sent, names, rule._clip_update_norm_)
+            tensors = self.round.layout.tensors
+            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, rule._clip_update_norm_)
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight)
 

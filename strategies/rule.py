@@ -72,6 +72,7 @@ class ServerRule(FlowerFedAvg):
         """What the rule remembers; it may be saved and put back between rounds."""
         self._sent_model_: Mapping[str, NDArray] | ArrayRecord | None = None
         self._trainable_names_: Collection[str] | None = others["trainable"]
+        self._tied_names_: Collection[Collection[str]] = others["tied"]
         self._connected_nodes_ = 0
         self._takes_sums_ = False
         self.node_directory = NodeDirectory(
@@ -118,8 +119,8 @@ class ServerRule(FlowerFedAvg):
         if isinstance(sent, ArrayRecord):  # set by hand: Flower's FedAvgM keeps one
             sent = {name: array.numpy() for name, array in sent.items()}
         trainable = steppable(sent) if self._trainable_names_ is None else self._trainable_names_
-        update = self.rule_state.updates + 1
-        return Round(server_round, update, Layout(sent, trainable), sent, self._connected_nodes_)
+        layout = Layout(sent, trainable, self._tied_names_)
+        return Round(server_round, self.rule_state.updates + 1, layout, sent, self._connected_nodes_)
 
     def summary(self) -> None:
         """Log the settings."""

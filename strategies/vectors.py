@@ -37,6 +37,8 @@ class Layout:
         The model: any shapes; floating, integer or boolean dtypes.
     trainable : Collection[str], optional
         Names of the entries that the server rule steps; by default `steppable(arrays)`.
+    tied : Collection[Collection[str]]
+        Groups of names that are one tensor in the clients' models.
 
     Raises
     ------
@@ -44,7 +46,12 @@ class Layout:
         When a name in ``trainable`` is not an entry of the model, or a dtype is none of the above.
     """
 
-    def __init__(self, arrays: Mapping[str, NDArray], trainable: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, NDArray],
+        trainable: Collection[str] | None = None,
+        tied: Collection[Collection[str]] = (),
+    ) -> None:
         stepped = set(steppable(arrays) if trainable is None else trainable)
         if unknown := stepped - arrays.keys():
             raise ValueError(f"trainable names entries the model does not have: {sorted(unknown)}")
@@ -55,6 +62,9 @@ class Layout:
         # Sorted, so that a rule's stored vectors fit whatever order the entries come in.
         self.parameters = sorted(arrays.keys() & stepped)
         self.statistics = sorted(arrays.keys() - stepped)
+        tensor = {name: tuple(sorted(stepped.intersection(names))) for names in tied for name in names}
+        self.tensors = list(dict.fromkeys(tensor.get(name, (name,)) for name in self.parameters))
+        """The names of each stepped tensor."""
         # Differences of float32 weights are exact enough in float32; a counter needs float64.
         wide = any(arrays[name].dtype.itemsize > 4 for name in self.parameters)
         self.dtypes = (np.dtype(np.float64 if wide else np.float32), np.dtype(np.float64))

@@ -71,7 +71,8 @@ def test_defaults_that_differ():
 def test_arguments_of_ours_alone():
     assert strategies.FedAdagrad(eta=0.1, beta_1=0.5, v_init=1e-6).beta_1 == 0.5
     strategies.FedAvg(seed=1, mean="median", trim=0.2, clip_update_norm=1.0, max_weight=10, min_replies=2)
-    strategies.FedAvg(weighted_by_key=None, trainable=["w"], ask_partitions=True, eta=0.5, momentum=0.9)
+    strategies.FedAvg(weighted_by_key=None, trainable=["w"], tied=[("w", "v")], ask_partitions=True)
+    strategies.FedAvg(eta=0.5, momentum=0.9)
     with pytest.raises(TypeError):
         flower.FedAdagrad(beta_1=0.5)
     with pytest.raises(TypeError):
