@@ -115,7 +115,7 @@ class Federation:
         if checkpoint:
             arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
             first_round = checkpoint.server_round + 1
-            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule))
+            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.account = Account(**checkpoint.counters.get("account", {}))
         updates, asked = strategy.rule_state.updates, False

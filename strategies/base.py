@@ -105,7 +105,8 @@ class PseudoGradientStrategy(ServerRule):
             partition, who = self.node_directory.partition, self.node_participation
             nodes = [node for node in connected if who.takes_part(partition(node))]
             there = [node for node in nodes if who.available(server_round, partition(node))]
-            chosen = sample(there, fraction, minimum, (self._seed_, server_round, int(training)))
+            draw = self.rule_state.next_draw(phase, server_round)
+            chosen = sample(there, fraction, minimum, (self._sampling_seed_, draw, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(there))
             if training:
                 sampled = len(chosen)

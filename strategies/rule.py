@@ -1,5 +1,6 @@
 """What a server rule is told and may say: its settings, its constructor, the hooks of a round."""
 
+import secrets
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -38,7 +39,9 @@ class ServerRule(FlowerFedAvg):
     the model sent and the rule's settings only. It is not inherited: a class says it of its own method."""
 
     # Between underscores: a subclass written for Flower may well have a `mean` or a `_mean` of its own.
-    _seed_: int = setting(0, ge=0, description="decides, with the round, which nodes are sampled")
+    _seed_: int | None = setting(
+        None, ge=0, description="decides, with the round, which nodes are sampled; without one it is drawn"
+    )
     _mean_: MeanKind = setting(
         "weighted",
         description="the mean over clients; median and trimmed withstand liars, and count all alike",
@@ -66,6 +69,7 @@ class ServerRule(FlowerFedAvg):
         super().__init__(**flowers)
         for attribute, value in settings.items():
             setattr(self, attribute, value)
+        self._sampling_seed_ = secrets.randbits(64) if self._seed_ is None else self._seed_
         self.train_metrics_aggr_fn = flowers.get("train_metrics_aggr_fn") or weighted_metrics
         self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
         self.rule_state = RuleState()
@@ -126,5 +130,6 @@ class ServerRule(FlowerFedAvg):
         """Log the settings."""
         LOGGER.info("\t├──> %s settings:", type(self).__name__)
         for attribute in declared(type(self)):
-            LOGGER.info("\t│\t├── %s: %s", attribute.strip("_"), getattr(self, attribute))
+            value = self._sampling_seed_ if attribute == "_seed_" else getattr(self, attribute)
+            LOGGER.info("\t│\t├── %s: %s", attribute.strip("_"), value)
         super().summary()

@@ -32,7 +32,7 @@ LAST, BEST = "checkpoint", "best"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The server's side after ``server_round``.
+    """The server's side after ``server_round``; ``updates``, ``rule`` and ``draws`` are its rule's state.
 
     ``counters`` are the run folder's own; ``run`` is the name that clients know the run by; ``signature``
     tells what the clients' memories fit, and is None where none belong to it (Flower's own runtimes keep
@@ -46,6 +46,7 @@ class Checkpoint:
     counters: dict[str, Any]
     run: str
     signature: str | None
+    draws: dict[str, int]
 
 
 class CheckpointFolder:
@@ -74,6 +75,7 @@ class CheckpointFolder:
             "counters": checkpoint.counters,
             "run": checkpoint.run,
             "signature": checkpoint.signature,
+            "draws": checkpoint.draws,
         }
         contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
         server = save(contiguous, {"facts": json.dumps(facts)})
@@ -121,6 +123,7 @@ class CheckpointFolder:
             facts["counters"],
             facts["run"],
             facts["signature"],
+            facts.get("draws", {}),  # what was saved before there were any has none
         )
 
     def memories(self, checkpoint: Checkpoint) -> Iterator[tuple[int, Groups]]:

@@ -247,6 +247,7 @@ class RunFolder(Observer):
             counters,
             self.federation.run_name,
             self.signature,
+            dict(strategy.rule_state.draws),
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

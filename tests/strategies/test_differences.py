@@ -219,7 +219,7 @@ def sampled(strategy, nodes, server_round=1):
 
 
 def test_sampling_depends_on_the_seed():
-    ours = [sampled(strategies.FedAvg(fraction_train=0.1), 100) for _ in range(3)]
+    ours = [sampled(strategies.FedAvg(fraction_train=0.1, seed=0), 100) for _ in range(3)]
     theirs = [sampled(flower.FedAvg(fraction_train=0.1), 100) for _ in range(3)]
     assert ours[0] == ours[1] == ours[2] == sorted(ours[0])
     assert not theirs[0] == theirs[1] == theirs[2]

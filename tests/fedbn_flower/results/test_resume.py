@@ -1,10 +1,13 @@
 """Going on with a run that was stopped: the same bits, and one process at a time."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
@@ -52,6 +55,21 @@ def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_pa
     simulate(Federation(configured(**SAMPLED, rounds=4, resume=str(parts))), parts, None)
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert [r["round"] for r in csv.DictReader((parts / "metrics.csv").open())] == ["1", "2", "3", "4"]
+
+
+def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(configured, tmp_path):
+    """As runs of version 0.2.0 left them."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    simulate(Federation(configured(**SAMPLED, rounds=3)), whole, None)
+    simulate(Federation(configured(**SAMPLED, rounds=2)), parts, None)
+    assert CheckpointFolder(parts / "checkpoint").load().draws == {"train": 2, "evaluate": 2}
+    server = parts / "checkpoint" / "server.safetensors"
+    with safe_open(server, "numpy") as file:
+        facts = json.loads(file.metadata()["facts"])
+    del facts["draws"]
+    save_file(load_file(server), server, {"facts": json.dumps(facts)})
+    simulate(Federation(configured(**SAMPLED, rounds=3, resume=str(parts))), parts, None)
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def test_two_memories_are_kept_per_client(configured, tmp_path):
