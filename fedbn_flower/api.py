@@ -1,6 +1,8 @@
 """Simulate from Python: ``from fedbn_flower import simulate``."""
 
+import inspect
 import logging
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -24,6 +26,7 @@ from .data import cache_folder
 from .data.arrays import arrays_by_name, keep_arrays
 from .data.client_datasets import are_datasets, pooled
 from .errors import UserError, not_allowed
+from .flags import common_flags, inherited_flags
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
 from .models import MODEL
@@ -62,7 +65,8 @@ def simulate(
     observers : Sequence[Observer], optional
         Objects whose ``on_round`` is called after every round, as for a tracker of experiments.
     **keys
-        Every key of the run configuration and every setting of its algorithms, with underscores for hyphens.
+        Every key of the run configuration and every setting of its algorithms, with underscores for hyphens;
+        ``help(simulate)`` lists the keys by group, docs/reference.md the settings of each algorithm too.
         In place of a name, ``strategy`` may be a class or an instance of one, ``client`` and ``objective`` a
         class, and ``model`` a function of `InputSpec`, or one without arguments. An instance stands for its
         class with the settings that it was made with.
@@ -78,6 +82,18 @@ def simulate(
         For anything that is not allowed, before anything starts.
     RunFailed
         When the run could not do its work; what was done so far stays in the folder.
+
+    Examples
+    --------
+    Two silos of digits, five classes each, whose BatchNorm stays at home:
+
+    >>> from fedbn_flower import simulate
+    >>> result = simulate(strategy="fedavg", client="fedbn", rounds=3, backend="inline", progress=False)
+    >>> result.history["round"].tolist()
+    [1, 2, 3]
+    >>> result.summary["client-mean"]["accuracy"] > 0.5
+    True
+    >>> model = result.model(client=1)
     """
     if wrong := [one for one in observers if not isinstance(one, Observer)]:
         raise UserError(f"observers: {wrong[0]!r} is not allowed; expected objects of classes of Observer's")
@@ -95,6 +111,20 @@ def simulate(
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
         folder = _run(config, Console(quiet=not progress), observers)
     return Result(folder, next((own[name] for name in own if name == config.model), None))
+
+
+def _keys_by_group() -> str:
+    """Every key as an argument with its default, its meaning and what it may be."""
+    lines = ["Keys", "----"]
+    for title, flags in (common_flags() | inherited_flags()).items():
+        lines.append(f"{title}:")
+        for flag in flags:
+            words = textwrap.wrap(f"{flag.meaning}; {flag.allowed}", 92)
+            lines += [f"    {flag.key.replace('-', '_')}={flag.value!r}", *(f"        {w}" for w in words)]
+    return "\n".join(lines)
+
+
+simulate.__doc__ = f"{inspect.cleandoc(simulate.__doc__ or '')}\n\n{_keys_by_group()}\n"
 
 
 def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:

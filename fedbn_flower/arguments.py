@@ -71,7 +71,7 @@ def asked(arguments: Sequence[str]) -> Job | Search:
         For anything that is not allowed.
     """
     names = _Parser(add_help=False, allow_abbrev=False)
-    _add(names, [Flag(key, "", "", "") for key in (*GRID_KEYS, "loss", "resume")])
+    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "resume")])
     _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
     values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}

@@ -13,12 +13,17 @@ from .keys import GROUPS, OWN_KEYS, flag_of
 
 @dataclass(frozen=True)
 class Flag:
-    """A key, its default, what it may be and what it means, in words."""
+    """A key, its default value, what it may be and what it means, in words."""
 
     key: str
-    default: str
-    allowed: str
-    meaning: str
+    value: object = None
+    allowed: str = ""
+    meaning: str = ""
+
+    @property
+    def default(self) -> str:
+        """Its default as one writes it on the command line; nothing where it has none."""
+        return as_text(self.value)
 
 
 def common_flags() -> dict[str, list[Flag]]:
@@ -55,7 +60,7 @@ def _flags(fields: Mapping[str, FieldInfo]) -> list[Flag]:
     return [
         Flag(
             key,
-            "" if field.is_required() else as_text(field.default),
+            None if field.is_required() else field.default,
             allowed(field),
             field.description or "",
         )

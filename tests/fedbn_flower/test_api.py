@@ -1,5 +1,7 @@
 """From Python: every key, or one's own objects."""
 
+import doctest
+import inspect
 import json
 import logging
 import subprocess
@@ -17,6 +19,7 @@ from fedbn_flower.assembly import dataset_of
 from fedbn_flower.cli import main
 from fedbn_flower.config import RunConfig
 from fedbn_flower.data.arrays import arrays_by_name, keep_arrays
+from fedbn_flower.keys import GROUPS, OWN_KEYS
 from fedbn_flower.own import own_objects
 from strategies import FedAvg, FedYogi
 
@@ -231,3 +234,22 @@ except AttributeError as error:
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("module 'fedbn_flower' has no attribute 'simulat'\n", "")
+
+
+def test_the_example_in_its_help_runs(tmp_path, monkeypatch, cache_dir, pictures_not_drawn):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
+    (example,) = doctest.DocTestFinder().find(simulate, globs={})
+    assert doctest.DocTestRunner().run(example) == (0, 5)
+
+
+def test_its_help_has_every_key_under_its_group():
+    text = inspect.getdoc(simulate).partition("\nKeys\n----\n")[2]
+    named = [line.strip() for line in text.splitlines() if not line.startswith(" " * 8)]
+    own = [
+        [f"{group.__doc__}:", *(f"{name}={field.default!r}" for name, field in group.model_fields.items())]
+        for group in GROUPS
+    ]
+    assert named[: len(OWN_KEYS) + len(GROUPS)] == [line for lines in own for line in lines]
+    assert "mean='weighted'" in named  # a setting that every strategy has
+    assert "        passes over its examples a client makes in a round; a whole number >= 1\n" in text
