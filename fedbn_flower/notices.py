@@ -40,8 +40,8 @@ def _of_clients_data(config: RunConfig) -> Iterator[str]:
     if lone := clients_of_one_example(config):
         yield (
             f"partition: {len(lone)} of {config.num_clients} clients (the first is {lone[0]}) have one "
-            f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in every "
-            "round"
+            f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
+            "every round"
         )
 
 
