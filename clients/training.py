@@ -242,6 +242,11 @@ def evaluate_model(
     With ``classes``, so many, beside them lists of what `Problem.by_class` counts.
 
     What a model draws at random even so, it draws alike each time.
+
+    Raises
+    ------
+    FloatingPointError
+        When the mean loss is not finite.
     """
     sums: dict[str, float] = {}
     counts: dict[str, Tensor] = {}
@@ -258,5 +263,7 @@ def evaluate_model(
                 counts[name] = counts[name] + counted if name in counts else counted
         of_model = problem.of_model(model)
     means = {name: value / predictions for name, value in sums.items()}
+    if not math.isfinite(means["loss"]):
+        raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
     lists = {name: counted.tolist() for name, counted in counts.items()}
     return {**means, **problem.derived(means), **of_model, **lists}, predictions

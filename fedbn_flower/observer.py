@@ -35,6 +35,8 @@ class RoundResult:
     """What the clients held out made of the model, where they were asked."""
     improved: bool = False
     """Whether patience has seen none better."""
+    diverged: str = ""
+    """Who found the model no longer finite, and how; empty where nobody did."""
     last: bool = False
 
     @property

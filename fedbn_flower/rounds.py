@@ -27,6 +27,7 @@ from strategies.wire import (
 from .account import Account, clients_evaluate
 from .assembly import dataset_of, held_out_splits, model_of, whole_split
 from .config import RunConfig
+from .divergence import Divergence, first_to_diverge
 from .errors import RunFailed, UserError, not_allowed
 from .exchange import Exchange
 from .fit import check_fit
@@ -101,8 +102,8 @@ class Federation:
         UserError
             When the federation has other nodes than the configuration speaks of.
         RunFailed
-            When no round had enough usable answers, all of a phase were refused for one reason, or too few
-            nodes were there in time.
+            When no round had enough usable answers, all of a phase were refused for one reason, too few
+            nodes were there in time, or the model diverged.
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
@@ -118,7 +119,7 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.account = Account(**checkpoint.counters.get("account", {}))
-        updates, asked = strategy.rule_state.updates, False
+        updates, asked, divergence = strategy.rule_state.updates, False, Divergence()
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
@@ -133,6 +134,7 @@ class Federation:
             asked |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
                 observer.on_round(result)
+            divergence.note(result)
             if result.last:
                 break
         if strategy.rule_state.updates == updates and (asked or not updates):
@@ -140,6 +142,7 @@ class Federation:
             failed = "every client failed" if alone else "too few clients answered usefully"
             told = f"{failed} in every round" if asked else "no client took part in any round"
             raise RunFailed(f"{told}; the model was never updated")
+        divergence.check_end()
         if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
@@ -206,9 +209,9 @@ class Federation:
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
-        of_global = self.evaluate_global(arrays, splits, classes) if splits else None
+        of_global, diverged = self._judged(arrays, splits, classes, evaluate_report)
         improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
-        last = (due and self.account.is_to_end(config, server_round)) or planned_last
+        last = (due and self.account.is_to_end(config, server_round)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
         self.account.add(seconds, exchange, len(train_report.metrics))
         return RoundResult(
@@ -227,6 +230,7 @@ class Federation:
             bytes_received=exchange.bytes_received,
             new=new,
             improved=improved,
+            diverged=diverged,
             last=last,
         )
 
@@ -244,6 +248,22 @@ class Federation:
     def _fine_tuning(self) -> dict[str, float]:
         """What evaluating clients are told of it, where they train for that."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
+
+    def _judged(
+        self, arrays: ArrayRecord, splits: str, classes: int, report: PhaseReport
+    ) -> tuple[dict[str, Any] | None, str]:
+        """The global model's figures, and who found the model no longer finite; the clients only where the
+        server cannot evaluate."""
+        if not splits:
+            return None, ""
+        if self.server_evaluates:
+            try:
+                return self.evaluate_global(arrays, splits, classes), ""
+            except FloatingPointError as error:
+                return None, f"server: {error}"
+        of_received = self.config.eval_model != "local"
+        at_least = min(2, self.config.num_training)
+        return None, first_to_diverge(report, at_least) if of_received else ""
 
     @property
     def server_evaluates(self) -> bool:

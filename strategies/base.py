@@ -135,7 +135,7 @@ class PseudoGradientStrategy(ServerRule):
         InconsistentMessageReplies
             When all answers disagree with the model that was sent in the same way.
         AggregationError
-            When the rule needs the model that was sent, and there is none.
+            When the rule needs the model that was sent, and there is none; when its step spoils the model.
         """
         reading = Reading(self, server_round, self._phase_replies_.count(MessageType.TRAIN))
         for place, partition, found in self._phase_replies_.usable(
@@ -163,7 +163,8 @@ class PseudoGradientStrategy(ServerRule):
             parameters[constant] = delta[constant]
             delta[constant] = 0
         if self._sent_model_ or self.goes_without_model:
-            step = self.server_step(delta, self.rule_state, round)
+            with np.errstate(over="ignore", invalid="ignore"):  # what it spoils is looked for below
+                step = self.server_step(delta, self.rule_state, round)
         else:
             state = RuleState()
             step = self.server_step(delta.copy(), state, round)
@@ -176,7 +177,14 @@ class PseudoGradientStrategy(ServerRule):
             raise AggregationError(
                 f"{type(self).__name__}.server_step gave shape {np.shape(step)}, expected {parameters.shape}"
             )
-        parameters += step
+        with np.errstate(over="ignore", invalid="ignore"):
+            parameters += step
+            spoilt = round.layout.not_finite(parameters, constant)
+        if spoilt:
+            raise AggregationError(
+                f"round {round.number}, train: {type(self).__name__} diverged: "
+                f"its step makes {spoilt} not finite"
+            )
         statistics += reference
         return round.layout.unflatten(parameters, statistics, round.sent)
 

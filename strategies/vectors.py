@@ -11,6 +11,7 @@ from .npy import encoded
 Vector = NDArray[np.floating]
 
 BLOCK = 2**16  # entries; a few float32 parts of so many fit a core's cache
+SMALL = 6e4  # no dtype's infinity is near: float16 ends at 65504
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -100,13 +101,34 @@ class Layout:
                 entries[name] = sent[name]
         return ArrayRecord({name: encoded(entries[name]) for name in self.shapes})
 
-    def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
+    def not_finite(self, parameters: Vector, ignored: NDArray[np.bool_] | None = None) -> str:
+        """The first stepped entry that has a NaN or an infinity in its own dtype; empty if none has.
+
+        Elements where the mask ``ignored`` is true do not count.
+        """
+        if np.dot(parameters, parameters) < SMALL**2:
+            return ""
+        mask = np.zeros(parameters.shape, bool) if ignored is None else ignored
+        masks = self._slices(self.parameters, mask)
+        for (name, values), (_, ignore) in zip(
+            self._entries(self.parameters, parameters), masks, strict=True
+        ):
+            if not (np.isfinite(values) | ignore).all():
+                return name
+        return ""
+
+    def _slices(self, names: list[str], vector: NDArray) -> Iterator[tuple[str, NDArray]]:
+        """A flat vector's part for each entry, in the entry's shape."""
         start = 0
         for name in names:
-            shape, dtype = self.shapes[name]
+            shape, _ = self.shapes[name]
             size = int(np.prod(shape))
-            values = vector[start : start + size].reshape(shape)
+            yield name, vector[start : start + size].reshape(shape)
             start += size
+
+    def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
+        for name, values in self._slices(names, vector):
+            _, dtype = self.shapes[name]
             yield name, np.asarray(values if dtype.kind == "f" else np.rint(values), dtype)
 
 

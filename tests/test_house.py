@@ -20,7 +20,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"errors", "files", "own", "forms", "unions", "commands"},
-    {"exchange", "observer", "system"},
+    {"divergence", "exchange", "observer", "system"},
     {"listing"},
     {"registry"},
     {"models"},

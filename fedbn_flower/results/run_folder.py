@@ -85,7 +85,8 @@ class RunFolder(Observer):
         self.changed = {name: set(resumed) for name in self.folders}
         """Who may remember something else than what is in a folder."""
         self.unwritten = 0
-        self.kept = self._kept_before() if checkpoint else None
+        self.kept = self.finite = self._kept_before() if checkpoint else None
+        """Of the last round, with patience of the best; and of the last that was evaluated."""
         counters = checkpoint.counters if checkpoint else {}
         self.seconds: float = counters.get("seconds", 0.0)
         self.started = time.monotonic() - self.seconds
@@ -121,9 +122,12 @@ class RunFolder(Observer):
         self.seconds = time.monotonic() - self.started
         self._note_train_examples(result)
         account, every = self.federation.account, self.federation.config.checkpoint_every
-        if result.improved or account.best_round is None:
-            self.kept = self._kept(result)
         due = every and (result.last or result.server_round % every == 0)
+        if result.diverged:
+            due, self.kept = False, self.finite
+        elif result.improved or account.best_round is None:
+            self.kept = self._kept(result)
+            self.finite = self.kept if result.splits else self.finite
         best = every and result.improved
         with self._refusals_told():
             self._add_rows(result)
@@ -205,7 +209,10 @@ class RunFolder(Observer):
 
     def _write(self) -> None:
         """The model and the summary, and the rows up to the last round."""
-        assert self.kept
+        if not self.kept:
+            self.writer.do(self._sync, 0)
+            self.unwritten = 0
+            return
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in self.kept.arrays.items()}
         model, classes = save(arrays), self.kept.classes
         config, problem = self.federation.config, self.federation.problem
@@ -218,9 +225,7 @@ class RunFolder(Observer):
         text = json.dumps(summary, indent=2) + "\n"
 
         def write() -> None:
-            self.metrics.sync()
-            self.clients.sync()
-            self.refused.sync()
+            self._sync()
             write_atomically(self.path / "model.safetensors", model)
             if classes:
                 write_atomically(self.path / "classes.csv", classes)
@@ -228,6 +233,10 @@ class RunFolder(Observer):
 
         self.writer.do(write, len(model))
         self.unwritten = 0
+
+    def _sync(self) -> None:
+        for rows in (self.metrics, self.clients, self.refused):
+            rows.sync()
 
     def _save_checkpoint(self, result: RoundResult, name: str) -> None:
         strategy = self.federation.strategy
