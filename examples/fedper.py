@@ -6,7 +6,7 @@ flwr run . --run-config "client='examples/fedper.py:FedPer'"
 
 from torch import nn
 
-from clients import FedAvgClient
+from fedbn_flower.clients import FedAvgClient
 
 
 class FedPer(FedAvgClient):

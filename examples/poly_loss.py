@@ -7,7 +7,7 @@ flwr run . --run-config "loss='examples/poly_loss.py:Poly' settings='epsilon=2.5
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from clients import Loss, setting
+from fedbn_flower.clients import Loss, setting
 
 
 class Poly(Loss):

@@ -4,7 +4,7 @@ python run_sim.py --objective examples/pull_to_zero.py:PullToZero --pull 0.1
 flwr run . --run-config "objective='examples/pull_to_zero.py:PullToZero' settings='pull=0.1'"
 """
 
-from clients import Objective, setting
+from fedbn_flower.clients import Objective, setting
 
 
 class PullToZero(Objective):

@@ -6,7 +6,7 @@ flwr run . --run-config "strategy='examples/signsgd.py:SignSGD' server-lr=0.005 
 
 import numpy as np
 
-from strategies import PseudoGradientStrategy, Round, RuleState, Vector, setting
+from fedbn_flower.strategies import PseudoGradientStrategy, Round, RuleState, Vector, setting
 
 
 class SignSGD(PseudoGradientStrategy):

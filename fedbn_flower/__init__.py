@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from . import packages
+
 if TYPE_CHECKING:
     from .api import simulate
     from .errors import RunFailed, UserError
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = ["Observer", "Result", "RoundResult", "RunFailed", "UserError", "load_model", "simulate"]
+
+packages.install()
 
 _PLACES = {
     "Observer": ".observer",

@@ -7,7 +7,7 @@ from typing import Any
 
 from flwr.app import MessageType
 
-from clients import Problem
+from fedbn_flower.clients import Problem
 
 from .config import RunConfig
 from .exchange import Exchange

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from strategies.settings import allowed, declared, flag, model_of
-from strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
+from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
+from fedbn_flower.strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
 
 from .errors import UserError, not_allowed, unknown_name
 from .keys import FORMER_KEYS, OWN_KEYS

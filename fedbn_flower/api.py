@@ -14,8 +14,8 @@ import torch
 from flwr.app import UserConfigValue
 from rich.console import Console
 
-from strategies import PseudoGradientStrategy
-from strategies.settings import allowed
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.settings import allowed
 
 from . import simulation
 from .algorithms import REGISTRIES

@@ -13,7 +13,7 @@ from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 from torch import nn
 
-from clients import Examples, LocalTask, LocalTraining, Prepare
+from fedbn_flower.clients import Examples, LocalTask, LocalTraining, Prepare
 
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset

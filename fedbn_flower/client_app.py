@@ -23,12 +23,12 @@ from flwr.common import Scalar
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
-from clients.lockstep import fit_in_lockstep
-from strategies import ReplyRefused
-from strategies.npy import array_bytes, decoded, encoded, encoded_bytes
-from strategies.sums import GroupSum
-from strategies.wire import (
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from fedbn_flower.clients.lockstep import fit_in_lockstep
+from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.npy import array_bytes, decoded, encoded, encoded_bytes
+from fedbn_flower.strategies.sums import GroupSum
+from fedbn_flower.strategies.wire import (
     ARRAYS,
     CONFIG,
     LOSS,

@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 from torch import nn
 
-from clients.lockstep import why_alone, why_unknown
-from strategies.rounds import GROUP
+from fedbn_flower.clients.lockstep import why_alone, why_unknown
+from fedbn_flower.strategies.rounds import GROUP
 
 from .assembly import local_task_of, partitions_of
 from .config import RunConfig

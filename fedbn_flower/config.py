@@ -10,7 +10,7 @@ from pydantic import Field as setting
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from strategies.settings import allowed
+from fedbn_flower.strategies.settings import allowed
 
 from . import keys
 from .algorithms import (

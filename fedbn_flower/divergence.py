@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from strategies import PhaseReport
-
 from .errors import RunFailed
 from .observer import RoundResult
+from .strategies import PhaseReport
 
 DIVERGED = "diverged"
 """What a client's reason says when its training or its evaluation was not finite; see `FedAvgClient`."""

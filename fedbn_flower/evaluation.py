@@ -7,8 +7,8 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.common import Scalar
 from torch import nn
 
-from clients import FedAvgClient
-from strategies.wire import CONFIG, FINE_TUNE, TRAIN_EXAMPLES
+from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.strategies.wire import CONFIG, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from flwr.app import Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 
-from strategies.npy import array_bytes
-from strategies.wire import METRICS, SENT_BYTES
+from fedbn_flower.strategies.npy import array_bytes
+from fedbn_flower.strategies.wire import METRICS, SENT_BYTES
 
 OnAnswer = Callable[[str, int, int], None]
 """Told the phase, how many answers came, and how many were asked for."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from clients import trainable_names
-from clients.generators import seeded
-from clients.heads import features, head_entries
+from fedbn_flower.clients import trainable_names
+from fedbn_flower.clients.generators import seeded
+from fedbn_flower.clients.heads import features, head_entries
 
 from .assembly import dataset_of, evaluates_locally, model_of, partitions_of, without_held_out
 from .config import RunConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
-from strategies.settings import allowed
+from fedbn_flower.strategies.settings import allowed
 
 from .algorithms import REGISTRIES, settings_of
 from .keys import GROUPS, OWN_KEYS, flag_of

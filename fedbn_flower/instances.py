@@ -4,9 +4,9 @@ from typing import Any
 
 from flwr.app import UserConfigValue
 
-from strategies import PseudoGradientStrategy
-from strategies.arguments import FLOWERS
-from strategies.settings import declared
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.arguments import FLOWERS
+from fedbn_flower.strategies.settings import declared
 
 from .algorithms import flags
 from .errors import UserError

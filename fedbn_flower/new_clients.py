@@ -2,11 +2,11 @@
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from strategies import PhaseReport
-from strategies.checks import check_metrics
-from strategies.nodes import NodeDirectory
-from strategies.replies import Replies
-from strategies.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.checks import check_metrics
+from fedbn_flower.strategies.nodes import NodeDirectory
+from fedbn_flower.strategies.replies import Replies
+from fedbn_flower.strategies.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 
 from .config import RunConfig
 from .exchange import Exchange

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from clients import FedAvgClient
+from fedbn_flower.clients import FedAvgClient
 
 from .account import clients_evaluate
 from .assembly import dataset_of, evaluates_locally, partitions_of

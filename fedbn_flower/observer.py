@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from strategies import PhaseReport
+from fedbn_flower.strategies import PhaseReport
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
-from strategies import STRATEGIES, PseudoGradientStrategy
+from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
+from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import RunFailed, UserError, not_allowed, unknown_name
 from .files import path_of

@@ -12,9 +12,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from clients import evaluate_splits, load_entries
-from strategies import PhaseReport, RuleState, TooFewNodes
-from strategies.wire import (
+from fedbn_flower.clients import evaluate_splits, load_entries
+from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
+from fedbn_flower.strategies.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
     CLIENT_LR,

@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from torch import nn
 
-from clients import trainable_names
-from clients.names import aliases
-from strategies import PseudoGradientStrategy
-from strategies.wire import NUM_EXAMPLES
+from fedbn_flower.clients import trainable_names
+from fedbn_flower.clients.names import aliases
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.wire import NUM_EXAMPLES
 
 from .config import RunConfig
 from .errors import not_allowed

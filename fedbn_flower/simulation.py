@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategies.sums import can_be_summed, take_sums
+from fedbn_flower.strategies.sums import can_be_summed, take_sums
 
 from .assembly import dataset_of, partitions_of, remembers
 from .cohorts import cohort_size

@@ -6,8 +6,8 @@ from itertools import combinations
 
 from torch import nn
 
-from clients import CLIENTS, FedAvgClient
-from strategies.settings import declared
+from fedbn_flower.clients import CLIENTS, FedAvgClient
+from fedbn_flower.strategies.settings import declared
 
 from .errors import not_allowed
 

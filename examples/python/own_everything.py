@@ -7,10 +7,10 @@ import numpy as np
 from sklearn.datasets import load_digits
 from torch import nn
 
-from clients import FedAvgClient
 from fedbn_flower import Result, simulate
+from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.models import InputSpec
-from strategies import PseudoGradientStrategy, Round, RuleState, Vector, setting
+from fedbn_flower.strategies import PseudoGradientStrategy, Round, RuleState, Vector, setting
 
 
 class HeavyBall(PseudoGradientStrategy):

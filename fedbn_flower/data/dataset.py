@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
-from clients.examples import Augment, as_they_are
+from fedbn_flower.clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
+from fedbn_flower.clients.examples import Augment, as_they_are
 
 from ..models.spec import InputSpec
 from .shift_spec import PLAIN

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import Prepare
-from clients.examples import Augment
+from fedbn_flower.clients import Prepare
+from fedbn_flower.clients.examples import Augment
 
 from ..models.spec import InputSpec
 from .augment import CropFlip

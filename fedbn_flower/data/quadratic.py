@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clients import LeastSquares, Problem
+from fedbn_flower.clients import LeastSquares, Problem
 
 from ..errors import not_allowed
 from ..models.spec import InputSpec

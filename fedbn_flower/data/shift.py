@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from clients import Columns
+from fedbn_flower.clients import Columns
 
 from ..errors import not_allowed
 from .dataset import Dataset, Decoded

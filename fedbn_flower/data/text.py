@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import Prepare
-from clients.problems.characters import NOTHING
+from fedbn_flower.clients import Prepare
+from fedbn_flower.clients.problems.characters import NOTHING
 
 from ..errors import UserError, not_allowed
 from ..models.spec import InputSpec

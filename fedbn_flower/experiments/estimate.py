@@ -9,10 +9,10 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common import Scalar
 
-from clients import ContextStore, FedAvgClient, LocalTask, Memory, Received
-from clients.lockstep import fit_in_lockstep
-from strategies.rounds import GROUP
-from strategies.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received
+from fedbn_flower.clients.lockstep import fit_in_lockstep
+from fedbn_flower.strategies.rounds import GROUP
+from fedbn_flower.strategies.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
 from ..assembly import TEST, evaluates_locally, held_out_splits, local_task, partitions_of
 from ..cohorts import why_one_by_one

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clients.generators import seeded
+from fedbn_flower.clients.generators import seeded
 
 from .spec import InputSpec
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from clients import Groups
+from fedbn_flower.clients import Groups
 
 from ..errors import UserError
 from ..files import sync_folder, write_atomically

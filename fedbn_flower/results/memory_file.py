@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from clients import Groups
+from fedbn_flower.clients import Groups
 
 SIGNATURE, DIGEST = "signature", "digest"
 

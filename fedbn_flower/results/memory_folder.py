@@ -15,7 +15,7 @@ from typing import NamedTuple
 from flwr.app import ConfigRecord
 from numpy.typing import NDArray
 
-from clients import Groups
+from fedbn_flower.clients import Groups
 
 from ..files import remove_unfinished, sync_folder, write_atomically
 from .memory_file import SIGNATURE, MemoryRefused, pack, unpack

@@ -7,10 +7,10 @@ import numpy as np
 from flwr.app import MetricRecord
 from numpy.typing import NDArray
 
-from clients import Problem
-from strategies import PhaseReport
-from strategies.checks import MAX_WEIGHT
-from strategies.wire import CLASS_EXAMPLES, CLASS_HITS
+from fedbn_flower.clients import Problem
+from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.checks import MAX_WEIGHT
+from fedbn_flower.strategies.wire import CLASS_EXAMPLES, CLASS_HITS
 
 from ..assembly import TEST
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from torch import nn
 
-from clients import FedAvgClient, load_entries
+from fedbn_flower.clients import FedAvgClient, load_entries
 
 from ..errors import UserError, not_allowed
 from ..models import InputSpec, models_named

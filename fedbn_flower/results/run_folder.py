@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
-from clients import Groups
+from fedbn_flower.clients import Groups
 
 from ..errors import os_errors_told
 from ..files import CsvLog, csv_text, write_atomically

@@ -5,7 +5,7 @@ from typing import Any
 
 from flwr.app import MessageType, MetricRecord
 
-from strategies import PhaseReport
+from fedbn_flower.strategies import PhaseReport
 
 from ..account import Account
 from ..data import Dataset

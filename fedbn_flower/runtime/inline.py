@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flwr.app import Message, UserConfig
 
-from clients import ContextStore, Groups
+from fedbn_flower.clients import ContextStore, Groups
 
 from ..client_app import answer_all
 from .grid import LocalGrid, in_groups, node_context, partition_of

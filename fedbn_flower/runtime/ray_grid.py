@@ -13,7 +13,7 @@ from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
-from clients import ContextStore, Groups
+from fedbn_flower.clients import ContextStore, Groups
 
 from ..errors import RunFailed
 from .grid import CALLS, LocalGrid, in_groups, partition_of

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients import Prepare
+from fedbn_flower.clients import Prepare
 
 from ..dataset import Rows
 from ..numeric import Numeric

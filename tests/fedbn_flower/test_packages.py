@@ -1,0 +1,88 @@
+"""``fedbn_flower.strategies`` and ``fedbn_flower.clients``, also where an app has packages of these names."""
+
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("strategies", "clients")
+SUBMODULES = ("strategies.wire", "strategies.settings", "clients.lockstep", "clients.losses", "clients.base")
+
+
+@pytest.mark.parametrize("name", [*NAMES, *SUBMODULES])
+def test_both_names_give_the_same_module(name):
+    assert import_module(f"fedbn_flower.{name}") is import_module(name)
+
+
+def test_what_neither_has_is_not_found():
+    for name in ("strategies.nothing", "fedbn_flower.strategies.nothing"):
+        with pytest.raises(ModuleNotFoundError, match=r"strategies\.nothing"):
+            import_module(name)
+
+
+@pytest.fixture(scope="module", params=["checkout", "wheel", "packed by Flower"])
+def installed(request, tmp_path_factory):
+    """A folder with the project: as a checkout, a wheel and an app packed by Flower have it."""
+    if request.param == "checkout":
+        return ROOT
+    folder = tmp_path_factory.mktemp("installed")
+    links = shutil.ignore_patterns("__pycache__", *(NAMES if request.param == "packed by Flower" else ()))
+    for package in ("fedbn_flower", *NAMES):
+        shutil.copytree(ROOT / package, folder / package, ignore=links)
+    return folder
+
+
+def run(app, installed, code):
+    """What an app prints whose own folder stands first on the path."""
+    (app / "main.py").write_text(code)
+    command = [sys.executable, "main.py"]
+    done = subprocess.run(
+        command, cwd=app, env={"PYTHONPATH": str(installed)}, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["fedbn_flower.strategies", "strategies"])
+def test_an_app_without_such_packages_has_one_class_under_both_names(installed, tmp_path, first):
+    code = f"""
+import pickle
+import {first}.wire
+import strategies.wire, fedbn_flower.strategies.wire as wire
+from fedbn_flower.strategies import FedAvg
+
+print(FedAvg is strategies.FedAvg, wire is strategies.wire, pickle.loads(pickle.dumps(FedAvg)) is FedAvg)
+"""
+    assert run(tmp_path, installed, code) == ["True", "True", "True"]
+
+
+OURS = """
+from fedbn_flower.api import simulate
+from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.strategies import FedAvg
+"""
+THEIRS = "import strategies, clients\n"
+PRINT = "print(FedAvg.__module__, FedAvgClient.__module__, strategies.MINE, clients.MINE)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "imports"),
+    [("{}/__init__.py", OURS + THEIRS), ("{}/__init__.py", THEIRS + OURS), ("{}.py", THEIRS + OURS)],
+)
+def test_an_app_with_such_packages_has_its_own_and_ours(installed, tmp_path, file, imports):
+    for name in NAMES:
+        place = tmp_path / file.format(name)
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"MINE = 'their-{name}'\n")
+    assert run(tmp_path, installed, imports + PRINT) == [
+        "fedbn_flower.strategies.fedavg",
+        "fedbn_flower.clients.base",
+        "their-strategies",
+        "their-clients",
+    ]
