@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from fedbn_flower.strategies import PhaseReport
+
 from .errors import RunFailed
 from .observer import RoundResult
-from .strategies import PhaseReport
 
 DIVERGED = "diverged"
 """What a client's reason says when its training or its evaluation was not finite; see `FedAvgClient`."""

@@ -22,6 +22,8 @@ class Exchange:
         Carries them.
     timeout : float
         Seconds to wait for a phase's answers.
+    summed : bool
+        Whether answers say themselves what they would carry: a simulation's own processes have summed them.
 
     Attributes
     ----------
@@ -32,9 +34,10 @@ class Exchange:
         would carry them: what a simulation sums where it was trained counts as if each answer came.
     """
 
-    def __init__(self, grid: Grid, timeout: float) -> None:
+    def __init__(self, grid: Grid, timeout: float, summed: bool = False) -> None:
         self.grid = grid
         self.timeout = timeout
+        self.summed = summed
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -63,19 +66,23 @@ class Exchange:
                 if reply is None:
                     return
                 done += 1
-                self.bytes_received += _received(reply)
+                self.bytes_received += self._received(reply)
                 on_answer(phase, done, len(asked))
                 yield reply
 
         return taken()
 
-
-def _received(reply: Message) -> int:
-    """What an answer's arrays take; what a simulation says of those it summed is taken out of the metrics."""
-    if not reply.has_content():
-        return 0
-    metrics = reply.content.get(METRICS)
-    if isinstance(metrics, MetricRecord) and isinstance(summed := metrics.get(SENT_BYTES), int):
-        del metrics[SENT_BYTES]
-        return summed
-    return array_bytes(reply.content)
+    def _received(self, reply: Message) -> int:
+        """What an answer's arrays take; what a simulation says of those it summed is taken out of the
+        metrics."""
+        if not reply.has_content():
+            return 0
+        metrics = reply.content.get(METRICS)
+        if (
+            self.summed
+            and isinstance(metrics, MetricRecord)
+            and isinstance(told := metrics.get(SENT_BYTES), int)
+        ):
+            del metrics[SENT_BYTES]
+            return told
+        return array_bytes(reply.content)

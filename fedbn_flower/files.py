@@ -2,14 +2,21 @@
 
 import csv
 import io
+import json
+import logging
+import math
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 Row = Mapping[str, object]
 
 UNFINISHED = ".tmp"
+MOST_COLUMNS = 1000
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 
 def path_of(text: str) -> Path:
@@ -48,25 +55,53 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON, in which a number that is not finite is ``null``."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
-    """Rows as CSV with a header; what a row lacks stays empty."""
+    """Rows as CSV with a header; what a row lacks stays empty. No cell is a formula to a spreadsheet."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    names = list(columns)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_no_formula, names))
+    writer.writerows([_no_formula(row.get(name, "")) for name in names] for row in rows)
     return text.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    """A text that would begin a formula, behind an apostrophe; numbers are what they are."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 class CsvLog:
     """A CSV file that grows by whole groups of rows; they survive a power failure once `sync` returned.
 
-    A column that first appears later makes the file be written anew, with the column empty above.
+    A column that first appears later makes the file be written anew, with the column empty above. Beyond
+    `MOST_COLUMNS` there are no new ones.
     """
 
     def __init__(self, path: Path, columns: Iterable[str], last_round: int = 0) -> None:
         """Start the file, or go on with one after the rows of ``last_round``."""
         self.path = path
         self.columns = list(columns)
+        self.told = False
+        """Whether it was told that there are too many columns."""
         rows: list[dict[str, str]] = []
         if last_round:
             with path.open(newline="") as file:
@@ -77,7 +112,8 @@ class CsvLog:
 
     def append(self, rows: list[Row]) -> None:
         """Add rows in one write."""
-        if new := [key for key in dict.fromkeys(k for r in rows for k in r) if key not in self.columns]:
+        rows = [{str(_no_formula(name)): value for name, value in row.items()} for row in rows]
+        if new := self._new_columns(rows):
             with self.path.open(newline="") as file:
                 earlier = list(csv.DictReader(file))
             self.columns += new
@@ -86,6 +122,16 @@ class CsvLog:
         lines = csv_text(self.columns, rows).split("\n", 1)[1]
         with self.path.open("ab", buffering=0) as file:  # one write: a kill finds all of it done, or nothing
             file.write(lines.encode())
+
+    def _new_columns(self, rows: list[Row]) -> list[str]:
+        new = [name for name in dict.fromkeys(n for r in rows for n in r) if name not in self.columns]
+        left = max(0, MOST_COLUMNS - len(self.columns))
+        if len(new) > left and not self.told:
+            self.told = True
+            LOGGER.warning(
+                "%s has %d columns: the further metrics are left out", self.path.name, MOST_COLUMNS
+            )
+        return new[:left]
 
     def sync(self) -> None:
         """Have the rows on disk."""

@@ -2,9 +2,8 @@
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.checks import check_metrics
-from fedbn_flower.strategies.nodes import NodeDirectory
 from fedbn_flower.strategies.replies import Replies
 from fedbn_flower.strategies.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 
@@ -15,7 +14,7 @@ from .rule import participation
 
 def evaluate_new(
     config: RunConfig,
-    nodes: NodeDirectory,
+    strategy: PseudoGradientStrategy,
     exchange: Exchange,
     server_round: int,
     arrays: ArrayRecord,
@@ -24,8 +23,9 @@ def evaluate_new(
     """What the model comes to at the clients held out: all of them, whoever else is asked.
 
     A client without a memory estimates its own BatchNorm statistics, if it has any, on its training examples
-    (AdaBN). Neither the strategy nor its means have a part in it.
+    (AdaBN). The strategy's rule and its means have no part in it.
     """
+    nodes = strategy.node_directory
     held_out = participation(config).held_out
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
     content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord({**told, SERVER_ROUND: server_round})})
@@ -37,10 +37,12 @@ def evaluate_new(
     replies, phase = Replies(nodes), "new clients"
     replies.expect(phase, server_round, messages)
     answers = exchange.answers(MessageType.EVALUATE, messages)
-    for _, partition, metrics in replies.usable(phase, server_round, answers, _metrics):
+
+    def read(content: RecordDict) -> MetricRecord:
+        _, metrics = check_metrics(content, NUM_EXAMPLES)
+        strategy.expected_metrics.check(metrics)
+        return metrics
+
+    for _, partition, metrics in replies.usable(phase, server_round, answers, read):
         replies.report.metrics[partition] = metrics
     return replies.report
-
-
-def _metrics(content: RecordDict) -> MetricRecord:
-    return check_metrics(content, NUM_EXAMPLES)[1]

@@ -8,6 +8,8 @@ from flwr.app import ArrayRecord
 
 from fedbn_flower.strategies import PhaseReport
 
+from .columns import GLOBAL
+
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -43,7 +45,7 @@ class RoundResult:
     def figures(self) -> dict[str, float]:
         """The means, and the global model's metrics as ``global-...``; without counts by class."""
         told = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
-        return {**self.means, **{f"global-{k}": v for k, v in told.items()}}
+        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in told.items()}}
 
     @property
     def failures(self) -> int:

@@ -14,6 +14,7 @@ from flwr.serverapp.exception import AggregationError, InconsistentMessageReplie
 
 from fedbn_flower.clients import evaluate_splits, load_entries
 from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
+from fedbn_flower.strategies.sums import takes_sums
 from fedbn_flower.strategies.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
@@ -160,7 +161,7 @@ class Federation:
         """Train, evaluate if it is due, and account for both."""
         config, strategy = self.config, self.strategy
         started = time.monotonic()
-        exchange = Exchange(grid, config.round_timeout)
+        exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
         planned_last = server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
         tests = due and (planned_last or config.may_end_early)
@@ -203,8 +204,7 @@ class Federation:
             evaluate_report = PhaseReport()
         new = None
         if tests and config.holdout_clients and self.shares:
-            nodes = strategy.node_directory
-            new = evaluate_new(config, nodes, exchange, server_round, arrays, ConfigRecord(told))
+            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(told))
 
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem

@@ -9,6 +9,8 @@ from fedbn_flower.clients.names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.wire import NUM_EXAMPLES
 
+from .answers import expected_metrics
+from .assembly import dataset_of
 from .config import RunConfig
 from .errors import not_allowed
 from .registry import STRATEGY, told_in_one_line
@@ -44,6 +46,9 @@ def make_strategy(
             ask_partitions=True,
             **settings,
         )
+    dataset = dataset_of(config)
+    classes = dataset.spec.outputs if dataset.has_classes else 0
+    strategy.expected_metrics = expected_metrics(dataset.problem, classes)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
 

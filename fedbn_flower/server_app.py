@@ -18,6 +18,7 @@ from .rounds import Federation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
+LONGEST_LINE = 50  # figures
 PATIENCE = 90.0  # seconds; the server's process outlives a SuperLink that was killed, for a while
 
 app = ServerApp()
@@ -27,8 +28,10 @@ class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in result.figures.items())
-        LOGGER.info("round %d: %s, failures %d", result.server_round, figures, result.failures)
+        told = [f"{name} {value:.4f}" for name, value in result.figures.items()]
+        if len(told) > LONGEST_LINE:
+            told[LONGEST_LINE:] = [f"and {len(told) - LONGEST_LINE} more"]
+        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(told), result.failures)
 
 
 @app.main()

@@ -7,6 +7,7 @@ They are drop-in replacements for Flower's rules of the same name::
 
 from .base import PseudoGradientStrategy
 from .checks import Answer, ReplyRefused
+from .expected import ExpectedMetrics, Range
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
 from .fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
@@ -40,6 +41,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 __all__ = [
     "STRATEGIES",
     "Answer",
+    "ExpectedMetrics",
     "Extras",
     "FedAdagrad",
     "FedAdam",
@@ -56,6 +58,7 @@ __all__ = [
     "Participation",
     "PhaseReport",
     "PseudoGradientStrategy",
+    "Range",
     "ReplyRefused",
     "Round",
     "RuleState",

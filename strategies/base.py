@@ -211,4 +211,6 @@ class PseudoGradientStrategy(ServerRule):
         return self._check_and_log_replies(replies, is_train=is_train)[0]
 
     def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord]:
-        return content, check_metrics(content, self.weighted_by_key)[1]
+        _, metrics = check_metrics(content, self.weighted_by_key)
+        self.expected_metrics.check(metrics)
+        return content, metrics

@@ -254,6 +254,7 @@ def _squared_distance(array: NDArray, reference: NDArray) -> float:
     return float(difference @ difference)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def weighted_metrics(records: list[RecordDict], weighting_metric_name: str | None) -> MetricRecord:
     """The weighted mean of every metric over the clients that report it; lists entry by entry.
 

@@ -79,6 +79,7 @@ class Reading:
             return self._summed(content)
         cap = rule._max_weight_ or MAX_WEIGHT
         answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
+        rule.expected_metrics.check(answer.metrics)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(rule.new_round(self.server_round, zeros))

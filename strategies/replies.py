@@ -1,5 +1,6 @@
 """The answers to a phase's messages: whose they are, in which order they are used, why one was not."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -15,6 +16,11 @@ T = TypeVar("T")
 
 NO_ANSWER = "no answer came, or the app left it out"
 ERROR = "error"  # no disagreement: the client said itself that it failed
+ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, the cursor
+    r"|(?:\x1b[]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links
+    r"|\x1b[ -/]*[0-~]?"
+)
 MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
 
 
@@ -90,8 +96,9 @@ class Replies:
             LOGGER.info("aggregate_%s: Received %d results and %d failures", phase, received, errors)
         kinds = {refusal.kind for refusal in refused}
         if received and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
+            reason = printable(str(refused[0]))
             raise InconsistentMessageReplies(
-                f"{phase}: all {received} answers are refused for the same reason: {refused[0]}"
+                f"{phase}: all {received} answers are refused for the same reason: {reason}"
             )
 
     def _in_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, int, Message]]:
@@ -140,7 +147,7 @@ class Replies:
 
     def _drop(self, node: int, reason: str) -> None:
         """Count an answer as failed, and say so."""
-        reason = " ".join(reason[:MAX_REASON].split())
+        reason = printable(reason)
         self.report.failures.setdefault(self.nodes.partition(node), reason)
         LOGGER.warning("%s: %s dropped: %s", self._title, self.nodes.name(node), reason)
 
@@ -149,6 +156,13 @@ class Replies:
         if self._sent:
             counts = (self._title, usable, len(self._sent), min_replies)
             LOGGER.warning("%s: %d of %d answers can be used, min_replies is %d: the model stays", *counts)
+
+
+def printable(reason: str) -> str:
+    """What a client gives as a reason, fit for a terminal: one line of a bounded length, without escape
+    sequences and the characters that control one."""
+    plain = ESCAPES.sub("", reason[:MAX_REASON])
+    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
 
 
 def _content(reply: Message) -> RecordDict:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .arguments import SignatureOfClass, bound
 from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
+from .expected import ExpectedMetrics
 from .means import MeanKind
 from .nodes import Everybody, NodeDirectory, Participation
 from .replies import PhaseReport, Replies
@@ -85,6 +86,8 @@ class ServerRule(FlowerFedAvg):
         """The nodes met so far, in partition order."""
         self.node_participation: Participation = Everybody()
         """Which of them take part in a round; all, unless it is replaced."""
+        self.expected_metrics = ExpectedMetrics()
+        """What their metrics must be, of either phase; anything, unless it is replaced."""
         self._phase_replies_ = Replies(self.node_directory)
 
     @property

@@ -36,6 +36,11 @@ def take_sums(rule: PseudoGradientStrategy) -> None:
     rule._takes_sums_ = True
 
 
+def takes_sums(rule: PseudoGradientStrategy) -> bool:
+    """Whether it does."""
+    return rule._takes_sums_
+
+
 class GroupSum:
     """What the answers of a group come to: the same checks and the same arithmetic as at the server.
 

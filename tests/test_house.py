@@ -20,7 +20,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"packages"},
-    {"errors", "files", "own", "forms", "unions", "commands"},
+    {"columns", "errors", "files", "own", "forms", "unions", "commands"},
     {"divergence", "exchange", "observer", "system"},
     {"listing"},
     {"registry"},
@@ -30,7 +30,7 @@ LAYERS = (
     {"algorithms"},
     {"references"},
     {"config", "flags", "instances"},
-    {"account", "assembly", "evaluation", "rule"},
+    {"account", "answers", "assembly", "evaluation", "rule"},
     {"cohorts", "fit", "new_clients", "notices"},
     {"rounds", "results"},
     {"client_app"},

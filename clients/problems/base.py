@@ -19,6 +19,9 @@ class Problem:
     """The figure by which runs are compared."""
     higher_is_better: ClassVar[frozenset[str]] = frozenset()
     """Those of the figures that are to be high; the others are to be low."""
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """The least and the greatest that figures of held-out examples can be, by name; the others are numbers
+    from 0 on."""
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         """The loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).

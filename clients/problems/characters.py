@@ -24,6 +24,7 @@ class NextCharacter(Problem):
     figures: ClassVar = ("loss", "accuracy", "perplexity")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
+    ranges: ClassVar = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         loss = functional.cross_entropy(

@@ -15,6 +15,7 @@ class Classification(Problem):
     figures: ClassVar = ("loss", "accuracy")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
+    ranges: ClassVar = {"accuracy": (0.0, 1.0)}
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         return functional.cross_entropy(output, targets, reduction=reduction)

@@ -1,6 +1,5 @@
 """A sweep: its runs side by side or one by one, its table, its folder."""
 
-import json
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -10,7 +9,7 @@ from rich.console import Console
 
 from ..config import RunConfig
 from ..errors import not_allowed, os_errors_told
-from ..files import UNFINISHED, write_atomically
+from ..files import UNFINISHED, json_text, write_atomically
 from ..results.comparison import Comparison
 from ..results.facts import EXPERIMENT
 from ..results.place import LOCK, default_run_folder, folder_locked
@@ -88,7 +87,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     with to_oneself(folder):
         for cell in cells:
             cell.check()
-        write_atomically(folder / EXPERIMENT, json.dumps(experiment.as_given(), indent=2) + "\n")
+        write_atomically(folder / EXPERIMENT, json_text(experiment.as_given(), indent=2) + "\n")
         grid = Comparison(folder, keys, [cell.name for cell in cells])
         missing = []
         for cell in cells:

@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from fedbn_flower.clients import Groups
 
 from ..errors import UserError
-from ..files import sync_folder, write_atomically
+from ..files import json_text, sync_folder, write_atomically
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 from .writer import Writer
 
@@ -78,7 +78,7 @@ class CheckpointFolder:
             "draws": checkpoint.draws,
         }
         contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
-        server = save(contiguous, {"facts": json.dumps(facts)})
+        server = save(contiguous, {"facts": json_text(facts)})
 
         def complete() -> None:
             folder.sync()

@@ -13,9 +13,7 @@ from fedbn_flower.strategies.checks import MAX_WEIGHT
 from fedbn_flower.strategies.wire import CLASS_EXAMPLES, CLASS_HITS
 
 from ..assembly import TEST
-
-CLIENT_MEAN = "client-mean-"
-WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
+from ..columns import CLIENT_MEAN, DEVIATION, WORST, WORST_TENTH
 
 
 def round_means(
@@ -92,6 +90,7 @@ def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[
     return {prefix + name: value for name, value in derived.items()}
 
 
+@np.errstate(invalid="ignore")
 def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:
     """How far apart the K clients that report a held-out figure are; each counts alike.
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..assembly import TEST, dataset_of, partitions_of
+from ..columns import CLIENT_MEAN, GLOBAL
 from ..config import RunConfig
 from ..files import csv_text, write_atomically
 from .lines import line_style
-from .metrics import CLIENT_MEAN
 from .reading import Run
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BARS = 30  # clients and classes, beyond which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
-    ("global-", "global model, held out"),
+    (GLOBAL, "global model, held out"),
     ("train-", "clients, training (weighted mean)"),
 )
 """Columns of ``metrics.csv`` by their prefix, and what they are."""

@@ -1,6 +1,5 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,17 +13,27 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
+from ..columns import (
+    CLIENT_COLUMNS,
+    CLIENT_MEAN,
+    COSTS,
+    DEVIATION,
+    GLOBAL,
+    ROUND_COLUMNS,
+    WORST,
+    WORST_TENTH,
+)
 from ..errors import os_errors_told
-from ..files import CsvLog, csv_text, write_atomically
+from ..files import CsvLog, csv_text, json_text, write_atomically
 from ..observer import Observer, RoundResult
 from ..rounds import Federation
 from . import report
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
 from .memory_file import signature
-from .metrics import CLIENT_MEAN, DEVIATION, WORST, WORST_TENTH, number
+from .metrics import number
 from .plots import plot_curves, plot_partitions
-from .summary import CLASSES_HEADER, COSTS, class_rows, costs_of, figures_of_round, totals, without_lists
+from .summary import CLASSES_HEADER, class_rows, costs_of, figures_of_round, totals, without_lists
 from .writer import Writer
 
 
@@ -94,24 +103,20 @@ class RunFolder(Observer):
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
         figures, compared_by = federation.problem.figures, federation.problem.compared_by
-        write_atomically(path / "config.json", json.dumps(described(federation), indent=2) + "\n")
+        write_atomically(path / "config.json", json_text(described(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
             [
-                *("round", "seconds", "replies", "failures"),
-                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, "global-") for name in figures),
+                *ROUND_COLUMNS,
+                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, GLOBAL) for name in figures),
                 *COSTS,
                 *(prefix + compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
             ],
             last_round,
         )
-        self.clients = CsvLog(
-            path / "clients.csv", ["round", "phase", "partition", "num-examples", *figures], last_round
-        )
+        self.clients = CsvLog(path / "clients.csv", [*CLIENT_COLUMNS, "num-examples", *figures], last_round)
         refused = path / "failures.csv"
-        self.refused = CsvLog(
-            refused, ["round", "phase", "partition", "reason"], last_round if refused.exists() else 0
-        )
+        self.refused = CsvLog(refused, [*CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0)
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.config)
 
@@ -222,7 +227,7 @@ class RunFolder(Observer):
             "compared-by": problem.compared_by,
             "failures": self.failures,
         }
-        text = json.dumps(summary, indent=2) + "\n"
+        text = json_text(summary, indent=2) + "\n"
 
         def write() -> None:
             self._sync()

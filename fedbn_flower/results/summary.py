@@ -8,13 +8,10 @@ from flwr.app import MessageType, MetricRecord
 from fedbn_flower.strategies import PhaseReport
 
 from ..account import Account
+from ..columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
 from ..data import Dataset
 from ..observer import RoundResult
 from .metrics import (
-    CLIENT_MEAN,
-    DEVIATION,
-    WORST,
-    WORST_TENTH,
     class_counts,
     figures_of,
     held_out_means,
@@ -22,7 +19,6 @@ from .metrics import (
     per_class,
 )
 
-COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 LISTED_CLIENTS = 10
 ROUNDS = "rounds to "
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, not_allowed
-from ..files import csv_text, write_atomically
+from ..files import csv_text, json_text, write_atomically
 from ..results.place import default_run_folder, prepare_run_folder
 from ..results.reading import rows_of
 
@@ -46,7 +46,7 @@ def prepared_search_folder(run_dir: str, facts: Mapping[str, Any]) -> Path:
 
 def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write ``search.json``."""
-    write_atomically(folder / FACTS, json.dumps(facts, indent=2) + "\n")
+    write_atomically(folder / FACTS, json_text(facts, indent=2) + "\n")
 
 
 def check_same(folder: Path, facts: Mapping[str, Any], may_change: frozenset[str]) -> dict[str, Any]:
