@@ -1,4 +1,4 @@
-"""Images in classes."""
+"""Images, and what is learnt of each: its class, or numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,20 @@ CHUNK = 4096  # a float copy of a whole training set would be eight times its si
 NOTHING_DECLARED = Classes()
 
 Part = tuple[NDArray, ...]
-"""Images, uint8 (N, channels, height, width), and their class numbers, int64 (N,)."""
+"""Images, uint8 (N, channels, height, width), and class numbers, int64 (N,), or float32 (N, values)."""
 
 
 class Images(Kind):
-    """``x`` uint8 (N, channels, height, width), ``y`` class numbers; facts: the number of ``classes``,
-    whether they are ``numbered-here`` (`labels.Classes`), and the training set's ``mean`` and ``std`` per
-    channel, of intensities in [0, 1]."""
+    """``x`` uint8 (N, channels, height, width), ``y`` class numbers or float32 (N, values); facts: the number
+    of ``classes``, or of values where it ``predicts`` numbers, whether classes are ``numbered-here``
+    (`labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1]."""
 
     keys: ClassVar = frozenset({"augment", "image-column", "image-size", "label-column", "normalize"})
 
     def spec(self) -> InputSpec:
-        return InputSpec(self.train["x"].shape[1:], self.facts["classes"])
+        return InputSpec(
+            self.train["x"].shape[1:], self.facts["classes"], self.facts.get("predicts", "classes")
+        )
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         if normalize:
@@ -66,7 +68,7 @@ def images_decoded(
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
     notes: Sequence[str] = (),
 ) -> Decoded:
-    """Images and class numbers as a dataset; at least so many classes as are declared."""
+    """Images and their targets as a dataset; at least so many classes as are declared."""
     x = train[0]
     chunks = np.array_split(x, max(1, len(x) // CHUNK))
     sums = sum(c.sum((0, 2, 3), dtype=np.float64) for c in chunks)
@@ -74,8 +76,11 @@ def images_decoded(
     count = x[:, 0].size
     mean = sums / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    numbers = train[1].ndim == 2
+    found = max(classes.declared, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
     facts = {
-        "classes": max(classes.declared, *(1 + int(labels.max(initial=0)) for _, labels in (train, test))),
+        "classes": train[1].shape[1] if numbers else found,
+        "predicts": "numbers" if numbers else "classes",
         "mean": (mean / 255).tolist(),
         "std": (np.where(std > 0, std, 255) / 255).tolist(),
         "numbered-here": classes.numbered_here,

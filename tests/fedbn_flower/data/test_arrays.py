@@ -69,8 +69,9 @@ def test_what_inputs_become(keep, x, expected, kind):
         (ROWS[:, :2], ROWS[:, :2].astype(np.float32), 2, "numbers"),
     ],
 )
-def test_what_targets_become(keep, y, expected, outputs, predicts):
-    data = keep(ROWS, y, ROWS, y)
+@pytest.mark.parametrize("x", [ROWS, COLOUR, COLOUR[..., 0], COLOUR / 255])
+def test_what_targets_become(keep, x, y, expected, outputs, predicts):
+    data = keep(x, y, x, y)
     np.testing.assert_array_equal(data.train.columns["y"], expected)
     assert data.train.columns["y"].dtype == (np.int64 if predicts == "classes" else np.float32)
     assert (data.spec.outputs, data.spec.predicts) == (outputs, predicts)

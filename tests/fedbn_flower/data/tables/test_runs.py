@@ -163,6 +163,22 @@ def test_numbers_are_learnt_from_arrays(run):
     assert result.model()(torch.zeros(2, 3)).shape == (2, 2)
 
 
+@pytest.mark.parametrize("values", [1, 2])
+def test_numbers_are_learnt_from_images(run, values):
+    """Of bytes the same is learnt as of what they are over 255; the data have no classes to be dealt by."""
+    x = np.random.default_rng(0).integers(0, 256, (100, 8, 8)).astype(np.uint8)
+    y = np.stack([x.mean((1, 2)), x[:, 0].mean(1)], axis=1)[:, :values] / 255
+    y = y[:, 0] if values == 1 else y
+    of_bytes, of_floats = (
+        run(data=(x, y, x, y), num_clients=2) for x in (x, x[:, None].astype(np.float32) / 255)
+    )
+    assert bits(of_bytes) == bits(of_floats)
+    assert of_bytes.summary["mean"] == of_floats.summary["mean"]
+    assert set(of_bytes.summary["mean"]) >= {"loss", "mae"}
+    with pytest.raises(UserError, match=r"'dirichlet:0.5' is not allowed; expected 'iid' .* have no classes"):
+        run(data=(x, y, x, y), num_clients=2, partition="dirichlet:0.5")
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
