@@ -1,8 +1,13 @@
 """What the server knows beforehand of what its clients report."""
 
+import torch
+from torch import nn
+
 from fedbn_flower.clients import Problem
+from fedbn_flower.clients.heads import features
 from fedbn_flower.strategies import ExpectedMetrics, Range
 from fedbn_flower.strategies.checks import MAX_WEIGHT
+from fedbn_flower.strategies.settings import declared
 from fedbn_flower.strategies.wire import (
     CLASS_EXAMPLES,
     CLASS_HITS,
@@ -13,12 +18,43 @@ from fedbn_flower.strategies.wire import (
     TRAIN_EXAMPLES,
 )
 
-from .assembly import TEST
+from .assembly import TEST, dataset_of
 from .columns import CLIENT_COLUMNS, CLIENT_MEAN, COSTS, DEVIATION, GLOBAL, ROUND_COLUMNS, WORST, WORST_TENTH
+from .config import RunConfig
+from .registry import CLIENT, OBJECTIVE
+from .unions import parts
 
 FURTHER, LONGEST = 100, 10_000
 """How many further metrics a client may report at a time, and how many numbers their lists may hold."""
 ROUNDED = 1e-6  # by which a share of many may be off
+
+
+def known_beforehand(config: RunConfig, model: nn.Module, rule: type) -> dict[str, int]:
+    """The settings of a rule by which it knows what an answer holds beside the model.
+
+    How many steps a client does is known of those that train as the project's own do.
+    """
+    known = {"num_clients": config.num_training}
+    wanted = declared(rule).keys()
+    if wanted & {"num_classes", "num_features"}:
+        model.eval()
+        with torch.no_grad():
+            inputs = dataset_of(config).spec.zeros(2, config.device)
+            if "num_features" in wanted:
+                z, output = features(model, inputs)
+                known["num_features"] = z.shape[1]
+            else:
+                output = model(inputs)
+        known["num_classes"] = output.shape[1]
+    if "local_epochs" in wanted and _trains_as_told(config):
+        head_epochs = config.settings_for(CLIENT.find(config.client)).get("head_epochs", 0)
+        known |= {"local_epochs": max(config.local_epochs, head_epochs), "batch_size": config.batch_size}
+    return {name: value for name, value in known.items() if name in wanted}
+
+
+def _trains_as_told(config: RunConfig) -> bool:
+    own = {*parts(config.client)} - CLIENT.names.keys()
+    return not own and config.objective in OBJECTIVE.names
 
 
 def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:

@@ -9,7 +9,7 @@ from fedbn_flower.clients.names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.wire import NUM_EXAMPLES
 
-from .answers import expected_metrics
+from .answers import expected_metrics, known_beforehand
 from .assembly import dataset_of
 from .config import RunConfig
 from .errors import not_allowed
@@ -29,8 +29,7 @@ def make_strategy(
     """
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
-    if "num_clients" in settings:
-        settings["num_clients"] = config.num_training
+    settings |= known_beforehand(config, model, rule)
     base = PseudoGradientStrategy
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
         raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")

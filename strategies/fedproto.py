@@ -2,16 +2,20 @@
 
 import numpy as np
 from flwr.app import ArrayRecord
+from numpy.typing import NDArray
 
 from .checks import Answer, ReplyRefused, check_arrays
 from .fedavg import FedAvg
 from .npy import encoded
 from .rounds import Extras, Round
+from .settings import setting
 from .state import RuleState
 from .vectors import Vector
-from .wire import PROTOTYPES
+from .wire import NUM_EXAMPLES, PROTOTYPES
 
 SUMS, SHARES, KNOWN = "sums", "shares", "known"
+LARGEST_FEATURE = 1e6
+ROUNDED = 0.999  # shares are float32
 
 
 class FedProto(FedAvg):
@@ -23,10 +27,20 @@ class FedProto(FedAvg):
     prototypes would shrink with the number of clients). A class that nobody had in a round keeps the
     prototype that it had. They go out in a record of that name, once there are any; the model may stay at
     home.
+
+    A class's share is none, or that of one of the client's examples at least; where it is none, so are the
+    features. No mean feature is above `LARGEST_FEATURE`.
     """
 
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012
     goes_without_model = True
+
+    num_classes: int | None = setting(
+        None, gt=0, exclude=True, description="how many classes there are; None for as many as the first has"
+    )
+    num_features: int | None = setting(
+        None, gt=0, exclude=True, description="how many numbers a feature has; None for as many as the first"
+    )
 
     def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
         arrays = {name: state.vectors[name] for name in (PROTOTYPES, KNOWN) if name in state.vectors}
@@ -36,7 +50,7 @@ class FedProto(FedAvg):
         record = answer.content.get(PROTOTYPES)
         if not isinstance(record, ArrayRecord):
             raise ReplyRefused(f"the ArrayRecord {PROTOTYPES!r} is missing", "no prototypes")
-        arrays = check_arrays(record, None)
+        arrays = check_arrays(record, self._expected())
         sums, shares = (arrays.get(name, np.empty(0)) for name in (SUMS, SHARES))
         if sums.ndim != 2 or shares.shape != sums.shape[:1] or not len(shares):
             raise ReplyRefused(
@@ -44,10 +58,21 @@ class FedProto(FedAvg):
             )
         if shares.min() < 0 or shares.sum() > 1.001:
             raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are no shares")
+        has, examples = shares > 0, answer.metrics.get(NUM_EXAMPLES)
+        if isinstance(examples, int | float) and np.any(shares[has] < ROUNDED / examples):
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are of less than one of {examples} examples")
+        bound = np.where(has, LARGEST_FEATURE, 0) * shares.astype(np.float64)
+        if np.any(np.abs(sums) > bound[:, None]):
+            raise ReplyRefused(f"{PROTOTYPES}: a mean feature above {LARGEST_FEATURE:.0e}")
         known = self.rule_state.vectors.get(PROTOTYPES, sums)
         if sums.shape != known.shape:
             raise ReplyRefused(f"{PROTOTYPES}: shape {sums.shape}, expected {known.shape}", "shape")
         return Extras(vectors={SUMS: sums.astype(np.float64).ravel(), SHARES: shares.astype(np.float64)})
+
+    def _expected(self) -> dict[str, NDArray] | None:
+        if self.num_classes is None or self.num_features is None:
+            return None
+        return {SUMS: np.zeros((self.num_classes, self.num_features)), SHARES: np.zeros(self.num_classes)}
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         shares = round.means[SHARES]

@@ -34,12 +34,16 @@ class FedSat(PseudoGradientStrategy):
         ge=1,
         description="how many classes, those that clients struggle with most, count; all if there are fewer",
     )
+    num_classes: int | None = setting(
+        None, gt=0, exclude=True, description="how many scores an answer has; None for as many as the first"
+    )
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         record = answer.content.get(STRUGGLE)
         if not isinstance(record, ArrayRecord):
             raise ReplyRefused(f"the ArrayRecord {STRUGGLE!r} is missing", "no scores")
-        scores = check_arrays(record, None).get(SCORES, np.empty(0))
+        expected = {SCORES: np.zeros(self.num_classes)} if self.num_classes else None
+        scores = check_arrays(record, expected).get(SCORES, np.empty(0))
         if scores.ndim != 1 or not len(scores) or scores.min() < 0 or scores.max() > 1:
             raise ReplyRefused(f"{STRUGGLE}: {SCORES!r} are no numbers in [0, 1], one a class")
         kept = 1 - scores.astype(np.float64)

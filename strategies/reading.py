@@ -105,7 +105,8 @@ class Reading:
         rule, factor = self.rule, extras.factor
         if rule._clip_update_norm_:
             tensors = self.round.layout.tensors
-            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, rule._clip_update_norm_)
+            most = rule._clip_update_norm_ / max(1.0, abs(factor))
+            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, most)
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight)
 

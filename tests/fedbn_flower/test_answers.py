@@ -4,6 +4,7 @@ import csv
 import json
 import math
 
+import numpy as np
 import pytest
 
 from clients import CLIENTS, FedAvgClient
@@ -111,6 +112,70 @@ def test_a_run_with_a_liar_is_the_run_in_which_it_fails(cache_dir, tmp_path, fai
         refused = list(csv.DictReader(file))
     assert [(r["round"], r["phase"], r["partition"]) for r in refused] == [("2", phase, "1")]
     assert all(r["reason"].isprintable() and len(r["reason"]) <= 500 for r in refused)
+
+
+def sends(name, entries):
+    """Changes arrays of a record, where the client is the first."""
+
+    class Sends(FedAvgClient):
+        def fit(self, parameters, config):
+            update = super().fit(parameters, config)
+            if self.task.seed[1] == 0:
+                update.records[name] = {k: entries.get(k, array) for k, array in update.records[name].items()}
+            return update
+
+    return Sends
+
+
+class Fails(FedAvgClient):
+    def fit(self, parameters, config):
+        if self.task.seed[1] == 0:
+            fails(0, {})
+        return super().fit(parameters, config)
+
+
+@pytest.mark.parametrize(
+    ("rule", "record", "entries"),
+    [
+        ("fedsat", "struggle", {"scores": np.zeros(3, np.float32)}),
+        ("fedsat", "struggle", {"scores": np.zeros(5000, np.float32)}),
+        ("fedproto", "prototypes", {"sums": np.zeros((10, 3), np.float32)}),
+        ("fedproto", "prototypes", {"shares": np.full(10, 1e-38, np.float32)}),
+    ],
+)
+def test_the_first_answer_does_not_decide_for_the_others(
+    configured, monkeypatch, tmp_path, rule, record, entries
+):
+    """The first of three lies in every round: the model is that of a run in which it fails."""
+    models = []
+    for client in (sends(record, entries), Fails):
+        monkeypatch.setitem(CLIENTS, "lying", client)
+        config = configured(
+            client="lying", strategy=rule, objective=rule, partition="iid", num_clients=3, fraction_evaluate=0
+        )
+        folder = tmp_path / client.__name__
+        assert simulate(Federation(config), folder, None)["failures"] == 2
+        models.append((folder / "model.safetensors").read_bytes())
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps"),
+    [
+        ({"local_epochs": 3, "batch_size": 16}, 3),
+        ({"client": "fedrep", "head_epochs": 7, "local_epochs": 2}, 7),
+        ({"client": "fedrep+fedbn", "head_epochs": 1, "local_epochs": 2, "batch_size": 0}, 2),
+    ],
+)
+def test_fednova_knows_how_many_passes_clients_make(configured, keys, steps):
+    config = configured(strategy="fednova", **keys)
+    rule = Federation(config).strategy
+    assert (rule.local_epochs, rule.batch_size) == (steps, config.batch_size)
+
+
+def test_fednova_does_not_know_what_clients_of_ones_own_do(configured):
+    config = configured(strategy="fednova", client="tests.fedbn_flower.own_algorithms:Partly")
+    assert Federation(config).strategy.local_epochs is None
 
 
 def test_patience_does_not_follow_a_lie(cache_dir, tmp_path):

@@ -86,7 +86,7 @@ def test_prototypes_that_cannot_be_used_drop_the_answer(extra, words):
 def test_prototypes_of_another_width_are_refused_in_later_rounds():
     rule, x = FedProto(**ANY), np.zeros(1, np.float32)
     a_round(rule, 1, x, [(1, 1, ONE_CLASS)])
-    a_round(rule, 2, x, [(1, 1, TWO_CLASSES), (1, 1, prototypes([[1], [0], [0]], [1, 0, 0]))])
+    a_round(rule, 2, x, [(1, 4, TWO_CLASSES), (1, 1, prototypes([[1], [0], [0]], [1, 0, 0]))])
     assert "shape (3, 1), expected (3, 2)" in rule.phase_report.failures[1]
 
 
