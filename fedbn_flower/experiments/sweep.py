@@ -11,6 +11,7 @@ from ..config import RunConfig
 from ..errors import not_allowed, os_errors_told
 from ..files import UNFINISHED, json_text, write_atomically
 from ..results.comparison import Comparison
+from ..results.earlier import check_version
 from ..results.facts import EXPERIMENT
 from ..results.place import LOCK, default_run_folder, folder_locked
 from ..results.progress import progress, say
@@ -47,10 +48,11 @@ def check_sweep_folder(folder: Path) -> None:
     Raises
     ------
     UserError
-        When it has something in it, and is no sweep's.
+        When it has something in it, and is no sweep's, or one of version 0.1.
     """
     if not folder.exists() or (folder / EXPERIMENT).exists():
         return
+    check_version(folder, "run-dir")
     if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
         raise not_allowed("run-dir", str(folder), "a new or empty folder, or that of a sweep")
 

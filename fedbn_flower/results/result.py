@@ -22,6 +22,7 @@ from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
 from .checkpoint import BEST, LAST, CheckpointFolder
+from .earlier import entries_of, is_of_0_1, spec_of
 from .facts import stored_facts
 from .reading import Run
 
@@ -117,7 +118,7 @@ def load_model(
     """
     folder = Path(run_dir)
     facts = stored_facts(folder, "run-dir")
-    spec = InputSpec.parse(str(facts.get("shape", "")))
+    spec = spec_of(facts) if is_of_0_1(facts) else InputSpec.parse(str(facts.get("shape", "")))
     if spec is None:
         raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
     own = {} if model is None else {new_name(model): model}
@@ -156,6 +157,8 @@ def _completed(
     if client is None:
         many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
         raise not_allowed("client", None, f"0 to {num_clients - 1}: {many}")
+    if is_of_0_1(facts):
+        return entries_of(folder, client)
     best = CheckpointFolder(folder / BEST)
     checkpoint = best if best.server.exists() else CheckpointFolder(folder / LAST)
     last = checkpoint.load()

@@ -14,6 +14,7 @@ from ..own import is_own
 from ..rounds import Federation
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
+from .earlier import check_version
 from .facts import EXPERIMENT, NOT_KEYS, stored_configuration, stored_facts
 
 MAY_CHANGE = frozenset(
@@ -75,9 +76,10 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     Raises
     ------
     UserError
-        For a key that may not, or when there is no such run.
+        For a key that may not, or when there is no such run, or it is too old.
     """
     folder = Path(str(values["resume"]))
+    check_version(folder, "resume")
     stored = stored_configuration(folder)
     again = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
     check_may_change(values, again | {"resume"})
@@ -119,9 +121,10 @@ def check_unchanged(federation: Federation) -> None:
     Raises
     ------
     UserError
-        For the first key that differs, but for those of `MAY_CHANGE`.
+        For the first key that differs, but for those of `MAY_CHANGE`; when the run is too old.
     """
     config = federation.config
+    check_version(Path(config.resume), "resume")
     check_data(federation)
     defaults = {key: field.default for key, field in OWN_KEYS.items()}
     stored = {**defaults, **stored_configuration(Path(config.resume))}
