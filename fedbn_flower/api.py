@@ -37,6 +37,7 @@ from .results.progress import progress as watching
 from .results.result import Result
 from .results.resume import resumed
 from .rounds import Federation
+from .runtime.capacity import check_workers
 
 KINDS = {registry.key: registry for registry in (*REGISTRIES, MODEL)}
 
@@ -141,6 +142,7 @@ def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
 
 def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> Path:
     """One run in its folder."""
+    check_workers(config)
     simulation.check_simulation(config)
     federation = Federation(config)
     folder = simulation.prepared_folder(config)

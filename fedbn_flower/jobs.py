@@ -16,6 +16,7 @@ from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .results.progress import cell_name, progress, say, summary_table
 from .results.resume import how_to_go_on
 from .rounds import Federation
+from .runtime.capacity import check_workers
 from .search.asked import Search
 from .search.job import run_search
 from .simulation import check_simulation, prepared_folder, ray_pool, simulate
@@ -34,6 +35,7 @@ def run(job: Job | Search) -> int:
     console = Console()
     first = job.configs[0]
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
+    check_workers(first)
     for config in job.configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)

@@ -18,6 +18,7 @@ from ..results.metrics import shown
 from ..results.place import folder_locked
 from ..results.progress import progress, say, summary_table
 from ..rounds import Federation
+from ..runtime.capacity import check_workers
 from ..simulation import check_simulation, ray_pool
 from .asked import AGAIN, Search
 from .folder import COMPLETE, FAILED, Table, check_same, prepared_search_folder, write_facts
@@ -43,6 +44,7 @@ def run_search(search: Search) -> int:
     configs = search.configs()
     first = configs[0]
     logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
+    check_workers(first)
     for config in configs:  # every mistake is told before anything starts
         check_simulation(config)
         Federation(config)
