@@ -15,13 +15,16 @@ from fedbn_flower.strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SER
 
 from .errors import UserError, not_allowed, unknown_name
 from .keys import FORMER_KEYS, OWN_KEYS
+from .models import MODEL
 from .registry import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry
 from .unions import parts
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
+NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
+"""The built-in names of every key that one's own code can be named by."""
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
-COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run"}
+COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code"}
 
 Setting = UserConfigValue | None
 

@@ -11,7 +11,7 @@ from .algorithms import REGISTRIES, Named
 from .config import RunConfig
 from .errors import UserError, not_allowed
 from .experiments.experiment import GRID_KEYS, Experiment, settings_told
-from .experiments.files import read_experiment, resumed_sweep
+from .experiments.files import TOML, read_experiment, resumed_sweep
 from .flags import Flag, common_flags, flags_of, inherited_flags
 from .keys import FORMER_KEYS
 from .registry import short
@@ -19,9 +19,10 @@ from .results.facts import EXPERIMENT
 from .results.resume import resumed
 from .search.asked import TRIALS, Search, new_search, resumed_search
 from .search.space import FORM
+from .trust import CLUSTER, check_code, names_of
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
-COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run")
+COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code")
 """What is no key of a run."""
 
 
@@ -71,7 +72,7 @@ def asked(arguments: Sequence[str]) -> Job | Search:
         For anything that is not allowed.
     """
     names = _Parser(add_help=False, allow_abbrev=False)
-    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "resume")])
+    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", CLUSTER, "resume")])
     _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
     values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}
@@ -100,14 +101,15 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
         if given := getattr(known, flag):
             told = given if isinstance(given, str) else given[0]
             raise not_allowed(flag, told, "none with resume, which goes on with what is in the folder")
-    if search := resumed_search(values, known.trials):
+    trusted = _trusts_code(known)
+    if search := resumed_search(values, known.trials, trusted):
         _check_not_dry(known)
         return search
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
     if not (Path(values["resume"]) / EXPERIMENT).exists():
-        return Job([resumed(values)], None, known.dry_run)
-    experiment = resumed_sweep(values)
+        return Job([resumed(values, trusted)], None, known.dry_run)
+    experiment = resumed_sweep(values, trusted)
     return Job(experiment.configurations(), experiment, known.dry_run)
 
 
@@ -136,8 +138,21 @@ def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experi
         if key in {*values, *lists}:
             raise UserError(f"{key}: given twice, the second time in sweep")
         lists[key] = found
-    start = read_experiment(Path(chosen.experiment)) if chosen.experiment else Experiment({})
-    return start.overridden({**values, **lists})
+    given = Experiment({}).overridden({**values, **lists})
+    if not chosen.experiment:
+        return given
+    path = Path(chosen.experiment)
+    experiment = read_experiment(path).overridden(given.values)
+    if path.suffix != TOML and not _trusts_code(chosen):
+        check_code(experiment.names(), path, names_of(given.values))
+    return experiment
+
+
+def _trusts_code(chosen: argparse.Namespace) -> bool:
+    """Whether code that a folder or a file names may be run."""
+    if chosen.trust_code not in (None, "true", "false"):
+        raise not_allowed("trust-code", chosen.trust_code, "true or false")
+    return bool(chosen.trust_code == "true")
 
 
 # ---- flags and their help ---------------------------------------------------------------------------
@@ -193,6 +208,13 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         action=_Once,
         metavar="VALUE",
         help=f"runs of a search [{TRIALS}]; a whole number >= 1",
+    )
+    parser.add_argument(
+        "--trust-code",
+        action=_Once,
+        metavar="VALUE",
+        help="run code (FILE.py:NAME) that a folder of --resume or a JSON file of --experiment names "
+        "[false]; true or false",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would run and about how long, and exit"

@@ -28,7 +28,7 @@ LAYERS = (
     {"data"},
     {"keys"},
     {"algorithms"},
-    {"references"},
+    {"references", "trust"},
     {"config", "flags", "instances"},
     {"account", "answers", "assembly", "evaluation", "rule"},
     {"cohorts", "fit", "new_clients", "notices"},

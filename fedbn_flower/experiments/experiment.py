@@ -5,19 +5,18 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ..algorithms import NOT_GIVEN, REGISTRIES, Named, named
+from ..algorithms import NAMED, NOT_GIVEN, REGISTRIES, Named, named
 from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..flags import as_text
 from ..keys import FORMER_KEYS
-from ..models import MODEL
 from ..registry import absolute, short
+from ..trust import names_of
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys in which a comma makes a list."""
 IN_EVERY_TABLE = frozenset(GRID_KEYS) - {"reference"}
 ONE_FOR_ALL = ("run-dir", "resume", "backend", "workers", "ray-address", "verbose")
-NAMED = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -84,6 +83,13 @@ class Experiment:
         told = self.told.difference(values)
         search = {key: what for key, what in self.search.items() if key not in values}
         return replace(self, values={**self.values, **values}, runs=runs, told=told, search=search)
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """What the file says, by key; of what is searched every choice."""
+        for table in (self.values, *self.runs):
+            yield from names_of({key: value for key, value in table.items() if key in self.told})
+        for key, text in self.search.items():
+            yield from names_of({key: text.replace(";", ",").split(",")})
 
     @property
     def is_sweep(self) -> bool:

@@ -10,8 +10,10 @@ from ..errors import UserError, not_allowed
 from ..results.earlier import is_of_0_1
 from ..results.facts import EXPERIMENT, NOT_KEYS
 from ..results.resume import check_may_change
+from ..trust import check_code
 from .experiment import Experiment
 
+TOML = ".toml"
 OF_A_RUN = (*NOT_KEYS, "run-dir", "resume")
 """What a run's ``config.json`` tells that another run does not share."""
 
@@ -26,7 +28,7 @@ def read_experiment(path: Path) -> Experiment:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        given: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        given: Any = tomllib.loads(text) if path.suffix == TOML else json.loads(text)
     except (OSError, ValueError) as error:
         raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
     if not isinstance(given, dict):
@@ -45,15 +47,18 @@ def read_experiment(path: Path) -> Experiment:
     return Experiment.of(given, str(path))
 
 
-def resumed_sweep(values: Mapping[str, str]) -> Experiment:
+def resumed_sweep(values: Mapping[str, str], trusted: bool) -> Experiment:
     """The experiment of the sweep in the folder that ``resume`` names; a few keys may be given anew.
 
     Raises
     ------
     UserError
-        For a key that may not, or when the file cannot be read.
+        For a key that may not, when the file cannot be read, or names code that is not ``trusted``.
     """
     folder = Path(values["resume"])
     check_may_change(values, {"resume"})
     given = {key: value for key, value in values.items() if key != "resume"}
-    return read_experiment(folder / EXPERIMENT).overridden({**given, "run-dir": str(folder)})
+    experiment = read_experiment(folder / EXPERIMENT)
+    if not trusted:
+        check_code(experiment.names(), folder / EXPERIMENT)
+    return experiment.overridden({**given, "run-dir": str(folder)})

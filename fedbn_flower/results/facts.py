@@ -6,6 +6,8 @@ from typing import Any
 
 from ..errors import UserError
 
+CONFIG = "config.json"
+"""The file in the folder of a run that says what it is."""
 EXPERIMENT = "experiment.json"
 """The file in the folder of a sweep that says what it is."""
 NOT_KEYS = ("shape", "data", "client-names", "versions")
@@ -21,7 +23,7 @@ def stored_facts(folder: Path, key: str) -> dict[str, Any]:
         When it is not such a folder; it begins with the key.
     """
     try:
-        return dict(json.loads((folder / "config.json").read_text()))
+        return dict(json.loads((folder / CONFIG).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
 

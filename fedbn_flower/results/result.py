@@ -21,9 +21,10 @@ from ..models import InputSpec, models_named
 from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
+from ..trust import check_code
 from .checkpoint import BEST, LAST, CheckpointFolder
 from .earlier import entries_of, is_of_0_1, spec_of
-from .facts import stored_facts
+from .facts import CONFIG, stored_facts
 from .reading import Run
 
 if TYPE_CHECKING:
@@ -41,11 +42,20 @@ class Result:
         The folder.
     model : callable, optional
         The model function, where the run was given one's own.
+    trust_code : bool
+        Whether `model` may run code, ``FILE.py:NAME``, that the folder names; see `load_model`.
     """
 
-    def __init__(self, folder: str | PathLike[str], model: Callable[..., nn.Module] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        model: Callable[..., nn.Module] | str | None = None,
+        *,
+        trust_code: bool = False,
+    ) -> None:
         self.folder = Path(folder)
         self._model = model
+        self._trust_code = trust_code
 
     @cached_property
     def history(self) -> "DataFrame":
@@ -64,7 +74,7 @@ class Result:
 
     def model(self, client: int | None = None) -> nn.Module:
         """The trained model, or the one that a client would use; see `load_model`."""
-        return load_model(self.folder, client, self._model)
+        return load_model(self.folder, client, self._model, trust_code=self._trust_code)
 
     def plot(self) -> "InlineFigure":
         """Loss and accuracy by round; a notebook shows it."""
@@ -93,7 +103,9 @@ def _value(text: str) -> float | int | str:
 def load_model(
     run_dir: str | PathLike[str],
     client: int | None = None,
-    model: Callable[..., nn.Module] | None = None,
+    model: Callable[..., nn.Module] | str | None = None,
+    *,
+    trust_code: bool = False,
 ) -> nn.Module:
     """A run's model with its weights, on the CPU and in evaluation mode.
 
@@ -107,24 +119,30 @@ def load_model(
     client : int, optional
         Whose: the shared entries together with those that this client keeps, both as they are in the last
         checkpoint. By default the aggregated model of the last round. With patience both are of the best.
-    model : callable, optional
-        The model function, where the run was given one's own.
+    model : callable or str, optional
+        The model function, or its ``FILE.py:NAME``, where the run was given one's own.
+    trust_code : bool
+        Whether code, ``FILE.py:NAME``, that the folder names may be run: of the model, and of a client.
 
     Raises
     ------
     UserError
-        When it is no such folder, there is no such client, or a client's own entries are needed and not
-        there.
+        When it is no such folder, it names code that is not to be run, there is no such client, or a client's
+        own entries are needed and not there.
     """
     folder = Path(run_dir)
     facts = stored_facts(folder, "run-dir")
     spec = spec_of(facts) if is_of_0_1(facts) else InputSpec.parse(str(facts.get("shape", "")))
     if spec is None:
         raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
-    own = {} if model is None else {new_name(model): model}
+    if not trust_code:
+        named = [("model", facts["model"])] if model is None else []
+        named += [("client", facts["client"])] if client is not None else []
+        check_code(named, folder / CONFIG)
+    own = {new_name(model): model} if callable(model) else {}
+    names = models_named(next(iter(own), str(model or facts["model"])))
     with at_hand(own):
-        names = models_named(str(facts["model"]))
-        name = next(iter(own), names[(client or 0) % len(names)])
+        name = names[(client or 0) % len(names)]
         module = build_model(name, spec, bool(facts["softmax-output"]), int(facts["seed"]))
     try:
         shared = load_file(folder / "model.safetensors")

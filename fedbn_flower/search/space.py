@@ -7,14 +7,12 @@ from typing import Any, get_args
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
-from ..algorithms import REGISTRIES, check_used, named, settings_of
+from ..algorithms import NAMED, check_used, named, settings_of
 from ..errors import UserError, not_allowed
 from ..keys import OWN_KEYS, Evaluation, Folder, Runtime, flag_of
-from ..models import MODELS
 from ..registry import absolute
 
 FORM = "KEY=LOW..HIGH or KEY=A,B,..."
-NAMES = {registry.key: registry.names for registry in REGISTRIES} | {"model": MODELS}
 
 FIXED = frozenset(
     {"dataset", "num-clients", "partition", "reference", "rounds", "seed", "settings", "val-fraction"}
@@ -73,7 +71,7 @@ def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Searched, 
     keys = [key for key, _, _ in pairs]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise UserError(f"search: {min(twice)!r} is given twice")
-    chosen = {key: _choices(key, what) for key, _, what in pairs if key in NAMES}
+    chosen = {key: _choices(key, what) for key, _, what in pairs if key in NAMED}
     runs = [named({**values, **{key: name}}) for key, names in chosen.items() for name in names]
     runs = runs or [named(values)]
     check_used({key: what for key, _, what in pairs}, runs)
@@ -103,4 +101,4 @@ def _choices(key: str, text: str) -> tuple[str, ...]:
     choices = [part.strip() for part in text.split(";" if ";" in text else ",")]
     if len(choices) < 2 or len(set(choices)) < len(choices) or not all(choices):
         raise not_allowed("search", f"{key}={text}", f"{FORM}: at least two values, none twice")
-    return tuple(absolute(choice, NAMES[key]) if key in NAMES else choice for choice in choices)
+    return tuple(absolute(choice, NAMED[key]) if key in NAMED else choice for choice in choices)

@@ -9,6 +9,7 @@ from ...errors import UserError
 from ...flags import as_text
 from ...keys import OWN_KEYS
 from ...own import is_own
+from ...trust import code_in
 from ..facts import NOT_KEYS
 
 PLACES = ("run-dir", "resume")
@@ -17,12 +18,15 @@ PLACES = ("run-dir", "resume")
 
 def command_of(config: Mapping[str, Any]) -> list[str]:
     """The words of a run's command line by its ``config.json``, quoted for a shell: what is not a default,
-    and the algorithms in any case. An object of one's own has a name in it that no command line knows."""
+    and the algorithms in any case; of code of one's own, which is not run for it, every setting. An object
+    of one's own has a name in it that no command line knows."""
     given = {key: value for key, value in config.items() if key not in (*NOT_KEYS, *PLACES)}
     defaults: dict[str, Any] = {key: field.default for key, field in OWN_KEYS.items()}
     try:
         own = {key: value for key, value in given.items() if key in OWN_KEYS}
-        settings = resolve(named(own), own)
+        known = {key: value for key, value in own.items() if not code_in(key, str(value))}
+        algorithms = [found for found in named(known) if found.kind in known]
+        settings = resolve(algorithms, own)
     except UserError:  # an algorithm that is not at hand now
         settings = {}
     defaults |= {key: NOT_GIVEN if value is None else value for key, value in settings.items()}

@@ -1,0 +1,180 @@
+"""Folders from somebody else: what they name is not run unless the caller says so."""
+
+import json
+import shlex
+import shutil
+
+import pytest
+
+from fedbn_flower import Result, UserError, cli, load_model, simulate
+from fedbn_flower.arguments import parse
+from fedbn_flower.results.report.command import command_of
+from fedbn_flower.results.resume import how_to_go_on
+from fedbn_flower.trust import code_in
+
+CODE = """
+import pathlib
+from clients import FedAvgClient
+from fedbn_flower.models.linear import linear as net
+pathlib.Path({ran!r}).touch()
+class Mine(FedAvgClient): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def made(cache_dir, tmp_path_factory):
+    """The folder of a run whose model and client are code, and the files in it."""
+    home = tmp_path_factory.mktemp("home")
+    file = home / "mine.py"
+    file.write_text(CODE.format(ran=str(home / "never")))
+    keys = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    own = {"model": f"{file}:net", "client": f"{file}:Mine"}
+    return simulate(**keys, **own, strategy="fedavg", run_dir=home / "run").folder
+
+
+@pytest.fixture
+def foreign(made, tmp_path):
+    """The same folder as it comes from somebody else, whose code leaves a file when it is run."""
+    file = tmp_path / "evil.py"
+    file.write_text(CODE.format(ran=str(tmp_path / "ran")))
+    folder = tmp_path / "run"
+    shutil.copytree(made, folder)
+    facts = folder / "config.json"
+    facts.write_text(facts.read_text().replace(str(made.parent / "mine.py"), str(file)))
+    return folder
+
+
+def ran(foreign):
+    return (foreign.parent / "ran").exists()
+
+
+def refused(foreign, capsys, key):
+    error = capsys.readouterr().err
+    code = {"model": "net", "client": "Mine"}[key]
+    assert error == (
+        f"error: {key}: '{foreign.parent}/evil.py:{code}' is code that '{foreign}/config.json' names, which "
+        "is not run unasked; expected trust-code true, if you trust it, or the same name given by yourself\n"
+    )
+    assert not ran(foreign)
+    return True
+
+
+@pytest.mark.parametrize("load", [load_model, lambda folder, **keys: Result(folder, **keys).model()])
+def test_a_models_code_is_run_only_where_it_is_trusted(foreign, load):
+    with pytest.raises(UserError, match=r"^model: '/.*/evil.py:net' is code that '/.*config.json' names"):
+        load(foreign)
+    assert not ran(foreign)
+    assert load(foreign, trust_code=True)[1].out_features == 10
+    assert ran(foreign)
+
+
+def test_a_model_given_by_the_caller_is_run(foreign):
+    own = foreign.parent / "own.py"
+    own.write_text("from fedbn_flower.models.linear import linear as net\n")
+    assert load_model(foreign, model=f"{own}:net")[1].out_features == 10
+    with pytest.raises(UserError, match="^client: '/.*/evil.py:Mine' is code"):
+        load_model(foreign, client=0, model=f"{own}:net")
+    assert not ran(foreign)
+
+
+def test_a_built_in_model_needs_no_trust(foreign):
+    facts = foreign / "config.json"
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"model": "linear"}))
+    assert load_model(foreign)
+    assert not ran(foreign)
+
+
+def test_an_experiment_that_a_run_left_is_refused(foreign, capsys):
+    given = ["--experiment", str(foreign / "config.json"), "--rounds", "1"]
+    assert cli.main(given) == 2
+    assert refused(foreign, capsys, "client")
+    assert cli.main([*given, "--client", "fedavg"]) == 2
+    assert refused(foreign, capsys, "model")
+    (config,) = parse([*given, "--client", "fedavg", "--model", "linear"])
+    assert config.model == "linear"
+    assert not ran(foreign)
+    (config,) = parse([*given, "--trust-code", "true"])
+    assert config.model == f"{foreign.parent}/evil.py:net"
+    assert ran(foreign)
+
+
+def test_code_that_the_command_line_names_is_run(foreign, monkeypatch):
+    monkeypatch.chdir(foreign.parent)
+    (config,) = parse(["--experiment", "run/config.json", "--model", "evil.py:net"])
+    assert config.client == f"{foreign.parent}/evil.py:Mine"  # of the same file
+    (config,) = parse(["--resume", "run", "--client", "evil.py:Mine", "--rounds", "2"])
+    assert (config.rounds, config.client) == (2, f"{foreign.parent}/evil.py:Mine")
+
+
+def test_a_resumed_run_is_refused_and_says_how_it_goes_on(foreign, capsys):
+    assert cli.main(["--resume", str(foreign), "--rounds", "2"]) == 2
+    assert refused(foreign, capsys, "client")
+    with pytest.raises(UserError, match="^client: .* is code that"):
+        simulate(resume=foreign, rounds=2)
+    assert not ran(foreign)
+    again = shlex.split(how_to_go_on(foreign).rpartition("to go on with it: ")[2])
+    assert again[-4:] == ["--resume", str(foreign), "--trust-code", "true"]
+    result = simulate(resume=foreign, rounds=2, trust_code=True, progress=False)
+    assert ran(foreign)
+    assert result.summary["rounds"] == 2
+    assert cli.main(["--resume", str(foreign), "--client", "fedbn"]) == 2
+    assert "client: 'fedbn' is not allowed with resume" in capsys.readouterr().err
+
+
+def test_sweeps_and_searches_are_refused(foreign, tmp_path, capsys):
+    code = f"{tmp_path}/evil.py"
+    sweep, search = tmp_path / "sweep", tmp_path / "search"
+    for folder, name, facts in (
+        (sweep, "experiment.json", {"seed": [0, 1], "runs": [{"client": ["fedbn", f"fedper+{code}:Mine"]}]}),
+        (search, "search.json", {"search": {"model": f"cnn,{code}:net"}, "values": {}, "trials": 2}),
+    ):
+        folder.mkdir()
+        (folder / name).write_text(json.dumps(facts))
+        assert cli.main(["--resume", str(folder)]) == 2
+        error = capsys.readouterr().err
+        assert f"{code}:" in error
+        assert f"is code that '{folder / name}' names" in error
+    assert how_to_go_on(sweep).endswith(" --trust-code true")
+    (tmp_path / "e.json").write_text(json.dumps({"search": {"model": f"cnn,{code}:net"}}))
+    assert cli.main(["--experiment", str(tmp_path / "e.json")]) == 2
+    assert f"model: '{code}:net' is code that" in capsys.readouterr().err
+    assert not ran(foreign)
+
+
+def test_ones_own_toml_is_as_one_wrote_it(foreign, tmp_path):
+    (tmp_path / "e.toml").write_text(f'model = "{tmp_path}/evil.py:net"\n')
+    (config,) = parse(["--experiment", str(tmp_path / "e.toml")])
+    assert config.model.endswith("evil.py:net")
+
+
+def test_a_report_runs_nothing(foreign):
+    """The command has all that the folder says; the settings of code are given whatever they are."""
+    facts = json.loads((foreign / "config.json").read_text()) | {"scale": 0.5}
+    words = command_of(facts)
+    assert words[words.index("--model") + 1] == f"{foreign.parent}/evil.py:net"
+    assert words[words.index("--scale") + 1] == "0.5"
+    assert "--min-replies" not in words  # of the built-in strategy, and its default
+    assert not ran(foreign)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("strategy", "fedavg", set()),
+        ("strategy", "package.module:Rule", {"package.module"}),
+        ("client", "fedbn+a+b/c.py:Mine", {"a+b/c.py"}),
+        ("model", "Net@3", set()),
+        ("dataset", "text:play.txt", set()),
+        ("ray-address", "", set()),
+        ("ray-address", "there:6379", {"there:6379"}),
+    ],
+)
+def test_what_is_code(key, value, code):
+    assert code_in(key, value) == code
+
+
+def test_the_flag_is_true_or_false(capsys):
+    assert cli.main(["--trust-code", "yes", "--experiment", "x.json"]) == 2
+    assert "experiment: 'x.json' cannot be read" in capsys.readouterr().err
+    assert cli.main(["--trust-code", "yes", "--resume", "nowhere"]) == 2
+    assert capsys.readouterr().err == "error: trust-code: 'yes' is not allowed; expected true or false\n"
