@@ -1,7 +1,6 @@
 """The command line: every configuration key and every setting as a flag; lists make a sweep."""
 
 import argparse
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from .errors import UserError, not_allowed
 from .experiments.experiment import GRID_KEYS, Experiment, settings_told
 from .experiments.files import TOML, read_experiment, resumed_sweep
 from .flags import Flag, common_flags, flags_of, inherited_flags
-from .keys import FORMER_KEYS
+from .keys import FORMER_KEYS, flag_of
 from .registry import short
 from .results.facts import EXPERIMENT
 from .results.resume import resumed
 from .search.asked import TRIALS, Search, new_search, resumed_search
 from .search.space import FORM
+from .suggestions import hint
 from .trust import CLUSTER, check_code, names_of
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
@@ -81,9 +81,8 @@ def asked(arguments: Sequence[str]) -> Job | Search:
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         flag = unknown[0].split("=")[0]
-        near = difflib.get_close_matches(flag, [f"--{key}" for key in (*vars(known), *FORMER_KEYS)], n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UserError(f"{unknown[0]}: unknown flag{hint}; see --help")
+        near = hint(flag.lstrip("-"), map(flag_of, (*vars(known), *FORMER_KEYS)), "--")
+        raise UserError(f"{unknown[0]}: unknown flag{near}; see --help")
     values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
     if "resume" in values:
         return _resumed(known, values)

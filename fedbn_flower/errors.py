@@ -1,8 +1,9 @@
 """Errors that are told in one line."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from .suggestions import hint
 
 
 class UserError(ValueError):
@@ -28,12 +29,13 @@ def not_allowed(key: str, value: object, allowed: str) -> UserError:
     return UserError(f"{key}: {value!r} is not allowed; expected {allowed}")
 
 
-def unknown_name(key: str, value: str, names: Iterable[str], otherwise: str = "") -> UserError:
-    """The error for a name that is none of ``names``, with the nearest one; ``otherwise`` is what else is
-    allowed, in words."""
+def unknown_name(
+    key: str, value: str, names: Iterable[str], otherwise: str = "", meant: str = ""
+) -> UserError:
+    """The error for a name that is none of ``names``; ``otherwise`` is what else is allowed, in words, and
+    ``meant`` what the name is, where that is known; else the nearest one is told."""
     names = sorted(names)
-    near = difflib.get_close_matches(value, names, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
     one = [f"one of {', '.join(names)}"] if names else []
     expected = " or ".join([*one, *filter(None, [otherwise])])
-    return UserError(f"{key}: unknown name {value!r}{hint}; expected {expected}")
+    near = f" ({meant})" if meant else hint(value, names)
+    return UserError(f"{key}: unknown name {value!r}{near}; expected {expected}")

@@ -67,7 +67,7 @@ class Registry(Generic[T]):
             return self.joined({one: self.find(one) for one in several}, name)
         place, colon, attribute = name.rpartition(":")
         if not colon:
-            raise unknown_name(self.key, name, self.names, FORMS)
+            raise unknown_name(self.key, name, self.names, FORMS, self._of_another_key(name))
         try:
             module = _file(place) if place.endswith(".py") else _importable(place)
         except FileNotFoundError as error:
@@ -101,6 +101,12 @@ class Registry(Generic[T]):
             )
         self.check(objects[name])
         return objects[name]  # type: ignore[return-value]
+
+    def _of_another_key(self, name: str) -> str:
+        """Which key has this name, if it is none of this one's: FedProx for one is an objective here."""
+        others = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
+        found = [other.key for other in others if name.lower() in other.names and other is not self]
+        return f"it is {found[0]} {name.lower()!r}" if found and name.lower() not in self.names else ""
 
     @staticmethod
     def _described(value: object) -> str:

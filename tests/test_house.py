@@ -20,7 +20,7 @@ FORBIDDEN = {
 
 LAYERS = (
     {"packages"},
-    {"columns", "errors", "files", "own", "forms", "unions", "commands"},
+    {"columns", "errors", "files", "own", "forms", "unions", "commands", "suggestions"},
     {"divergence", "exchange", "observer", "system"},
     {"listing"},
     {"registry"},
