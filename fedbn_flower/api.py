@@ -48,7 +48,6 @@ def simulate(
     test: Any = None,
     progress: bool = True,
     observers: Sequence[Observer] = (),
-    trust_code: bool = False,
     **keys: Any,
 ) -> Result:
     """Simulate a run, as ``run_sim.py`` does, and give its results: the same ones, bit for bit.
@@ -66,8 +65,6 @@ def simulate(
         Whether a bar is shown.
     observers : Sequence[Observer], optional
         Objects whose ``on_round`` is called after every round, as for a tracker of experiments.
-    trust_code : bool
-        Whether ``resume`` may run code, ``FILE.py:NAME``, that its folder names and the call does not.
     **keys
         Every key of the run configuration and every setting of its algorithms, with underscores for hyphens;
         ``help(simulate)`` lists the keys by group, docs/reference.md the settings of each algorithm too.
@@ -111,7 +108,7 @@ def simulate(
     forget()
     why_one_by_one.cache_clear()
     with at_hand(own), _as_it_was():
-        config = resumed(values, trust_code) if values.get("resume") else RunConfig.of(values)
+        config = resumed(values) if values.get("resume") else RunConfig.of(values)
         logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
         folder = _run(config, Console(quiet=not progress), observers)
     model = next((own[name] for name in own if name == config.model), None)

@@ -100,15 +100,14 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
         if given := getattr(known, flag):
             told = given if isinstance(given, str) else given[0]
             raise not_allowed(flag, told, "none with resume, which goes on with what is in the folder")
-    trusted = _trusts_code(known)
-    if search := resumed_search(values, known.trials, trusted):
+    if search := resumed_search(values, known.trials):
         _check_not_dry(known)
         return search
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
     if not (Path(values["resume"]) / EXPERIMENT).exists():
-        return Job([resumed(values, trusted)], None, known.dry_run)
-    experiment = resumed_sweep(values, trusted)
+        return Job([resumed(values)], None, known.dry_run)
+    experiment = resumed_sweep(values)
     return Job(experiment.configurations(), experiment, known.dry_run)
 
 
@@ -212,8 +211,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--trust-code",
         action=_Once,
         metavar="VALUE",
-        help="run code (FILE.py:NAME) that a folder of --resume or a JSON file of --experiment names "
-        "[false]; true or false",
+        help="run code (FILE.py:NAME) that a JSON file of --experiment names [false]; true or false",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would run and about how long, and exit"

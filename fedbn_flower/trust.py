@@ -15,7 +15,6 @@ from .registry import absolute
 from .unions import parts
 
 CLUSTER = "ray-address"
-TRUSTED = ("--trust-code", "true")
 
 Names = Iterable[tuple[str, str]]
 """Values by key; a key may come again."""
@@ -27,11 +26,6 @@ def code_in(key: str, value: str) -> set[str]:
         return {value} - {""}
     names = parts(value, NAMED[key]) if key in NAMED else []
     return {name.rpartition(":")[0] for name in names if ":" in name}
-
-
-def names_code(names: Names) -> bool:
-    """Whether any of these values would run code."""
-    return any(code_in(key, value) for key, value in names)
 
 
 def names_of(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """Going on with a run that was stopped."""
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from ..keys import OWN_KEYS
 from ..own import is_own
 from ..registry import absolute
 from ..rounds import Federation
-from ..trust import TRUSTED, check_code, names_code, names_of
 from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
 from .described import described
 from .earlier import check_version
@@ -72,17 +70,16 @@ def stopped_early(checkpoint: Checkpoint) -> bool:
     return bool(Account(**checkpoint.counters.get("account", {})).stopped)
 
 
-def resumed(values: Mapping[str, UserConfigValue], trusted: bool = False) -> RunConfig:
+def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     """The configuration of the run that ``resume`` names; a few keys may be given anew.
 
-    An object of one's own must be given anew, where the run was made with one; code of one's own may be,
-    which is then run though the folder is not ``trusted``.
+    An object of one's own must be given anew, where the run was made with one. Code that the folder names is
+    run: to go on with a run is to ask for it.
 
     Raises
     ------
     UserError
-        For a key that may not, when there is no such run, it is too old, or it names code that is not to be
-        run.
+        For a key that may not, or when there is no such run, or it is too old.
     """
     folder = Path(str(values["resume"]))
     check_version(folder, "resume")
@@ -90,9 +87,6 @@ def resumed(values: Mapping[str, UserConfigValue], trusted: bool = False) -> Run
     again = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
     same = {k for k, v in values.items() if k in NAMED and absolute(str(v), NAMED[k]) == stored.get(k)}
     check_may_change(values, again | same | {"resume"})
-    if not trusted:
-        named = {key: value for key, value in stored.items() if key not in again}
-        check_code(names_of(named), folder / CONFIG, names_of(values))
     anew = {key: value for key, value in values.items() if key not in same}
     return RunConfig.of(stored | anew | {"run-dir": str(folder)})
 
@@ -147,14 +141,7 @@ def check_unchanged(federation: Federation) -> None:
 def how_to_go_on(folder: Path) -> str:
     """Where a run or a sweep is that was stopped, and the command that goes on with it; empty before it has
     begun."""
-    begun = [folder / name for name in (CONFIG, EXPERIMENT) if (folder / name).exists()]
-    if not begun:
+    if not any((folder / name).exists() for name in (CONFIG, EXPERIMENT)):
         return ""
-    again = command(["--resume", str(folder), *(TRUSTED if _has_code(begun[0]) else ())])
+    again = command(["--resume", str(folder)])
     return f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
-
-
-def _has_code(path: Path) -> bool:
-    """Whether a run's or a sweep's file names code, which a resume is then to be told to trust."""
-    facts = json.loads(path.read_text())
-    return any(names_code(names_of(table)) for table in (facts, *facts.get("runs", ())))

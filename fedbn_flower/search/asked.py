@@ -11,8 +11,7 @@ from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..flags import as_text
 from ..results.resume import MAY_CHANGE
-from ..trust import check_code
-from .folder import FACTS, code_names, stored_search
+from .folder import FACTS, stored_search
 from .space import Searched, parse_space
 
 TRIALS, VALIDATION = 20, 0.1
@@ -77,13 +76,13 @@ def new_search(values: Mapping[str, UserConfigValue], texts: Sequence[str], tria
     return search
 
 
-def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None, trusted: bool) -> Search | None:
+def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) -> Search | None:
     """The search that ``resume`` names; None if it names no search's folder.
 
     Raises
     ------
     UserError
-        For a key that it may not be given anew, or code that is not ``trusted``.
+        For a key that it may not be given anew, .
     """
     folder = Path(str(values["resume"]))
     if not (folder / FACTS).exists():
@@ -92,8 +91,6 @@ def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None, tr
         told = f"with resume, which takes the search's; expected only {', '.join(sorted({*AGAIN, 'trials'}))}"
         raise UserError(f"{min(fixed)}: {values[min(fixed)]!r} is not allowed {told}")
     stored = stored_search(folder)
-    if not trusted:
-        check_code(code_names(stored), folder / FACTS)
     again = {key: value for key, value in values.items() if key != "resume"}
     texts = [f"{key}={text}" for key, text in stored["search"].items()]
     search = new_search({**stored["values"], **again}, texts, trials or str(stored["trials"]))

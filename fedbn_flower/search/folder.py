@@ -1,8 +1,7 @@
 """The folder of a search: ``search.json``, ``search.csv``, ``trials/NUMBER/`` and ``best/``."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from ..errors import UserError, not_allowed
 from ..files import csv_text, json_text, write_atomically
 from ..results.place import default_run_folder, prepare_run_folder
 from ..results.reading import rows_of
-from ..trust import names_of
 
 FACTS, TABLE = "search.json", "search.csv"
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
@@ -29,12 +27,6 @@ def stored_search(folder: Path) -> dict[str, Any]:
         return dict(json.loads((folder / FACTS).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"resume: {str(folder)!r} is not the folder of a search ({error})") from error
-
-
-def code_names(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The names in ``search.json`` that may be of code: those of every trial, and every choice."""
-    yield from names_of(facts["values"])
-    yield from names_of({key: re.split("[,;]", text) for key, text in facts["search"].items()})
 
 
 def prepared_search_folder(run_dir: str, facts: Mapping[str, Any]) -> Path:

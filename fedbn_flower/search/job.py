@@ -20,9 +20,8 @@ from ..results.progress import progress, say, summary_table
 from ..rounds import Federation
 from ..runtime.capacity import check_workers
 from ..simulation import check_simulation, ray_pool
-from ..trust import TRUSTED, names_code
 from .asked import AGAIN, Search
-from .folder import COMPLETE, FAILED, Table, check_same, code_names, prepared_search_folder, write_facts
+from .folder import COMPLETE, FAILED, Table, check_same, prepared_search_folder, write_facts
 from .study import WARM_UP, Study, warm_up_rounds
 from .trial import Outcome, Watch, figures_by_round, rounds_done, run_to_its_end, run_trial
 
@@ -60,7 +59,7 @@ def run_search(search: Search) -> int:
         try:
             return _Running(search, folder, first, facts, console).run()
         except KeyboardInterrupt:
-            again = command(["--resume", str(folder), *(TRUSTED if names_code(code_names(facts)) else ())])
+            again = command(["--resume", str(folder)])
             told = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
             raise KeyboardInterrupt(told) from None
 

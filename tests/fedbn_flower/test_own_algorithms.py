@@ -52,7 +52,7 @@ def test_its_run_is_resumed_from_another_folder_to_the_same_bits(own, cache_dir,
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert run(cache_dir, "--resume", tmp_path / "parts", "--rounds", 4, "--trust-code", "true") == 0
+    assert run(cache_dir, "--resume", tmp_path / "parts", "--rounds", 4) == 0
     bits = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert bits[0] == bits[1]
     assert json.loads((tmp_path / "parts" / "config.json").read_text())["scale"] == 0.5
