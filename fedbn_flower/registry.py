@@ -97,7 +97,8 @@ class Registry(Generic[T]):
         objects = own_objects()
         if name not in objects:
             raise UserError(
-                f"{self.key}: {name!r} was an object of another run's process; it is to be given again"
+                f"{self.key}: {name!r} was an object of another run's process; it is to be given again, "
+                f"from Python: {self.key}={short(name)}"
             )
         self.check(objects[name])
         return objects[name]  # type: ignore[return-value]

@@ -1,15 +1,26 @@
 """What a rule's constructor takes: Flower's arguments, the settings the class declares, and some more."""
 
+import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from .settings import checked, declared
+from .settings import checked, declared, flag
 
 FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
 OTHERS: Mapping[str, Any] = {"trainable": None, "tied": (), "ask_partitions": False, "query_timeout": 120.0}
+MEANT = {
+    "lr": "server-lr",
+    "learning_rate": "server-lr",
+    "server_learning_rate": "server-lr",
+    "beta": "server-momentum",
+    "eps": "tau",
+    "epsilon": "tau",
+    "mu": "proximal-mu",
+}
+"""Words by which others call a setting, and its flag."""
 
 
 def signature(cls: type) -> inspect.Signature:
@@ -52,9 +63,15 @@ def bound(
     ValueError
         For a value that is not allowed; the message names the argument, the value and what is allowed.
     TypeError
-        For an argument that there is not.
+        For an argument that there is not; the message names the class and what was probably meant.
     """
-    given = signature(cls).bind(*args, **kwargs).arguments
+    arguments = signature(cls)
+    if unknown := [name for name in kwargs if name not in arguments.parameters]:
+        raise TypeError(_no_such_argument(cls, unknown[0], list(arguments.parameters)))
+    try:
+        given = arguments.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}: {error}") from None
     flowers = {one.name: given.pop(one.name) for one in FLOWERS if one.name in given}
     others = {name: given.pop(name, default) for name, default in OTHERS.items()}
     for name, value in flowers.items():
@@ -63,3 +80,15 @@ def bound(
         if name.startswith("min_") and not value >= 0:
             raise ValueError(f"{name}={value!r} is not allowed: expected a whole number >= 0")
     return flowers, others, checked(cls, given)
+
+
+def _no_such_argument(cls: type, name: str, known: Sequence[str]) -> str:
+    """Say what was probably meant: a setting by its flag or by a usual word for it, or the nearest name."""
+    settings = {flag(attribute, field): (attribute, field) for attribute, field in declared(cls).items()}
+    told = f"{cls.__name__} has no argument {name!r}"
+    if found := settings.get(MEANT.get(name, name.replace("_", "-"))):
+        attribute, field = found
+        return f"{told}; did you mean {attribute.strip('_')} ({field.description})?"
+    if near := difflib.get_close_matches(name, known, n=1):
+        return f"{told}; did you mean {near[0]}?"
+    return f"{told}; it has {', '.join(known)}"

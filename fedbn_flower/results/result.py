@@ -21,6 +21,7 @@ from ..models import InputSpec, models_named
 from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
 from ..registry import CLIENT
+from ..suggestions import hint
 from ..trust import check_code
 from .checkpoint import BEST, LAST, CheckpointFolder
 from .earlier import entries_of, is_of_0_1, spec_of
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from .figures import InlineFigure
+
+
+LISTED_NAMES = 10
+"""Clients' names in a message."""
 
 
 class Result:
@@ -72,7 +77,7 @@ class Result:
         """The last round's figures: ``summary.json``."""
         return dict(json.loads((self.folder / "summary.json").read_text()))
 
-    def model(self, client: int | None = None) -> nn.Module:
+    def model(self, client: int | str | None = None) -> nn.Module:
         """The trained model, or the one that a client would use; see `load_model`."""
         return load_model(self.folder, client, self._model, trust_code=self._trust_code)
 
@@ -102,7 +107,7 @@ def _value(text: str) -> float | int | str:
 
 def load_model(
     run_dir: str | PathLike[str],
-    client: int | None = None,
+    client: int | str | None = None,
     model: Callable[..., nn.Module] | str | None = None,
     *,
     trust_code: bool = False,
@@ -116,9 +121,10 @@ def load_model(
     ----------
     run_dir : str or Path
         The folder that a run left.
-    client : int, optional
-        Whose: the shared entries together with those that this client keeps, both as they are in the last
-        checkpoint. By default the aggregated model of the last round. With patience both are of the best.
+    client : int or str, optional
+        Whose, by its number or the name that its data give it: the shared entries together with those that
+        this client keeps, both as they are in the last checkpoint. By default the aggregated model of the
+        last round. With patience both are of the best.
     model : callable or str, optional
         The model function, or its ``FILE.py:NAME``, where the run was given one's own.
     trust_code : bool
@@ -135,6 +141,7 @@ def load_model(
     spec = spec_of(facts) if is_of_0_1(facts) else InputSpec.parse(str(facts.get("shape", "")))
     if spec is None:
         raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
+    client = None if client is None else _partition(client, facts)
     if not trust_code:
         named = [("model", facts["model"])] if model is None else []
         named += [("client", facts["client"])] if client is not None else []
@@ -156,6 +163,26 @@ def load_model(
     return module.eval()
 
 
+def _partition(client: int | str, facts: Mapping[str, Any]) -> int:
+    """The number of a client by itself or by its name."""
+    names = facts.get("client-names") or []
+    if isinstance(client, str):
+        if names.count(client) == 1:
+            return int(names.index(client))
+        raise UserError(f"client: {client!r} is not allowed{hint(client, names)}; expected {_clients(facts)}")
+    if client not in range(facts["num-clients"]):
+        raise not_allowed("client", client, _clients(facts))
+    return int(client)
+
+
+def _clients(facts: Mapping[str, Any]) -> str:
+    """What a client may be given as."""
+    names = facts.get("client-names") or []
+    more = ", ..." if len(names) > LISTED_NAMES else ""
+    by_name = f", or a name: {', '.join(map(repr, names[:LISTED_NAMES]))}{more}" if names else ""
+    return f"0 to {facts['num-clients'] - 1}{by_name}"
+
+
 def _completed(
     shared: dict[str, NDArray],
     names: list[str],
@@ -164,9 +191,6 @@ def _completed(
     client: int | None,
 ) -> dict[str, NDArray]:
     """The whole state dict: the shared entries, and those that the client keeps; or a model of its own."""
-    num_clients = facts["num-clients"]
-    if client is not None and client not in range(num_clients):
-        raise not_allowed("client", client, f"0 to {num_clients - 1}")
     at_home = [name for name in names if name not in shared]
     findable = client is not None and not is_own(facts["client"])
     personal = CLIENT.find(facts["client"]).personal_group if findable else ""
@@ -174,7 +198,7 @@ def _completed(
         return shared
     if client is None:
         many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
-        raise not_allowed("client", None, f"0 to {num_clients - 1}: {many}")
+        raise not_allowed("client", None, f"{_clients(facts)}: {many}")
     if is_of_0_1(facts):
         return entries_of(folder, client)
     best = CheckpointFolder(folder / BEST)

@@ -11,6 +11,7 @@ from strategies import (
     FedDyn,
     FedProx,
     FedTrimmedAvg,
+    FedYogi,
     PseudoGradientStrategy,
     setting,
 )
@@ -118,3 +119,27 @@ def test_signatures_for_help_and_editors():
     ):
         assert inspect.signature(rule).parameters[name].default == default
     assert "trim" not in inspect.signature(FedTrimmedAvg).parameters
+
+
+@pytest.mark.parametrize(
+    ("rule", "arguments", "told"),
+    [
+        (FedYogi, {"lr": 0.1}, "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?"),
+        (FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
+        (FedYogi, {"epsilon": 1e-8}, "FedYogi has no argument 'epsilon'; did you mean tau (degree"),
+        (FedYogi, {"beta1": 0.9}, "FedYogi has no argument 'beta1'; did you mean beta_1?"),
+        (FedAvgM, {"learning_rate": 1}, "FedAvgM has no argument 'learning_rate'; did you mean server_l"),
+        (FedProx, {"mu": 1}, "FedProx has no argument 'mu'; did you mean proximal_mu (weight"),
+        (FedAvg, {"xyzzy": 1}, "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,"),
+    ],
+)
+def test_an_argument_that_there_is_not_names_what_was_meant(rule, arguments, told):
+    with pytest.raises(TypeError) as caught:
+        rule(**arguments)
+    assert str(caught.value).startswith(told)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_argument_given_twice_names_the_class():
+    with pytest.raises(TypeError, match="^FedAvg: multiple values for argument 'fraction_train'$"):
+        FedAvg(0.5, fraction_train=0.5)

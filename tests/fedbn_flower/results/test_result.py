@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from torch.utils.data import TensorDataset
 
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
@@ -77,7 +78,8 @@ def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
         (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
         (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
         (lambda: unsaved.model(client=0), "the run saved no client's own entries"),
-        (lambda: load_model(named.folder), "model: 'thin@"),
+        (lambda: load_model(named.folder), "model: 'thin@.* to be given again, from Python: model=thin$"),
+        (lambda: result.model(client="Lyon"), "client: 'Lyon' is not allowed; expected 0 to 3$"),
         (lambda: load_model(named.folder, model=Fixed), "does not fit the weights in"),
         (lambda: load_model(tmp_path / "nowhere"), "run-dir: .*nowhere' is not the folder of a run"),
     ):
@@ -85,3 +87,22 @@ def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
             load()
         assert "\n" not in str(caught.value)
     assert load_model(named.folder, model=thin)[1].in_features == 64
+
+
+def test_a_client_is_called_by_the_name_that_its_data_give_it(run):
+    rng = np.random.default_rng(0)
+    sites = {
+        name: TensorDataset(torch.tensor(rng.normal(size=(20, 3)), dtype=torch.float32), torch.arange(20) % 2)
+        for name in ("Paris", "Lyon")
+    }
+    result = run(data=sites, strategy="fedavg", client="fedbn", model="mlp-bn", rounds=1)
+    own, by_name = (result.model(client=client).state_dict() for client in (0, "Lyon"))
+    assert all(torch.equal(own[key], entry) for key, entry in by_name.items())
+    assert not all(torch.equal(result.model(1).state_dict()[key], entry) for key, entry in by_name.items())
+    with pytest.raises(UserError) as caught:
+        load_model(result.folder, client="Lion")
+    assert str(caught.value) == (
+        "client: 'Lion' is not allowed (did you mean 'Lyon'?); expected 0 to 1, or a name: 'Lyon', 'Paris'"
+    )
+    with pytest.raises(UserError, match=r"^client: 2 is not allowed; expected 0 to 1, or a name: 'Lyon'"):
+        result.model(client=2)
