@@ -6,10 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from flwr.app import Error, Message
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config import RunConfig
+from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.rounds import Federation
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.simulation import simulate
 
 
@@ -199,3 +203,25 @@ def test_clients_that_never_train_are_checked_too(configured, monkeypatch, tmp_p
     simulate(Federation(config), tmp_path / "run", None)
     assert strictly((tmp_path / "run" / "summary.json").read_text())["new-clients"]["clients"] == {}
     assert "'accuracy' is 7.0, not a number in [0, 1" in (tmp_path / "run" / "failures.csv").read_text()
+
+
+class Hostile(InlineGrid):
+    """The second node answers with an error whose text is a formula in red."""
+
+    def work(self, messages, timeout):
+        for message, reply in zip(messages, super().work(messages, timeout), strict=True):
+            training = message.metadata.message_type == "train"
+            if training and partition_of(message) == 1:
+                yield Message(Error(1, "\x1b[31m=1+1\x1b[0m"), reply_to=message)
+            else:
+                yield reply
+
+
+def test_a_reason_is_text_to_a_terminal_and_to_a_spreadsheet(configured, tmp_path, capfd):
+    config = configured(partition="iid", num_clients=2, rounds=1)
+    federation = Federation(config)
+    results = RunFolder(tmp_path, federation)
+    federation.run(Hostile(2, config.to_user_config()), [results])
+    results.finish()
+    assert (tmp_path / "failures.csv").read_text() == "round,phase,partition,reason\n1,train,1,'=1+1\n"
+    assert "\x1b[31m=1+1" not in "".join(capfd.readouterr())

@@ -1,0 +1,60 @@
+"""What a client gives as a reason is fit for a terminal."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies import FedAvg
+from strategies.replies import MAX_REASON, printable
+
+from .helpers import MODEL, CannedGrid, moved, record, train_reply
+
+SEQUENCES = {
+    "\x1b[31m": "a colour",
+    "\x1b[2J\x1b[1;1H": "an empty screen",
+    "\x1b]0;owned\x07": "the window's title",
+    "\x1b]8;;http://x\x1b\\": "a link",
+    "\x1bP0;0|q\x1b\\": "a device control string",
+    "\x1b(0": "another alphabet",
+    "\x1bc": "a reset",
+    "\x9b31m": "a colour in one character less",
+    "\x9d0;owned\x9c": "a title so",
+}
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=SEQUENCES.values())
+def test_escape_sequences_leave_nothing(sequence):
+    assert printable(f"out {sequence}of {sequence}luck{sequence}") == "out of luck"
+
+
+@settings(max_examples=200)
+@given(st.text(st.one_of(st.characters(), st.sampled_from("\x1b[]();0mP\\\x07\x9b\r\n\t")), max_size=600))
+def test_every_reason_is_one_line_of_characters_that_are_seen(text):
+    shown = printable(text)
+    assert shown.isprintable()
+    assert len(shown) <= MAX_REASON
+    assert "  " not in shown
+    if text.isprintable() and len(text) <= MAX_REASON:
+        assert shown == " ".join(text.split())
+    assert printable(shown) == shown
+
+
+def test_the_log_and_the_report_have_the_same_reason(caplog):
+    """Of an error that a client sends; the honest one's answer counts."""
+
+    def answer(message, partition):
+        if partition:
+            return train_reply(message, moved(1))
+        return Message(
+            Error(1, "\x1b[31mout\x1b[0m of\r\n\x1b]0;owned\x07luck\x1b[2K\u202e"), reply_to=message
+        )
+
+    strategy, grid = FedAvg(), CannedGrid(2, answer)
+    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
+    updated, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    np.testing.assert_array_equal(updated["layer.weight"].numpy(), 2)
+    assert strategy.phase_report.failures == {0: "out of luck"}
+    assert "node 0 dropped: out of luck" in caplog.text
+    assert "\x1b" not in caplog.text
