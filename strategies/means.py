@@ -4,7 +4,9 @@ The weighted mean; and those that a few lying clients cannot move far: Yin et al
 Distributed Learning: Towards Optimal Statistical Rates" (arXiv 1803.01498), Definitions 1 and 2.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Literal, Protocol, Self, get_args
 
 import numpy as np
@@ -78,7 +80,8 @@ class TrimmedMean:
     is positive always one at least, so that an answer that was lost does not switch the trimming off, and
     never all. ``trim = 1/2`` leaves the middle one or two: the coordinate-wise median.
 
-    Every difference is kept until the mean is taken: memory grows with the number of clients.
+    Every answer is kept until the mean is taken, as it is: memory grows with the number of clients. What is
+    made of the answers is made block by block.
 
     Parameters
     ----------
@@ -91,32 +94,40 @@ class TrimmedMean:
     def __init__(self, reference: Vector, trim: float) -> None:
         self.reference = reference
         self.trim = trim
-        self.differences: list[Vector] = []
+        self.answers: list[tuple[list[NDArray], float]] = []
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """``weight`` is not used, by the paper."""
-        difference = np.empty_like(self.reference)
-        offset = 0
-        for entry in entries:
-            part = slice(offset, offset + entry.size)
-            np.subtract(entry.ravel(), self.reference[part], out=difference[part], dtype=difference.dtype)
-            offset += entry.size
-        difference *= difference.dtype.type(factor)
-        self.differences.append(difference)
+        """``weight`` is not used, by the paper; the entries may not change until the mean is taken."""
+        self.answers.append(([entry.ravel() for entry in entries], factor))
 
     def merge(self, other: "TrimmedMean") -> None:
-        self.differences += other.differences
+        self.answers += other.answers
 
     def mean(self) -> Vector:
         """Block by block."""
-        n = len(self.differences)
+        n, dtype = len(self.answers), self.reference.dtype
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
         mean = np.empty_like(self.reference)
+        starts = [0, *accumulate(entry.size for entry in self.answers[0][0])]
         for part in blocks(mean.size):
-            values = np.stack([difference[part] for difference in self.differences], axis=1)
+            values = np.empty((part.stop - part.start, n), dtype)
+            for column, (entries, factor) in enumerate(self.answers):
+                difference = np.concatenate(_cut(entries, starts, part), dtype=dtype)
+                difference -= self.reference[part]
+                difference *= dtype.type(factor)
+                values[:, column] = difference
             values.sort(axis=1)  # faster than a partition, for as many values as there are clients
             np.mean(values[:, cut : n - cut], axis=1, out=mean[part])
         return mean
+
+
+def _cut(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list[NDArray]:
+    """A part of flat entries that stand one after the other, from where each starts."""
+    first, last = bisect_right(starts, part.start) - 1, bisect_left(starts, part.stop)
+    return [
+        entry[max(part.start - start, 0) : part.stop - start]
+        for entry, start in zip(entries[first:last], starts[first:last], strict=True)
+    ]
 
 
 def new_mean(kind: MeanKind, trim: float, reference: Vector) -> MeanOfDifferences:

@@ -15,7 +15,7 @@ FOLDERS = ("tests", "benchmarks", "examples", "deploy", "experiments")
 FORBIDDEN = {
     "strategies": {"torch", "clients", "fedbn_flower"},
     "clients": {"strategies", "fedbn_flower"},
-    "fedbn_flower": {"run_sim", *FOLDERS},
+    "fedbn_flower": {"run_sim", "strategies", "clients", *FOLDERS},  # fedbn_flower.strategies is always ours
 }
 
 LAYERS = (

@@ -68,6 +68,15 @@ def test_defaults_that_differ():
     }
 
 
+def test_the_names_a_subclass_must_not_use_are_all_told():
+    """Every public attribute that Flower's class has not, but for the settings, which a subclass may take."""
+    ours, theirs = strategies.FedAvg(), flower.FedAvg()
+    (told,) = re.findall(r"must not use these names for something else: ([^.]*)\.", TABLE.read_text())
+    assert sorted(re.findall(r"`(\w+)`", told)) == sorted(
+        name for name in set(dir(ours)) - set(dir(theirs)) if not name.startswith("_")
+    )
+
+
 def test_arguments_of_ours_alone():
     assert strategies.FedAdagrad(eta=0.1, beta_1=0.5, v_init=1e-6).beta_1 == 0.5
     strategies.FedAvg(seed=1, mean="median", trim=0.2, clip_update_norm=1.0, max_weight=10, min_replies=2)

@@ -85,9 +85,12 @@ def test_an_entry_of_another_shape_costs_the_answer():
         phase(flower.FedAvg(), with_one(bad))
 
 
-@pytest.mark.parametrize("examples", [-3, float("nan"), float("inf")])
+@pytest.mark.parametrize("examples", [-3, float("nan"), float("inf"), 2**53 + 1])
 def test_a_weight_that_is_none_costs_the_answer(examples):
-    """Flower's mean of weights 1, -3, 3, 4 has a negative part; with NaN or infinity it is NaN."""
+    """Flower's mean of weights 1, -3, 3, 4 has a negative part; with NaN or infinity it is NaN.
+
+    A weight above 2^53 would be all of it.
+    """
     bad = lambda m: answer(m, MODEL, examples)  # noqa: E731
     assert_dropped(bad)
     with np.errstate(all="ignore"):
