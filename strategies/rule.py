@@ -13,6 +13,7 @@ from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
 from .expected import ExpectedMetrics
 from .means import MeanKind
 from .nodes import Everybody, NodeDirectory, Participation
+from .privacy import warn_of_wrapper
 from .replies import PhaseReport, Replies
 from .rounds import Extras, Round
 from .settings import declared, setting
@@ -130,9 +131,10 @@ class ServerRule(FlowerFedAvg):
         return Round(server_round, self.rule_state.updates + 1, layout, sent, self._connected_nodes_)
 
     def summary(self) -> None:
-        """Log the settings."""
+        """Log the settings, and what a privacy wrapper around the rule would need."""
         LOGGER.info("\t├──> %s settings:", type(self).__name__)
         for attribute in declared(type(self)):
             value = self._sampling_seed_ if attribute == "_seed_" else getattr(self, attribute)
             LOGGER.info("\t│\t├── %s: %s", attribute.strip("_"), value)
         super().summary()
+        warn_of_wrapper(self)

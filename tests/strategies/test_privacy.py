@@ -1,5 +1,6 @@
 """Flower's differential-privacy wrappers around our strategies: what they do, and what they cannot."""
 
+import logging
 from types import SimpleNamespace
 
 import flwr.serverapp.strategy as flower
@@ -103,6 +104,50 @@ def test_the_noise_has_the_size_it_should_and_the_dtype_stays():
     (got,) = rounds(wrapped, start, [{"w": start["w"] + np.float32(1e-6)}] * 2)
     assert got["w"].dtype == np.float32
     assert got["w"].std() == pytest.approx(3.0, rel=0.03)
+
+
+# ---- what the wrappers need of a rule ---------------------------------------------------------------
+
+
+def test_refused_answers_thin_out_the_mean_unless_min_replies_forbids_it():
+    """Of ten answers nine are NaN: the tenth counts ten times, and the noise is that of ten."""
+    models = [UPDATES[1]] + [{n: np.full(1, np.nan, np.float32) for n in "vw"}] * 9
+    (thin,) = rounds(WRAPPERS["client-side fixed"](FedAvg(), 1.0), START, models)
+    np.testing.assert_array_equal(vector(thin), vector(UPDATES[1]))
+    rule = FedAvg(min_replies=10)
+    (kept,) = rounds(WRAPPERS["client-side fixed"](rule, 1.0), START, models)
+    assert kept is START
+
+
+LACKS = {
+    "weighted_by_key=None": {"weighted_by_key": "num-examples"},
+    f"min_replies={CLIENTS}": {"min_replies": CLIENTS - 1},
+    "no seed": {"seed": 1},
+}
+ENOUGH = {"weighted_by_key": None, "min_replies": CLIENTS}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("lack", LACKS)
+def test_the_log_warns_of_what_a_rule_lacks_under_a_wrapper(wrapper, lack, caplog):
+    rule = FedAvg(**ENOUGH | LACKS[lack])
+    wrapped = WRAPPERS[wrapper](rule, 1.0)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        wrapped.start(CannedGrid(CLIENTS, None), record(START), num_rounds=0)
+    (line,) = warnings(caplog)
+    assert line.startswith(f"{type(wrapped).__name__} protects less than it says around FedAvg")
+    assert [other for other in LACKS if other in line] == [lack]
+
+
+@pytest.mark.parametrize("make", [FedAvg, *(lambda w=w: w(FedAvg(**ENOUGH), 1.0) for w in WRAPPERS.values())])
+def test_without_a_wrapper_or_with_all_it_needs_nothing_is_warned_of(make, caplog):
+    with caplog.at_level(logging.WARNING, "flwr"):
+        make().start(CannedGrid(CLIENTS, None), record(START), num_rounds=0)
+    assert warnings(caplog) == []
+
+
+def warnings(caplog):
+    return [one.getMessage() for one in caplog.records if one.name == "flwr.strategies"]
 
 
 # ---- limits of Flower's wrappers, told in docs/algorithms.md ----------------------------------------
