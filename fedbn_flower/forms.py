@@ -7,6 +7,6 @@ DATASET = (
 PARTITIONER = "CLASSPartitioner:KEY=VALUE,..."
 PARTITION = (
     "iid, dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES_PER_CLIENT, natural:COLUMN, "
-    f"silos:0-4,5-9 or {PARTITIONER}"
+    f"silos, silos:0-4,5-9 or {PARTITIONER}"
 )
 UNION = "NAME+NAME: keeps at home what either does, with the methods of both, as in fedbn+fedper"

@@ -67,8 +67,8 @@ class Data(_Group):
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
-        description="how the training set is divided; auto is silos:0-4,5-9 for images, by the clients "
-        "that the data have, or iid",
+        description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
+        "clients that the data have, or iid",
     )
     num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
     val_fraction: float = setting(

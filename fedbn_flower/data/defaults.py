@@ -7,7 +7,8 @@ from .synthetic import SYNTHETIC
 from .tables import SUFFIXES, table_files
 from .text import TEXT
 
-IMAGES = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
+DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
+IMAGES = {"model": "mlp-bn", "partition": "silos"}
 TABLES = {"model": "mlp-bn", "partition": "iid"}
 PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
 MADE = {"model": "linear", "partition": "natural:client"}
@@ -16,6 +17,8 @@ BEGINNINGS = {TEXT: PLAYS, SYNTHETIC: MADE, QUADRATIC: MADE, ARRAYS: TABLES, "sh
 
 def defaults_for(dataset: str) -> dict[str, str]:
     """``model`` and ``partition`` for a dataset of this name."""
+    if dataset == "digits":
+        return DIGITS
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
         return {**PLAYS, "partition": "iid"}
     for beginning, chosen in BEGINNINGS.items():

@@ -97,6 +97,21 @@ def draw_class_sets(
     return tuple(drawn)
 
 
+def even_class_sets(labels: NDArray[np.int64], num_clients: int) -> ClassSets:
+    """The classes that occur, in their order, in as many nearly even parts as there are clients.
+
+    Raises
+    ------
+    UserError
+        When there are fewer classes than clients.
+    """
+    classes = np.unique(labels)
+    if num_clients > len(classes):
+        allowed = f"at most {len(classes)}, the classes, with silos, or another partition, such as iid"
+        raise not_allowed("num-clients", num_clients, allowed)
+    return tuple(frozenset(part.tolist()) for part in np.array_split(classes, num_clients))
+
+
 def by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
     """Rows by class; a class that several clients have is divided evenly among them.
 

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from ..errors import not_allowed, os_errors_told
 from ..files import write_atomically
 from .dataset import Dataset, Split
-from .division import Rows, by_class, dirichlet, draw_class_sets, draw_ids, even, in_proportion, shards
+from .division import (
+    Rows,
+    by_class,
+    dirichlet,
+    draw_class_sets,
+    draw_ids,
+    even,
+    even_class_sets,
+    in_proportion,
+    shards,
+)
 from .partition_spec import PartitionSpec
 from .partitioners import NamedPartitioner
 
@@ -171,6 +181,8 @@ def _by_label(
             return by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
         case "silos", tuple(class_sets):
             return by_class(labels, class_sets)
+        case "silos", None:
+            return by_class(labels, even_class_sets(labels, num_clients))
     return even(len(labels), num_clients)
 
 

@@ -27,6 +27,8 @@ class PartitionSpec:
     - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
       that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
     - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
+    - ``silos`` (no argument): the classes that occur, in their order, in as many nearly even silos as there
+      are clients.
     - ``CLASSPartitioner:KEY=VALUE,...``: a class of `flwr_datasets.partitioner` and its arguments
       (`NamedPartitioner`).
     """
@@ -51,7 +53,7 @@ class PartitionSpec:
         bad = not_allowed("partition", text, cls.FORMS)
         try:
             match kind:
-                case "iid" if not argument:
+                case "iid" | "silos" if not argument:
                     return cls(kind)
                 case "dirichlet":
                     alpha = float(argument)

@@ -1,5 +1,6 @@
 """Where data come from, by name."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,15 @@ from .images import images_decoded
 from .numpy_files import numpy_files_decoded
 from .quadratic import QUADRATIC, quadratic_decoded
 from .synthetic import SYNTHETIC, synthetic_decoded
-from .tables import SUFFIXES, table_files, tables_decoded
+from .tables import table_files, tables_decoded
 from .text import TEXT, text_decoded
 
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""
 OF_CLIENTS = "clients:"
 """How the rest begins where the arrays say whose each example is."""
+HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
+"""A name of a hub: without a leading dot, or what looks like the suffix of a file."""
 COLUMNS = ("image_column", "label_column", "group_column")
 """The fields of a request that name columns."""
 
@@ -48,8 +51,9 @@ def open_source(request: Request) -> Source:
         if request.name.startswith(beginning):
             return opened(request)
     folder = path_of(request.name)
-    looks_like_path = request.name.startswith((".", "/", "~")) or folder.suffix in SUFFIXES or folder.exists()
-    if not looks_like_path:
+    if not folder.exists():
+        if not _may_be_on_a_hub(request.name):
+            raise _missing(request.name)
         splits = load_splits(request.name, request.name)
         return Source(f"{request.name} {content_of(splits)}", lambda: splits_decoded(request, splits))
     if tables := table_files(folder):
@@ -59,6 +63,17 @@ def open_source(request: Request) -> Source:
     return _folder(request, folder)
 
 
+def _may_be_on_a_hub(name: str) -> bool:
+    """Whether it is ``NAME`` or ``OWNER/NAME``, where no folder here is called OWNER."""
+    owner, separator, _ = name.partition("/")
+    return bool(HUB_NAME.fullmatch(name)) and not (separator and Path(owner).is_dir())
+
+
+def _missing(name: str) -> UserError:
+    as_text = f" (a text is '{TEXT}{name}')" if name.endswith(".txt") else ""
+    return UserError(f"dataset: there is no file or folder {name!r}{as_text}")
+
+
 def _folder(request: Request, folder: Path) -> Source:
     """A folder is told by its files' names, sizes and times, without opening them."""
     try:
@@ -66,6 +81,8 @@ def _folder(request: Request, folder: Path) -> Source:
         stamps = [(str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
     except OSError as error:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
+    if folder.is_file() and folder.suffix == ".txt":
+        raise not_allowed("dataset", request.name, f"'{TEXT}{request.name}' for a text")
     if not folder.is_dir() or not files:
         raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
     name, path = request.name, str(folder.resolve())

@@ -9,7 +9,7 @@ from fedbn_flower.data.defaults import defaults_for
     ("dataset", "model", "partition"),
     [
         ("digits", "mlp-bn", "silos:0-4,5-9"),
-        ("owner/images", "mlp-bn", "silos:0-4,5-9"),
+        ("owner/images", "mlp-bn", "silos"),
         ("patients.csv", "mlp-bn", "iid"),
         ("{}", "mlp-bn", "iid"),
         ("text:play.txt", "char-lstm", "natural:speaker"),

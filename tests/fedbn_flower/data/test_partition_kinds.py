@@ -23,6 +23,24 @@ def test_silos_hold_exactly_their_classes(digits):
         assert sorted(rows) == list(np.flatnonzero(np.isin(digits.test.columns["y"], classes)))
 
 
+@pytest.mark.parametrize("clients", [2, 3, 4])
+def test_silos_of_the_classes_that_occur(tmp_path, clients):
+    """Of classes 0, 1, 3, 4 the first clients have one more where they cannot have as many."""
+    data = made(tmp_path, train=[4, 0, 1, 3, 3, 0], test=[0, 1, 3, 4])
+    parts = partition_dataset(data, "silos", clients, 0, 0.0)
+    expected = {2: [[0, 1], [3, 4]], 3: [[0, 1], [3], [4]], 4: [[0], [1], [3], [4]]}[clients]
+    for split, shares in ((data.train, parts.train), (data.test, parts.test)):
+        assert [sorted(set(split.columns["y"][rows].tolist())) for rows in shares] == expected
+    assert parts.left_out("silos", True) == ""
+
+
+def test_two_silos_of_ten_classes_are_those_of_the_digits(digits):
+    named, even = (partition_dataset(digits, text, 2, 0, 0.1) for text in ("silos:0-4,5-9", "silos"))
+    for split in ("train", "val", "test"):
+        for own, other in zip(getattr(named, split), getattr(even, split), strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
 def test_silos_that_overlap_divide_the_class(digits):
     parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
     shared = [(digits.train.columns["y"][rows] == 1).sum() for rows in parts.train]
@@ -151,6 +169,11 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
             "silos:0-4,15-19",
             2,
             "partition: class 19 in silos is not allowed; expected classes 0-9, those of the dataset",
+        ),
+        (
+            "silos",
+            11,
+            "num-clients: 11 is not allowed; expected at most 10, the classes, with silos, or",
         ),
         ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
         (

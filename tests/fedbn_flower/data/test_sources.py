@@ -30,13 +30,47 @@ def write_folder(path, splits=("train", "test"), features=None, size=None, write
 
 
 def load(cache_dir, name, **options):
-    return load_dataset(Request(name, **options), cache_dir)
+    return load_dataset(Request(str(name), **options), cache_dir)
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "text:~nobody-of-that-name/x"])
 def test_the_home_of_nobody_is_no_dataset(cache_dir, name):
     with pytest.raises(UserError, match="^dataset: .*~nobody-of-that-name/x'"):
         load(cache_dir, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nowhere.csv", "play.txt", ".here", "a/b/c", "here/mnist", "scans.zip", "C:\\scans", "a/", "/a/b"],
+)
+def test_a_path_that_is_missing_is_told_without_asking_a_hub(cache_dir, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("asked a hub"))
+    as_text = " (a text is 'text:play.txt')" if name == "play.txt" else ""
+    with pytest.raises(UserError) as caught:
+        load(cache_dir, name)
+    assert str(caught.value) == f"dataset: there is no file or folder {name!r}{as_text}"
+
+
+@pytest.mark.parametrize("name", ["mnist", "owner/mnist", "owner/mnist-v1.1", "o.w/wikitext-103.v1"])
+def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+
+    def asked(*names):
+        raise UserError(f"asked for {names}")
+
+    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", asked)
+    with pytest.raises(UserError, match="asked for"):
+        load(cache_dir, name)
+
+
+def test_a_text_is_told_by_its_name(cache_dir, tmp_path):
+    (tmp_path / "play.txt").write_text("A:\nTo be\n")
+    told = f"dataset: '{tmp_path}/play.txt' is not allowed; expected 'text:{tmp_path}/play.txt' for a text"
+    with pytest.raises(UserError) as caught:
+        load(cache_dir, tmp_path / "play.txt")
+    assert str(caught.value) == told
 
 
 def test_the_digits_are_embedded(cache_dir):

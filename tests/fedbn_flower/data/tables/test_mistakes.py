@@ -109,7 +109,7 @@ def test_a_test_set_without_a_column_and_a_file_that_is_not_there(cache_dir, tmp
     (tmp_path / "test.csv").write_text("b,y\n1,0\n")
     with pytest.raises(UserError, match="dataset: '.*test.csv' has no column 'a'"):
         load_dataset(Request(str(tmp_path)), cache_dir)
-    with pytest.raises(UserError, match="dataset: 'patients.csv' is not allowed; expected 'digits', a table"):
+    with pytest.raises(UserError, match="dataset: there is no file or folder 'patients.csv'"):
         load_dataset(Request("patients.csv"), cache_dir)
 
 
