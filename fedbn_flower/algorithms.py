@@ -24,7 +24,7 @@ NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry
 """The built-in names of every key that one's own code can be named by."""
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
-COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code"}
+COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
 Setting = UserConfigValue | None
 

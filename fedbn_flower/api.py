@@ -29,11 +29,13 @@ from .errors import UserError, not_allowed
 from .flags import common_flags, inherited_flags
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
+from .logs import show_log
 from .models import MODEL
 from .observer import Observer
 from .own import at_hand, new_name
 from .registry import absolute
 from .results.progress import progress as watching
+from .results.progress import waiting
 from .results.result import Result
 from .results.resume import resumed
 from .rounds import Federation
@@ -109,7 +111,7 @@ def simulate(
     why_one_by_one.cache_clear()
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
-        logging.getLogger("flwr").setLevel(logging.INFO if config.verbose else logging.WARNING)
+        show_log(config.verbose)
         folder = _run(config, Console(quiet=not progress), observers)
     model = next((own[name] for name in own if name == config.model), None)
     return Result(folder, model, trust_code=True)
@@ -145,9 +147,11 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     """One run in its folder."""
     check_workers(config)
     simulation.check_simulation(config)
-    federation = Federation(config)
+    with waiting(console, "reading data"):
+        federation = Federation(config)
     folder = simulation.prepared_folder(config)
-    pool = simulation.ray_pool(config)
+    with waiting(console, "starting workers"):
+        pool = simulation.ray_pool(config)
     try:
         with watching(config, console) as watch:
             simulation.simulate(federation, folder, pool, [watch, *observers])

@@ -22,7 +22,7 @@ from .suggestions import hint
 from .trust import CLUSTER, check_code, names_of
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
-COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code")
+COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
 """What is no key of a run."""
 
 
@@ -182,6 +182,7 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
 def _add_commands(parser: argparse.ArgumentParser) -> None:
     """What is no key of a run; ``dest`` of each is in `COMMANDS`."""
     parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
         "--sweep",
         action="append",

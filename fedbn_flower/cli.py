@@ -1,9 +1,12 @@
 """The command ``run_sim.py``, or ``fedbn-sim``. What takes seconds to import is imported when it is used."""
 
+import platform
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
+from . import __version__
 from .errors import UserError
 from .listing import lines
 
@@ -17,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     try:
+        if "--version" in arguments:
+            print(_versions())
+            return 0
         if "--list" in arguments:
             print(*lines(), sep="\n")
             return 0
@@ -36,3 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
+
+
+def _versions() -> str:
+    """This program's version, and those of what decides its results."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("flwr", "torch"))
+    return f"fedbn-flower {__version__} (Python {platform.python_version()}, {others})"

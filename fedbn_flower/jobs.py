@@ -1,6 +1,5 @@
 """What a command line asks for: one run, or a sweep of them."""
 
-import logging
 import sys
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from .experiments.cells import Cell, cells_of
 from .experiments.dry_run import told
 from .experiments.experiment import swept_keys
 from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
-from .results.progress import cell_name, progress, say, summary_table
+from .logs import show_log
+from .results.progress import cell_name, progress, say, summary_table, waiting
 from .results.resume import how_to_go_on
 from .rounds import Federation
 from .runtime.capacity import check_workers
@@ -34,11 +34,12 @@ def run(job: Job | Search) -> int:
         return run_search(job)
     console = Console()
     first = job.configs[0]
-    logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
+    show_log(first.verbose)
     check_workers(first)
-    for config in job.configs:  # every mistake is told before anything starts
-        check_simulation(config)
-        Federation(config)
+    with waiting(console, "reading data"):
+        for config in job.configs:  # every mistake is told before anything starts
+            check_simulation(config)
+            Federation(config)
     if job.dry_run:
         for line in told(_cells(job)):
             say(console, line)
@@ -70,7 +71,8 @@ def _cells(job: Job) -> list[Cell]:
 
 def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     """Whether it did its work."""
-    pool = ray_pool(config)
+    with waiting(console, "starting workers"):
+        pool = ray_pool(config)
     try:
         with progress(config, console) as watch:
             summary = simulate(Federation(config), folder, pool, [watch])

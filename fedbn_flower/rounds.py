@@ -35,6 +35,7 @@ from .fit import check_fit
 from .new_clients import evaluate_new
 from .notices import notices
 from .observer import Observer, RoundResult
+from .refusals import Refusals
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
 from .results.checkpoint import Checkpoint
 from .results.metrics import round_means, spread
@@ -120,7 +121,8 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.account = Account(**checkpoint.counters.get("account", {}))
-        updates, asked, divergence = strategy.rule_state.updates, False, Divergence()
+        updates, asked = strategy.rule_state.updates, False
+        divergence, refusals = Divergence(), Refusals()
         train_config = ConfigRecord(
             {
                 **config.messages_for(CLIENT.find(config.client)),
@@ -135,6 +137,7 @@ class Federation:
             asked |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
                 observer.on_round(result)
+            refusals.note(result)
             divergence.note(result)
             if result.last:
                 break
@@ -142,7 +145,9 @@ class Federation:
             alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
             failed = "every client failed" if alone else "too few clients answered usefully"
             told = f"{failed} in every round" if asked else "no client took part in any round"
-            raise RunFailed(f"{told}; the model was never updated")
+            raise RunFailed(f"{told}; the model was never updated{refusals.main_reason()}")
+        for line in refusals.lines():
+            LOGGER.warning("%s", line)
         divergence.check_end()
         if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(

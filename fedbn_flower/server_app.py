@@ -9,6 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
 from .errors import RunFailed, UserError
+from .logs import colour_in_terminals_only
 from .observer import Observer, RoundResult
 from .results.place import default_run_folder, run_folder_locked
 from .results.resume import check_unchanged, load_checkpoint
@@ -48,6 +49,7 @@ def main(grid: Grid, context: Context) -> None:
         Told in one line; Flower marks the run as failed.
     """
     logging.getLogger("flwr").addFilter(_without_traceback)
+    colour_in_terminals_only()
     try:
         _run(grid, RunConfig.of(context.run_config))
     except (UserError, RunFailed) as error:

@@ -1,6 +1,7 @@
 """The answers to a phase's messages: whose they are, in which order they are used, why one was not."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 NO_ANSWER = "no answer came, or the app left it out"
 ERROR = "error"  # no disagreement: the client said itself that it failed
+TOO_FEW = "too few answers"
+MAX_REASONS = 1000  # different ones that are counted
 ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, the cursor
     r"|(?:\x1b[]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links
@@ -49,6 +52,7 @@ class Replies:
         self._sent: list[Message] = []
         self._phase = self._title = ""
         self._proven: set[str] = set()  # phases in which an answer was usable once
+        self._times: Counter[str] = Counter()  # that a reason was told, or was not because it had been
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
         """A phase (``train``, ``evaluate``) begins with these messages; others may be sent in their stead."""
@@ -149,13 +153,22 @@ class Replies:
         """Count an answer as failed, and say so."""
         reason = printable(reason)
         self.report.failures.setdefault(self.nodes.partition(node), reason)
-        LOGGER.warning("%s: %s dropped: %s", self._title, self.nodes.name(node), reason)
+        self._tell(reason, f"{self._title}: {self.nodes.name(node)} dropped: {reason}")
 
     def too_few(self, usable: int, min_replies: int) -> None:
         """Say that the phase has no result, if it asked anything."""
         if self._sent:
-            counts = (self._title, usable, len(self._sent), min_replies)
-            LOGGER.warning("%s: %d of %d answers can be used, min_replies is %d: the model stays", *counts)
+            told = f"{usable} of {len(self._sent)} answers can be used, min_replies is {min_replies}"
+            self._tell(TOO_FEW, f"{self._title}: {told}: the model stays")
+
+    def _tell(self, what: str, line: str) -> None:
+        """Warn the 1st, 10th, 100th, ... time: what every round repeats would hide everything else."""
+        if len(self._times) >= MAX_REASONS and what not in self._times:
+            self._times.clear()
+        self._times[what] += 1
+        times = self._times[what]
+        if set(str(times)[1:]) <= {"0"} and str(times)[0] == "1":
+            LOGGER.warning("%s%s", line, f" (for the {times}th time)" if times > 1 else "")
 
 
 def printable(reason: str) -> str:

@@ -20,8 +20,8 @@ FORBIDDEN = {
 
 LAYERS = (
     {"packages"},
-    {"columns", "errors", "files", "own", "forms", "unions", "commands", "suggestions"},
-    {"divergence", "exchange", "observer", "system"},
+    {"columns", "errors", "files", "own", "forms", "unions", "commands", "logs", "suggestions"},
+    {"divergence", "exchange", "observer", "refusals", "system"},
     {"listing"},
     {"registry"},
     {"models"},

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from ..config import RunConfig
+from ..logs import show_log
 from ..runtime.environment import memory_kept
 from ..runtime.signals import stop_once, stopping_later
 from .cells import Cell, Outcome, attempt
@@ -147,7 +148,7 @@ def _work(connection: Connection, verbose: bool) -> None:
     """What a process does until the other end is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logger = logging.getLogger("flwr")
-    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    show_log(verbose)
     torch.set_num_threads(1)  # the cores are the other runs'
     with suppress(KeyboardInterrupt, EOFError, OSError):
         stop_once()

@@ -22,6 +22,7 @@ from .summary import LISTED_CLIENTS
 
 WINDOW = 600.0  # seconds from which the time left is estimated
 LONGEST_VALUE = 60  # characters of a folder's name
+FIRST = "waiting for the first client of the first round"
 PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
 
 
@@ -54,6 +55,11 @@ def say(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
+def waiting(console: Console, what: str) -> AbstractContextManager[object]:
+    """Tell in a terminal what is being waited for, as long as it takes."""
+    return console.status(what) if console.is_terminal and not console.quiet else nullcontext()
+
+
 def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
     """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
     if console.is_jupyter and not console.quiet:
@@ -77,6 +83,7 @@ class ProgressBar(Observer):
     def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
+        self._figures = ""
         self._bar = _FiguresBelow(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -87,7 +94,7 @@ class ProgressBar(Observer):
             speed_estimate_period=WINDOW,
         )
         self._task = self._bar.add_task(
-            name or cell_name(config), total=config.rounds, clients="", figures=""
+            name or cell_name(config), total=config.rounds, clients="", figures=FIRST
         )
 
     def __enter__(self) -> "ProgressBar":
@@ -100,11 +107,12 @@ class ProgressBar(Observer):
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
         share = (self._phases.index(phase) + done / asked) / len(self._phases)
         clients = f"{phase} {done}/{asked}"
-        self._bar.update(self._task, completed=server_round - 1 + share, clients=clients)
+        rounds = server_round - 1 + share
+        self._bar.update(self._task, completed=rounds, clients=clients, figures=self._figures)
 
     def on_round(self, result: RoundResult) -> None:
-        figures = _figures(result)
-        self._bar.update(self._task, completed=result.server_round, clients="", figures=figures)
+        self._figures = _figures(result)
+        self._bar.update(self._task, completed=result.server_round, clients="", figures=self._figures)
 
 
 class NotebookBar(ProgressBar):

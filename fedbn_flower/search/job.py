@@ -1,7 +1,6 @@
 """A search as a job: its trials one after another, and the run of the best."""
 
 import json
-import logging
 import shutil
 import sys
 from pathlib import Path
@@ -12,11 +11,12 @@ from rich.table import Table as Shown
 
 from ..commands import command
 from ..errors import RunFailed
+from ..logs import show_log
 from ..results import report
 from ..results.facts import stored_configuration
 from ..results.metrics import shown
 from ..results.place import folder_locked
-from ..results.progress import progress, say, summary_table
+from ..results.progress import progress, say, summary_table, waiting
 from ..rounds import Federation
 from ..runtime.capacity import check_workers
 from ..simulation import check_simulation, ray_pool
@@ -43,11 +43,12 @@ def run_search(search: Search) -> int:
     console = Console()
     configs = search.configs()
     first = configs[0]
-    logging.getLogger("flwr").setLevel(logging.INFO if first.verbose else logging.WARNING)
+    show_log(first.verbose)
     check_workers(first)
-    for config in configs:  # every mistake is told before anything starts
-        check_simulation(config)
-        Federation(config)
+    with waiting(console, "reading data"):
+        for config in configs:  # every mistake is told before anything starts
+            check_simulation(config)
+            Federation(config)
     facts = search.facts()
     folder = prepared_search_folder(first.run_dir, facts)
     with folder_locked(folder, "run-dir"):

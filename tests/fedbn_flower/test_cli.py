@@ -68,6 +68,12 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
     assert partition == f"partition  {PartitionSpec.FORMS}"
 
 
+def test_the_version(capsys):
+    assert cli.main(["--version"]) == 0
+    told = capsys.readouterr().out
+    assert re.fullmatch(r"fedbn-flower \d+\.\d+\.\d+ \(Python 3\.\S+, flwr \S+, torch \S+\)\n", told)
+
+
 def test_a_mistake_is_one_line_and_status_2(capsys):
     assert cli.main(["--strategy", "fedavg", "--tau", "0.5"]) == 2
     assert capsys.readouterr().err == (

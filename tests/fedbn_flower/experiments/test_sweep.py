@@ -97,7 +97,10 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(swept, capsys, monkeypa
 def test_a_failed_run_is_told_stops_no_other_and_is_tried_again(swept, capsys):
     """A rate of 1e30 diverges in every round; with the sane rates beside it the exit status is 1."""
     words = "--sweep client-lr=1e30,0.1 --rounds 1 --run-dir g"
-    problem = "every client failed in every round; the model was never updated"
+    problem = (
+        "every client failed in every round; the model was never updated; 2 of 2 failures: "
+        "FloatingPointError: training diverged: 1.weight is not finite"
+    )
     assert swept(words) == 1
     assert [row["status"] for row in rows()] == [problem, "ok"]
     header, _, failed, fine = Path("g/grid.md").read_text().split("\n\n")[0].splitlines()

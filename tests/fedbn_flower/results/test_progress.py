@@ -45,7 +45,19 @@ def test_it_changes_with_the_answers_but_not_too_often(notebook, pictures, monke
         watch.on_answer(1, "evaluate", 1, 2)
         watch.on_answer(1, "evaluate", 2, 2)
     assert ["0/3" in pictures[0], "evaluate 1/2" in pictures[1], "1/3" in pictures[2]] == [True] * 3
+    waits = "waiting for the first client of the first round"
+    assert [waits in picture for picture in pictures] == [True, False, False]
     assert len(pictures) == 3
+
+
+def test_a_terminal_says_what_is_waited_for(capsys):
+    with progress.waiting(Console(force_terminal=True), "reading data"):
+        pass
+    assert "reading data" in capsys.readouterr().out
+    for console in (Console(force_terminal=False), Console(force_terminal=True, quiet=True)):
+        with progress.waiting(console, "reading data"):
+            pass
+    assert capsys.readouterr().out == ""
 
 
 def test_what_was_there_when_it_stopped_stays(notebook, pictures):
