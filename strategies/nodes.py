@@ -72,6 +72,11 @@ class NodeDirectory:
         self._met: list[int] = []  # as the grid gave them last
         self._ordered: list[int] = []
 
+    @property
+    def count(self) -> int:
+        """How many nodes were connected when it was last asked for; 0 before."""
+        return len(self._met)
+
     def partition(self, node_id: int) -> int:
         """The node's partition id, or its node id where it has none."""
         return self._partition_ids.get(node_id, node_id)

@@ -75,7 +75,8 @@ class Replies:
         ------
         InconsistentMessageReplies
             When every answer disagrees with what was expected in the same way, and none of this phase was
-            ever usable: a mistake in one of the apps, not one client's trouble.
+            ever usable: a mistake in one of the apps, not one client's trouble. A single answer says so only
+            where there is a single node: it may be a liar's.
         """
         if phase != self._phase:
             self.expect(phase, server_round, [])
@@ -99,7 +100,8 @@ class Replies:
         if received or errors:
             LOGGER.info("aggregate_%s: Received %d results and %d failures", phase, received, errors)
         kinds = {refusal.kind for refusal in refused}
-        if received and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
+        telling = received > 1 or (received == 1 and self.nodes.count <= 1)
+        if telling and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
             reason = printable(str(refused[0]))
             raise InconsistentMessageReplies(
                 f"{phase}: all {received} answers are refused for the same reason: {reason}"

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Error, Message
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.serverapp.exception import InconsistentMessageReplies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,3 +59,38 @@ def test_the_log_and_the_report_have_the_same_reason(caplog):
     assert strategy.phase_report.failures == {0: "out of luck"}
     assert "node 0 dropped: out of luck" in caplog.text
     assert "\x1b" not in caplog.text
+
+
+@pytest.mark.parametrize("phase", ["train", "evaluate"])
+def test_one_liar_asked_first_and_alone_does_not_end_the_run(phase):
+    """One of three is asked in each round, until an honest one was; the liar has no metrics."""
+
+    def answer(message, partition):
+        liar = partition == first
+        return (
+            Message(RecordDict(), reply_to=message) if liar else train_reply(message, moved(1), 1, loss=2.0)
+        )
+
+    strategy = FedAvg(
+        fraction_train=0.34, fraction_evaluate=0.34, min_train_nodes=1, min_evaluate_nodes=1, seed=0
+    )
+    grid, arrays, first = CannedGrid(3, answer), record(MODEL), None
+    asked = {"train": strategy.configure_train, "evaluate": strategy.configure_evaluate}[phase]
+    taken = {"train": strategy.aggregate_train, "evaluate": strategy.aggregate_evaluate}[phase]
+    for number in range(1, 20):
+        (message,) = asked(number, arrays, ConfigRecord(), grid)
+        first = message.metadata.dst_node_id if first is None else first
+        taken(number, grid.send_and_receive([message]))
+        if strategy.phase_report.metrics:
+            assert number > 1
+            return
+        assert strategy.phase_report.failures.keys() == {first}
+    pytest.fail("no honest client was asked")
+
+
+def test_a_mistake_in_an_app_ends_the_run_of_a_single_client():
+    strategy = FedAvg(min_train_nodes=1, min_available_nodes=1)
+    grid = CannedGrid(1, lambda message, partition: Message(RecordDict(), reply_to=message))
+    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
+    with pytest.raises(InconsistentMessageReplies, match="all 1 answers"):
+        strategy.aggregate_train(1, grid.send_and_receive(messages))
