@@ -9,7 +9,9 @@ from fedbn_flower.clients import FedAvgClient
 from .account import clients_evaluate
 from .assembly import dataset_of, evaluates_locally, partitions_of
 from .config import RunConfig
+from .data.targets import of_targets
 from .fit import clients_of_one_example
+from .outputs import of_outputs
 from .registry import CLIENT
 from .unions import parts
 
@@ -19,6 +21,7 @@ def notices(config: RunConfig, model: nn.Module, server_evaluates: bool) -> list
     found = (
         *dataset_of(config).notes,
         *_of_clients_data(config),
+        *of_outputs(config, dataset_of(config).spec),
         *_of_the_policy(config, model),
         *_of_evaluation(config, model, server_evaluates),
     )
@@ -29,6 +32,7 @@ def _of_clients_data(config: RunConfig) -> Iterator[str]:
     dataset = dataset_of(config)
     if not dataset.has_examples:
         return
+    yield from of_targets(dataset, partitions_of(config).train)
     local = evaluates_locally(config)
     yield partitions_of(config).left_out(config.partition, local)
     if dataset.kind.prepares_by_client and not local:

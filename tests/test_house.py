@@ -31,7 +31,7 @@ LAYERS = (
     {"references", "trust"},
     {"config", "flags", "instances"},
     {"account", "answers", "assembly", "evaluation", "rule"},
-    {"cohorts", "fit", "new_clients", "notices"},
+    {"cohorts", "fit", "new_clients", "notices", "outputs"},
     {"rounds", "results"},
     {"client_app"},
     {"runtime"},

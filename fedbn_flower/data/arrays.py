@@ -14,6 +14,7 @@ from ..errors import UserError
 from .cache import decode_once
 from .dataset import Decoded, Groups, Request
 from .images import images_decoded
+from .labels import gaps
 from .numeric import as_float32
 from .sources import ARRAYS, OF_CLIENTS, Source
 
@@ -66,25 +67,26 @@ def keep_arrays(
     UserError
         When they are something else.
     """
-    (x, told), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
+    (x, of_axes), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
     y, y_test = (_targets(name, arrays[name], len(of)) for name, of in (("y", x), ("y_test", x_test)))
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
             told_of = [f"{a.dtype} {a.shape[1:]}" for a in (one, other)]
             raise UserError(f"data: an example of {name} is {told_of[0]}, of {name}_test {told_of[1]}")
-    notes = (*notes, *told)
+    notes = (*notes, *of_axes)
     digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}")
 
     def decode() -> Decoded:
+        told = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
         if x.dtype == np.uint8:
-            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=notes)
+            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=told)
         classes = 1 + int(max(y.max(), y_test.max()))
         facts = {
             "predicts": "classes" if y.ndim == 1 else "numbers",
             "outputs": classes if y.ndim == 1 else y.shape[1],
         }
-        return Decoded("numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=notes)
+        return Decoded("numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=told)
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name

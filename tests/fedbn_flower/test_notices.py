@@ -1,0 +1,90 @@
+"""What a run warns of before its first round: data and models that are hardly what was meant."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 6)).astype(np.float32)
+Y = np.arange(24) % 3
+
+
+@pytest.fixture
+def told(run, caplog):
+    """The warnings of a run of one round that begin so."""
+
+    def lines(beginning, **keys):
+        run(**{"rounds": 1, "client": "fedavg", "model": "linear", "partition": "iid"} | keys)
+        found = [r.message for r in caplog.records if r.levelname == "WARNING"]
+        caplog.clear()
+        return [line for line in found if line.startswith(beginning)]
+
+    return lines
+
+
+def ending(*layers, outputs=None):
+    def model(spec):
+        return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, outputs or spec.outputs), *layers)
+
+    return model
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (
+            {"model": ending(outputs=50)},
+            "has 50 outputs for 10 classes: those from number 10 on are never right",
+        ),
+        ({"model": ending(nn.Softmax(1))}, "ends in a softmax, and the loss applies one itself"),
+        ({"model": ending(nn.Softmax(1)), "loss": "focal"}, "ends in a softmax, and the loss applies one"),
+        ({"model": ending(nn.LogSoftmax(1))}, "ends in a log-softmax, and the loss applies one itself"),
+        ({"model": ending()}, None),
+        ({"model": ending(nn.Sigmoid())}, None),
+        ({"model": "mlp-bn"}, None),
+        ({"softmax_output": True}, None),
+    ],
+)
+def test_outputs_that_the_loss_does_not_want_are_told(told, keys, words):
+    lines = told("model: ", **keys)
+    assert [words in line for line in lines] == [True] * (words is not None)
+
+
+@pytest.mark.parametrize(
+    ("y", "is_told"),
+    [(np.eye(3)[Y], True), (np.eye(3)[Y] * 2, False), (np.eye(3)[0 * Y], False), (np.float64(Y > 0), False)],
+)
+def test_one_hot_labels_are_told(told, y, is_told):
+    """Twice a one-hot row, one that is the same throughout, and a single number are numbers."""
+    lines = told("data: ", data=(X, y, X, y))
+    expected = (
+        "data: each y is one 1 among 3 numbers, as classes are one-hot, but floats are learnt as numbers, by "
+        "their squared error; y.argmax(1) gives class numbers"
+    )
+    assert lines == [expected] * is_told
+
+
+@pytest.mark.parametrize("x", [X, np.uint8(X.reshape(24, 1, 2, 3) * 9 + 99)])
+def test_class_numbers_with_gaps_are_told(told, x):
+    y = np.where(Y > 0, 7, 0)
+    assert told("labels: ", data=(x, y, x, y)) == [
+        "labels: 2 of the class numbers 0-7 occur; the model has an output for each of the 8"
+    ]
+    assert told("labels: ", data=(x, Y, x, Y)) == []
+
+
+def test_a_class_that_only_the_test_set_has_is_told(told):
+    train = Y < 2
+    lines = told("labels: ", data=(X[train], Y[train], X, Y))
+    expected = (
+        "labels: the training set has no example of the class 2, the test set has 8: no client learns it"
+    )
+    assert lines == [expected]
+    assert told("labels: ", data=(X, Y, X[train], Y[train])) == []
+
+
+def test_clients_of_one_class_each_are_told(told):
+    assert told("partition: ", partition="silos", num_clients=3, data=(X, Y, X, Y)) == [
+        "partition: each client has examples of one class only: alone it learns to tell nothing apart"
+    ]
+    assert told("partition: ", partition="silos", num_clients=2, data=(X, Y, X, Y)) == []
