@@ -4,6 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,7 @@ def simulate(
         if config.resume:
             check_data(federation)
         if checkpoint:
-            for partition, groups in checkpoints_of(config).memories(checkpoint):
-                grid.restore_memory(partition, groups)
+            grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
         first_round = checkpoint.server_round + 1 if checkpoint else 1
         try:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,13 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.server = path / "server.safetensors"
+        self._clients = cache(partial(MemoryFolder, path / "clients"))  # by signature; a run has one
 
     def save(self, checkpoint: Checkpoint, memories: Iterable[tuple[int, Groups]], writer: Writer) -> None:
         """Have a checkpoint written; ``memories`` are those of the partitions that trained since the last
         one. All of it is taken down now; it is on disk when the writer is done."""
         self.path.mkdir(parents=True, exist_ok=True)
-        folder = self._clients(checkpoint)
+        folder = self._clients(checkpoint.signature or "")
         written = []
         for partition, groups in memories:
             if groups:
@@ -126,10 +128,16 @@ class CheckpointFolder:
             facts.get("draws", {}),  # what was saved before there were any has none
         )
 
-    def memories(self, checkpoint: Checkpoint) -> Iterator[tuple[int, Groups]]:
-        """Every client's memory as of the checkpoint, by partition; without those that never trained."""
-        for client, groups in self._clients(checkpoint).load_all(checkpoint.run, checkpoint.server_round):
-            yield partition_of(client), groups
+    def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:
+        """What a client remembered at the checkpoint; nothing if it never trained."""
+        moment = checkpoint.run, checkpoint.server_round
+        folder = self._clients(checkpoint.signature or "")
+        found = folder.load(client_name(partition), *moment, earlier_runs=False)
+        return found[1] if found else {}
+
+    def partitions(self, checkpoint: Checkpoint) -> list[int]:
+        """Whose memories are here, in order."""
+        return sorted(map(partition_of, self._clients(checkpoint.signature or "").clients()))
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -140,6 +148,3 @@ class CheckpointFolder:
             raise UserError(
                 f"resume: the checkpoint {str(self.server)!r} cannot be read ({error})"
             ) from error
-
-    def _clients(self, checkpoint: Checkpoint) -> MemoryFolder:
-        return MemoryFolder(self.path / "clients", checkpoint.signature or "")

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ class MemoryFile(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryFolder:
-    """Reads, packs and tidies a folder of memories.
+    """Reads, packs and tidies a folder of memories, which is listed once.
 
     Parameters
     ----------
@@ -108,23 +109,22 @@ class MemoryFolder:
 
         ``earlier_runs`` is whether the last memory of a run before stands in for one that is not there.
         """
-        generations = self._generations().get(client, [])
+        generations = self._generations.get(client, [])
         own = [g for g in generations if g.run == run and g.server_round <= last_round]
         earlier = [g for g in generations if g.run < run] if earlier_runs else []
         return self._newest(client, [*own, *earlier])
 
-    def load_all(self, run: str, last_round: int) -> Iterator[tuple[str, Groups]]:
-        """The same of every client that has one of this run."""
-        for client, generations in self._generations().items():
-            own = [g for g in generations if g.run == run and g.server_round <= last_round]
-            if found := self._newest(client, own):
-                yield client, found[1]
+    def clients(self) -> list[str]:
+        """Every client that has a file."""
+        return list(self._generations)
 
     def packed(self, client: str, run: str, server_round: int, groups: Groups) -> MemoryFile:
         """What a client remembers after a round, to be written."""
         path = self.path / f"{client}-{run}-{server_round:06d}.safetensors"
-        facts = self._facts(client, Generation(run, server_round, path))
-        return MemoryFile(path, pack(groups, facts))
+        generation = Generation(run, server_round, path)
+        files = {*self._generations.get(client, []), generation}
+        self._generations[client] = sorted(files, reverse=True)
+        return MemoryFile(path, pack(groups, self._facts(client, generation)))
 
     def sync(self) -> None:
         """Have what was written survive a power failure."""
@@ -133,10 +133,12 @@ class MemoryFolder:
 
     def tidy(self, clients: Iterable[str], moment: Moment) -> None:
         """Take away what nobody can ask for, once these clients' memories of the moment are written."""
-        generations = self._generations()
         for client in clients:
-            for generation in _useless(generations.get(client, []), moment):
+            generations = self._generations.get(client, [])
+            useless = set(_useless(generations, moment))
+            for generation in useless:
                 generation.path.unlink(missing_ok=True)
+            self._generations[client] = [g for g in generations if g not in useless]
 
     def _newest(self, client: str, generations: Iterable[Generation]) -> tuple[Generation, Groups] | None:
         for generation in generations:
@@ -146,8 +148,9 @@ class MemoryFolder:
                 LOGGER.warning("client memory %s is not used: %s", generation.path, refusal)
         return None
 
+    @cached_property
     def _generations(self) -> dict[str, list[Generation]]:
-        """Each client's files, the newest first."""
+        """Each client's files, the newest first; those that were packed since then among them."""
         found: dict[str, list[Generation]] = {}
         for path in self.path.glob("*.safetensors"):
             if match := re.fullmatch(rf"(.+)-({RUN})-(\d{{6,}})", path.stem):

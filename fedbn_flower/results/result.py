@@ -206,10 +206,11 @@ def _completed(
     last = checkpoint.load()
     if last is None or last.signature is None:
         raise not_allowed("client", client, "None: the run saved no client's own entries (checkpoint-every)")
-    memories = dict(checkpoint.memories(last))
-    if client not in memories:
-        raise not_allowed("client", client, f"one that has trained: {', '.join(map(str, sorted(memories)))}")
+    memory = checkpoint.memory(last, client)
+    if not memory:
+        trained = ", ".join(map(str, checkpoint.partitions(last)))
+        raise not_allowed("client", client, f"one that has trained: {trained}")
     if personal:
-        return dict(memories[client][personal])
-    own = memories[client].get(FedAvgClient.LOCAL_GROUP, {})
+        return dict(memory[personal])
+    own = memory.get(FedAvgClient.LOCAL_GROUP, {})
     return {name: array.numpy() for name, array in last.arrays.items()} | dict(own)

@@ -89,9 +89,11 @@ class RunFolder(Observer):
             names = config.memory_name, config.client, config.objective
             self.signature = signature(*names, federation.initial)
         self.writer = Writer()
-        resumed = range(federation.config.num_clients) if checkpoint and federation.config.patience else ()
         self.folders = {name: CheckpointFolder(path / name) for name in (LAST, BEST)}
-        self.changed = {name: set(resumed) for name in self.folders}
+        self.changed: dict[str, set[int]] = {name: set() for name in self.folders}
+        for name, folder in self.folders.items() if federation.config.patience else ():
+            if checkpoint and folder.last_round() < checkpoint.server_round:  # not what is resumed from
+                self.changed[name] = set(range(federation.config.num_clients))
         """Who may remember something else than what is in a folder."""
         self.unwritten = 0
         self.kept = self.finite = self._kept_before() if checkpoint else None

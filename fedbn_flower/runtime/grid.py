@@ -1,7 +1,7 @@
 """What our own Grids share: virtual nodes, message ids, and which messages are answered together."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, groupby
 
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
@@ -37,6 +37,11 @@ def partition_of(message: Message) -> int:
     return message.metadata.dst_node_id - FIRST_NODE_ID
 
 
+def about_node(message: Message) -> bool:
+    """Whether it asks of the node, to which the client's memory is nothing."""
+    return message.metadata.message_type.startswith(MessageType.QUERY)
+
+
 class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
@@ -62,6 +67,7 @@ class LocalGrid(Grid):
         self.sums = sums
         self._ids = count()
         self._pushed: dict[str, Message] = {}
+        self.saved: Callable[[int], Groups] = lambda partition: {}
         identify_process()
 
     @abstractmethod
@@ -72,9 +78,9 @@ class LocalGrid(Grid):
     def client_memory(self, partition_id: int) -> Groups:
         """What a client remembers."""
 
-    @abstractmethod
-    def restore_memory(self, partition_id: int, groups: Groups) -> None:
-        """Put back what `client_memory` gave."""
+    def restore_memories(self, saved: Callable[[int], Groups]) -> None:
+        """Have every client begin with what this gives by partition, once it is needed."""
+        self.saved = saved
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a local grid serves one run, which it makes itself")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from flwr.app import Message, UserConfig
+from flwr.app import Context, Message, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
 from ..client_app import answer_all
-from .grid import LocalGrid, in_groups, node_context, partition_of
+from .grid import LocalGrid, about_node, in_groups, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
@@ -15,16 +15,28 @@ class InlineGrid(LocalGrid):
 
     def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
         super().__init__(num_clients, run_config, cohort, sums)
-        self._contexts = [node_context(i, num_clients, run_config) for i in range(num_clients)]
+        self._contexts: dict[int, Context] = {}
 
     def client_memory(self, partition_id: int) -> Groups:
-        return ContextStore(self._contexts[partition_id].state).groups()
-
-    def restore_memory(self, partition_id: int, groups: Groups) -> None:
-        ContextStore(self._contexts[partition_id].state).save(groups)
+        return ContextStore(self._context(partition_id).state).groups()
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         summed = self.to_be_summed(messages, 1)
         for group in summed or in_groups(messages, self.cohort):
-            contexts = [self._contexts[partition_of(message)] for message in group]
+            contexts = [self._context_for(message) for message in group]
             yield from answer_all(group, contexts, bool(summed))
+
+    def _context_for(self, message: Message) -> Context:
+        partition = partition_of(message)
+        if about_node(message):
+            return node_context(partition, self.num_clients, self.run_config)
+        return self._context(partition)
+
+    def _context(self, partition: int) -> Context:
+        if partition not in self._contexts:
+            store = ContextStore()
+            store.save(self.saved(partition))
+            self._contexts[partition] = node_context(
+                partition, self.num_clients, self.run_config, store.state
+            )
+        return self._contexts[partition]

@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from fedbn_flower.clients import ContextStore, Groups
 
 from ..errors import RunFailed
-from .grid import CALLS, LocalGrid, in_groups, partition_of
+from .grid import CALLS, LocalGrid, about_node, in_groups, partition_of
 from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -74,22 +74,17 @@ class RayGrid(LocalGrid):
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
-        self._memories: dict[int, Any] = {}  # partition -> its memory in the object store
+        self._memories = _Memories(self)
         pool.start_run(run_config, num_clients)
 
     def client_memory(self, partition_id: int) -> Groups:
-        if partition_id not in self._memories:
-            return {}
-        return ContextStore(ray.get(self._memories[partition_id])).groups()
-
-    def restore_memory(self, partition_id: int, groups: Groups) -> None:
-        store = ContextStore()
-        store.save(groups)
-        self._memories[partition_id] = ray.put(store.state)
+        memory = self._memories[partition_id]
+        return {} if memory is None else ContextStore(ray.get(memory)).groups()
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         calls = self._longest_first(self._calls(messages))
-        phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, self._remembers)
+        remembers = self._remembers and not (messages and about_node(messages[0]))
+        phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
         self._pool.begin(phase)
         try:
             yield from phase.replies()
@@ -127,13 +122,27 @@ class RayGrid(LocalGrid):
         return sum(self._examples[partition_of(message)] for message in call.messages)
 
 
+class _Memories(dict[int, Any]):
+    """Each client's memory in the object store, by partition; None where it has none."""
+
+    def __init__(self, grid: LocalGrid) -> None:
+        super().__init__()
+        self.grid = grid
+
+    def __missing__(self, partition: int) -> Any:
+        store = ContextStore()
+        store.save(self.grid.saved(partition))
+        self[partition] = ray.put(store.state) if store.state else None
+        return self[partition]
+
+
 class _Phase:
     """The calls of one phase on their way."""
 
     def __init__(
         self,
         pool: RayPool,
-        memories: dict[int, Any],
+        memories: _Memories,
         calls: list[Call],
         timeout: float | None,
         apart: bool,
@@ -204,7 +213,7 @@ class _Phase:
             if id(content) not in self.contents:
                 self.contents[id(content)] = ray.put(content)
             envelopes = [remove_content_from_message(message) for message in call.messages]
-            own = [self.memories.get(partition_of(m)) for m in call.messages] if self.remembers else []
+            own = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
             handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
             futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *own)
             queue.append((call, futures if self.remembers else [futures]))

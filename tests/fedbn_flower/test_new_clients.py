@@ -48,7 +48,7 @@ def test_they_are_in_no_round_and_are_told_apart(configured, tmp_path, eval_mode
     assert not new & {int(partition) for partition in told["clients"]}
     assert {int(partition) for partition in told["new-clients"]["clients"]} == new
     checkpoints = CheckpointFolder(tmp_path / "checkpoint")
-    assert {p for p, _ in checkpoints.memories(checkpoints.load())} == set(range(8)) - new
+    assert set(checkpoints.partitions(checkpoints.load())) == set(range(8)) - new
     shares = partitions_of(config).train
     for partition in new:
         figures, row = told["new-clients"]["clients"][str(partition)], rows(tmp_path, "new")[3, partition]

@@ -26,7 +26,7 @@ class Sites(LocalGrid):
         for message in messages:
             yield from answer_all([message], [self.contexts[partition_of(message)]])
 
-    client_memory = restore_memory = None
+    client_memory = None
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
+from fedbn_flower.results import memory_folder
 from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.place import run_folder_locked
 from fedbn_flower.rounds import Federation
@@ -72,6 +74,35 @@ def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(configured, t
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+def test_only_clients_that_are_asked_are_loaded_and_only_those_that_trained_are_written(
+    configured, tmp_path, monkeypatch
+):
+    """Three of six train in a round, and nobody evaluates; the others' files stay as they are."""
+    run, chosen = tmp_path / "run", SAMPLED | {"fraction_evaluate": 0.0, "client": "silobn"}
+    simulate(Federation(configured(**chosen, rounds=4)), run, None)
+    clients = run / "checkpoint" / "clients"
+    before, loaded = set(clients.iterdir()), []
+    unpack = memory_folder.unpack
+    monkeypatch.setattr(memory_folder, "unpack", lambda p, facts: loaded.append(p) or unpack(p, facts))
+    simulate(Federation(configured(**chosen, rounds=5, resume=str(run))), run, None)
+    trained = {
+        row["partition"] for row in csv.DictReader((run / "clients.csv").open()) if row["round"] == "5"
+    }
+    assert len(trained) == 3
+    assert {path.name.split("-")[1] for path in loaded} <= trained
+    written = {path.name.split("-")[1] for path in set(clients.iterdir()) - before}
+    assert written == trained
+
+
+def test_a_folder_is_listed_once_a_run(configured, tmp_path, monkeypatch):
+    """A checkpoint costs what changed, however many clients there are."""
+    listed = []
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: listed.append(path) or glob(path, pattern))
+    simulate(Federation(configured(**SAMPLED, rounds=4)), tmp_path / "run", None)
+    assert listed.count(tmp_path / "run" / "checkpoint" / "clients") == 1
+
+
 def test_two_memories_are_kept_per_client(configured, tmp_path):
     """That of the checkpoint, and the one before, should it be damaged: all have trained twice by then."""
     simulate(Federation(configured(**SAMPLED, rounds=8)), tmp_path / "run", None)
@@ -83,11 +114,11 @@ def test_a_client_file_that_is_damaged_is_told_and_the_one_before_used(configure
     """So is one that another client's was copied over. The batches tell of how many rounds a memory is."""
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=3, num_clients=3, partition="iid", client="silobn")), run, None)
-    checkpoints = CheckpointFolder(run / "checkpoint")
 
     def batches():
-        memories = checkpoints.memories(checkpoints.load())
-        return np.array([groups["local"]["2.num_batches_tracked"] for _, groups in sorted(memories)])
+        checkpoints = CheckpointFolder(run / "checkpoint")
+        memories = [checkpoints.memory(checkpoints.load(), partition) for partition in range(3)]
+        return np.array([memory["local"]["2.num_batches_tracked"] for memory in memories])
 
     before = batches()
     zero, one, two = (max((run / "checkpoint" / "clients").glob(f"client-{i}-*")) for i in range(3))

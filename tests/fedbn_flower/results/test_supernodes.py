@@ -41,7 +41,7 @@ class SuperNodes(LocalGrid):
                 context.node_config["state-dir"] = str(self.state_dir)
             yield from answer_all([message], [context])
 
-    client_memory = restore_memory = None
+    client_memory = None
 
 
 def run_app(config, grid):
@@ -129,8 +129,8 @@ def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, t
         Federation(config).run(grid, [])
     second = configured(rounds=2, seed=5, continue_state=continued)
     grid = InlineGrid(2, second.model_copy(update={"continue_state": False}).to_user_config())
-    for partition in (0, 1) if continued else ():
-        grid.restore_memory(partition, inline.client_memory(partition))
+    if continued:
+        grid.restore_memories(inline.client_memory)
     expected = Federation(second).run(grid, [])
     got = Federation(second).run(SuperNodes(second, tmp_path), [])
     for name, array in expected.items():
