@@ -15,6 +15,7 @@ from .experiments.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .logs import show_log
 from .results.progress import cell_name, progress, say, summary_table, waiting
 from .results.resume import how_to_go_on
+from .results.terminal import fitted
 from .rounds import Federation
 from .runtime.capacity import check_workers
 from .search.asked import Search
@@ -82,5 +83,5 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     finally:
         if pool:
             pool.close()
-    console.print(summary_table(config, summary))
+    console.print(fitted(summary_table(config, summary), console.width))
     return True

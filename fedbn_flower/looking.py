@@ -12,9 +12,10 @@ from .files import write_atomically
 from .results.place import default_run_folder, prepare_run_folder
 from .results.plots import save_figure
 from .results.report import write_report
-from .results.report.compare_page import compare_page, costs, differences, groups_of
+from .results.report.compare_page import compare_page, costs, differences, groups_of, of_different_data
 from .results.report.groups import common_figure, figures_table, legend
 from .results.report.sweep_page import LINES, curves_figure
+from .results.terminal import fitted
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,7 +44,7 @@ def compare(arguments: Sequence[str]) -> int:
     groups = groups_of(told.folders)
     if len(groups) < 2:
         raise UserError(f"compare: {str(told.folders[0])!r} is one run; expected two at least")
-    by = common_figure(groups)
+    by, different = common_figure(groups), of_different_data(groups)
     tables = {
         legend(groups, by)[:-1]: figures_table(groups, by),
         "what differs": differences(groups),
@@ -56,10 +57,15 @@ def compare(arguments: Sequence[str]) -> int:
     with os_errors_told("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
+        text += [f"{different}\n"] if different else []
         write_atomically(folder / "compare.md", "\n".join(text))
-        save_figure(curves_figure(groups[:LINES], by), folder / "compare.png")
+        save_figure(
+            curves_figure(groups[:LINES], by, "different data" * bool(different)), folder / "compare.png"
+        )
     console = Console()
     for title, table in tables.items():
-        console.print(table.terminal(title))
+        console.print(fitted(table.terminal(title), console.width))
+    if different:
+        print(different)
     print(f"the page is {folder / 'compare.html'}")
     return 0

@@ -15,6 +15,7 @@ from ..results.earlier import check_version
 from ..results.facts import EXPERIMENT
 from ..results.place import LOCK, default_run_folder, folder_locked
 from ..results.progress import progress, say
+from ..results.terminal import fitted
 from ..simulation import ray_pool
 from .cells import Cell, Outcome, attempt, cells_of
 from .experiment import Experiment, swept_keys
@@ -111,7 +112,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
                         failed += 1
         finally:
             grid.plot()
-    console.print(grid.table())
+    console.print(fitted(grid.table(), console.width))
     return failed
 
 

@@ -16,7 +16,7 @@ from ..registry import short
 from . import report
 from .plots import save_figure
 from .progress import cell_name, told_apart
-from .summary import ROUNDS, figures_by_whose, rounds_reached
+from .summary import ROUNDS, figures_by_whose, rounds_reached, seeds_told
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -121,8 +121,9 @@ class Comparison:
         return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
 
     def _title(self) -> str:
-        seeds = len({row["seed"] for row in self._rows.values()})
-        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
+        runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
+        seeds = seeds_told(runs)
+        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
         figures = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
         return f"{', '.join(figures)}{deviation}"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import MessageType
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -171,7 +172,7 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
         table.add_column(column, justify="right")
 
     def add(model: str, examples: str, figures: dict[str, Any]) -> None:
-        table.add_row(model, examples, *(shown(name, figures[name]) for name in names))
+        table.add_row(escape(model), examples, *(shown(name, figures[name]) for name in names))
 
     if summary["global"]:
         add("global", "", summary["global"])

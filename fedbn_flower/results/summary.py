@@ -1,6 +1,6 @@
 """What ``summary.json``, ``classes.csv`` and the columns of costs say."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flwr.app import MessageType, MetricRecord
@@ -22,6 +22,15 @@ from .metrics import (
 LISTED_CLIENTS = 10
 ROUNDS = "rounds to "
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
+
+
+def seeds_told(runs: Collection[int]) -> str:
+    """Over how many seeds a table's rows are, by their numbers of runs: ``2``, or ``1 to 3``; empty where no
+    row has several."""
+    told = sorted({number for number in runs if number})
+    if not told or told[-1] == 1:
+        return ""
+    return str(told[0]) if len(told) == 1 else f"{told[0]} to {told[-1]}"
 
 
 def figures_of_round(

@@ -17,6 +17,7 @@ from ..results.facts import stored_configuration
 from ..results.metrics import shown
 from ..results.place import folder_locked
 from ..results.progress import progress, say, summary_table, waiting
+from ..results.terminal import fitted
 from ..rounds import Federation
 from ..runtime.capacity import check_workers
 from ..simulation import check_simulation, ray_pool
@@ -92,7 +93,7 @@ class _Running:
             for number in range(len(self.table.rows), self.search.trials):
                 self._try(number, pool)
             best = self.table.best(self.higher)
-            self.console.print(self._shown())
+            self.console.print(fitted(self._shown(), self.console.width))
             if best is None:
                 print("every trial failed", file=sys.stderr)
                 return 1
@@ -170,7 +171,7 @@ class _Running:
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
         }
         write_facts(self.folder, {**self.facts, "best": found})
-        self.console.print(summary_table(config, summary))
+        self.console.print(fitted(summary_table(config, summary), self.console.width))
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:

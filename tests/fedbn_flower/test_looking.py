@@ -5,7 +5,7 @@ import pytest
 from fedbn_flower import looking
 from fedbn_flower.cli import main
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.compare_page import costs, differences, groups_of
+from fedbn_flower.results.report.compare_page import costs, differences, groups_of, of_different_data
 from fedbn_flower.results.report.groups import figures_table
 
 from .results.written import METRICS, summary_of, write_run, write_sweep
@@ -59,6 +59,31 @@ def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
     assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
     assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
     assert "<td>fedadam</td>" in (to / "compare.html").read_text()
+
+
+def test_different_data_are_said_to_be(two, tmp_path, capsys):
+    words = "The runs are of different data ({}): their figures do not tell which is better."
+    assert of_different_data(groups_of(two)) == ""
+    other = write_run(tmp_path / "iris", summary_of([0.7, 0.9]), METRICS, dataset="/data/iris.csv", data="b")
+    groups = groups_of([two[0], other])
+    assert of_different_data(groups) == words.format("digits, iris.csv")
+    assert of_different_data(groups_of([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
+    changed = [tmp_path / "a", write_run(tmp_path / "b", data="b")]
+    assert of_different_data(groups_of(changed)) == words.format("digits with different examples")
+    to = tmp_path / "page"
+    assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
+    assert words.format("digits, iris.csv") in capsys.readouterr().out
+    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 2
+    assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
+
+
+def test_data_that_the_seed_draws_are_not_different(tmp_path):
+    runs = [
+        write_run(tmp_path / f"{name}{seed}", dataset="synthetic:1,1", data=f"drawn {seed}", seed=seed)
+        for name in "ab"
+        for seed in (0, 1)
+    ]
+    assert of_different_data(groups_of(runs)) == ""
 
 
 def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):

@@ -65,6 +65,23 @@ def _text(value: object) -> str:
     return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
 
 
+def of_different_data(groups: Sequence[Group]) -> str:
+    """A sentence where the groups' runs are not of the same examples; empty where they are. Data that are
+    drawn may be others for another seed."""
+    runs = [run.config for group in groups for run in group.runs]
+    by_seed: dict[object, set[object]] = {}
+    for config in runs:
+        by_seed.setdefault(config.get("seed"), set()).update({config.get("data")} - {None})
+    datasets = {config.get("dataset") for config in runs}
+    digests = {config.get("data") or config.get("dataset") for config in runs}
+    alike = all(len(found) < 2 for found in by_seed.values())
+    if alike and (len(digests) == 1 or len(datasets) == 1):
+        return ""
+    names = list(dict.fromkeys(run.dataset for group in groups for run in group.runs))
+    told = ", ".join(names) if len(names) > 1 else f"{names[0]} with different examples"
+    return f"The runs are of different data ({told}): their figures do not tell which is better."
+
+
 def costs(groups: Sequence[Group]) -> Table:
     """What a run of each group took: the mean over its runs, where they told."""
     rows = []
@@ -86,14 +103,15 @@ def compare_page(groups: Sequence[Group]) -> str:
     by = common_figure(groups)
     table = figures_table(groups, by)
     differing = differences(groups)
+    warned = [paragraph(told, "note")] if (told := of_different_data(groups)) else []
     return page(
         "Side by side",
         paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups))),
         [
-            section("Results", table.html(), paragraph(f"{legend(groups, by)} {MEANS}", "note")),
+            section("Results", *warned, table.html(), paragraph(f"{legend(groups, by)} {MEANS}", "note")),
             section("What differs", differing.html() if differing.rows else paragraph("Nothing but seeds.")),
             section("What it took", costs(groups).html()),
-            section("By round", curves(groups, by)),
+            section("By round", *warned, curves(groups, by)),
             *closing([run.config for group in groups for run in group.runs], table),
         ],
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ..reading import Points, Run, rows_of
-from ..summary import figures_by_whose, rounds_reached
+from ..summary import figures_by_whose, rounds_reached, seeds_told
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -128,8 +128,8 @@ def _of_all(rounds: Sequence[float], group: Group) -> str:
 def legend(groups: Sequence[Group], by: str) -> str:
     """What the figures of the table are."""
     unit = " in %" if by == "accuracy" else ""
-    seeds = max((len(group.runs) for group in groups), default=0)
-    many = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds > 1 else ""
+    seeds = seeds_told([sum(run.summary is not None for run in group.runs) for group in groups])
+    many = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
     return f"{by.capitalize()}{unit}{many}."
 
 

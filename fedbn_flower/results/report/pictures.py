@@ -10,6 +10,7 @@ import numpy as np
 from ..lines import COLOURS, line_style
 from ..plots import by_round, class_counts, draw_curves, integer_ticks, new_figure, plain
 from ..reading import Points, Run, rows_of
+from ..summary import seeds_told
 
 if TYPE_CHECKING:
     from ..figures import InlineFigure
@@ -33,7 +34,7 @@ def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -
     columns = 2 if max(map(len, lines), default=0) <= LABEL else 1
     figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // columns))
     axes = figure.subplots()
-    several = max(map(len, lines.values()), default=0)
+    seeds = seeds_told(list(map(len, lines.values())))
     for number, (label, runs) in enumerate(lines.items()):
         values = {r: [run[r] for run in runs if r in run] for r in sorted({r for run in runs for r in run})}
         style = line_style(number, len(values))
@@ -42,7 +43,7 @@ def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -
         low, high = [m - s for m, s in band.values()], [m + s for m, s in band.values()]
         axes.fill_between(list(band), low, high, color=style["color"], alpha=0.15, linewidth=0)
     by_round(axes, ylabel)
-    note = f"mean of {several} seeds, band: ± sample standard deviation" if several > 1 else ""
+    note = f"mean of {seeds} seeds, band: ± sample standard deviation" if seeds else ""
     axes.set_title("\n".join(filter(None, (plain(title), note))), fontsize="medium")
     if lines:
         figure.legend(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from rich import box
+from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
 
 LATEX = str.maketrans(
@@ -69,7 +70,7 @@ class Table:
         """For a terminal."""
         table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
         for i, name in enumerate(self.header):
-            table.add_column(name, justify="left" if i < self.words else "right")
+            table.add_column(in_markup(name), justify="left" if i < self.words else "right")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(in_markup, row))
         return table

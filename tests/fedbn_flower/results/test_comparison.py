@@ -95,6 +95,22 @@ def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
     assert shown(grid.table()).count("fedyogi") == 2
 
 
+def test_over_how_many_seeds_is_told_as_it_is(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed in (0, 1):
+        grid.add(configured(seed=seed), summary(0.5, 0.5, []))
+    assert "over 2 seeds" in (tmp_path / "grid.md").read_text()
+    grid.add(configured(strategy="fedadam", seed=0), summary(0.5, 0.5, []))
+    assert "over 1 to 2 seeds" in (tmp_path / "grid.md").read_text()
+
+
+def test_rows_of_one_seed_each_are_no_means(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, strategy in enumerate(("fedadam", "fedyogi")):
+        grid.add(configured(strategy=strategy, seed=seed), summary(0.5, 0.5, []))
+    assert "seeds" not in (tmp_path / "grid.md").read_text()
+
+
 def test_a_sweep_in_which_nothing_has_ended_has_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "write_report", WRITE_REPORT)
     Comparison(tmp_path, ["server-lr"]).plot()

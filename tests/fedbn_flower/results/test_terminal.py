@@ -1,0 +1,82 @@
+"""Tables in a narrow terminal."""
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from fedbn_flower.results.summary import seeds_told
+from fedbn_flower.results.terminal import NARROWEST, fitted, without_middle
+
+
+def shown(table, width):
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(fitted(table, width))
+    return console.export_text()
+
+
+def test_a_name_loses_its_middle():
+    assert without_middle(["abcdefghij", "short"], 7) == ["abc…hij", "short"]
+
+
+def test_what_tells_two_names_apart_stays():
+    names = [f"experiment-{where}-lr-of-the-server" for where in ("aa", "ab")]
+    assert without_middle(names, 14) == ["exper…aa…erver", "exper…ab…erver"]
+    assert without_middle([*names, "sgd", "experiment-a-lr-of-the-server"], 14)[2] == "sgd"
+
+
+def test_names_that_every_cut_makes_alike_stay_longer():
+    """They differ at both ends of a stretch that is longer than what may be kept."""
+    names = [
+        "a" + "x" * 20 + "b",
+        "c" + "x" * 20 + "b",
+        "a" + "x" * 20 + "d",
+        "a" + "x" * 10 + "y" * 10 + "b",
+    ]
+    found = without_middle(names, 6)
+    assert len(set(found)) == 4
+
+
+def test_numbers_are_whole_and_rows_are_told_apart_in_80_columns():
+    table = Table(title="of all")
+    table.add_column("run")
+    for name in ("mean over examples", "mean over clients", "client 0", "client 1", "seconds"):
+        table.add_column(name, justify="right")
+    names = [f"fedyogi-fedbn-sgd-server-lr={rate}-dirichlet~0.5-hospitals-seed0" for rate in (0.01, 0.02)]
+    for name in names:
+        table.add_row(name, "55.13 ± 1.25", "54.18 ± 1.31", "50.01", "60.02", "1234.5")
+    lines = shown(table, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if "…" in line]
+    assert len(rows) == 2
+    assert ["0.01" in rows[0], "0.02" in rows[1]] == [True, True]
+    for number in ("55.13 ± 1.25", "50.01", "60.02", "1234.5"):
+        assert [number in row for row in rows] == [True, True]
+    wide = shown(table, 200)
+    assert all(name in wide for name in names)
+
+
+def test_a_table_that_is_too_wide_at_its_narrowest_loses_nothing():
+    table = Table()
+    for number in range(12):
+        table.add_column(f"c{number}")
+    table.add_row(*(f"{number:02}-{'x' * NARROWEST}" for number in range(12)))
+    text = shown(table, 60)
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_what_looks_like_markup_is_shown():
+    table = Table()
+    table.add_column("who")
+    table.add_row(r"\[red]Lyon")
+    assert "[red]Lyon" in shown(table, 80)
+
+
+def test_over_how_many_seeds():
+    assert [seeds_told(runs) for runs in ([], [1, 1], [2, 2], [1, 3, 2], [0, 2])] == [
+        "",
+        "",
+        "2",
+        "1 to 3",
+        "2",
+    ]
