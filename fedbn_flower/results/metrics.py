@@ -122,13 +122,17 @@ def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> ND
     return np.array(lists, np.int64)
 
 
-def per_class(names: Sequence[str], counts: Sequence[NDArray[np.int64]]) -> dict[str, object] | None:
+def per_class(
+    names: Sequence[str], counts: Sequence[NDArray[np.int64]], shared: bool = False
+) -> dict[str, object] | None:
     """The accuracy on the examples of each class, ``sum_i hits_i / sum_i examples_i``; None where there are
-    none, or nobody counted."""
+    none, or nobody counted. ``examples`` are distinct ones: those of one client where all have the same
+    (``shared``), else the sum."""
     if not counts:
         return None
-    hits, examples = np.sum(counts, axis=0).tolist()
-    accuracy = [h / n if n else None for h, n in zip(hits, examples, strict=True)]
+    hits, answers = np.sum(counts, axis=0).tolist()
+    accuracy = [h / n if n else None for h, n in zip(hits, answers, strict=True)]
+    examples = np.max(counts, axis=0)[1].tolist() if shared else answers
     return {"names": list(names), "examples": examples, "accuracy": accuracy}
 
 

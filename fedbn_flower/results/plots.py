@@ -12,12 +12,15 @@ from ..config import RunConfig
 from ..files import csv_text, write_atomically
 from .lines import line_style
 from .reading import Run
+from .terminal import without_middle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .figures import InlineFigure
 
+DARKEST = 0.3  # of the colour map
+NAME = 24  # characters of a class name
 BARS = 30  # clients and classes, beyond which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
@@ -54,7 +57,7 @@ def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "In
     figure = new_figure(5, 3.4)
     axes = figure.subplots()
     axes.set(xlabel="client", title=plain(title))
-    names = list(map(plain, names))
+    names = list(map(plain, without_middle(names, NAME)))
     if clients > BARS or classes > BARS:
         image = axes.imshow(counts.T, aspect="auto", interpolation="none", cmap="cividis")
         figure.colorbar(image, label="training examples")
@@ -80,10 +83,10 @@ def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "In
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:
-    """From dark to bright, which those who do not see every colour see too."""
+    """From dark to bright, which those who do not see every colour see too; none as dark as a page."""
     from matplotlib import colormaps
 
-    return [colormaps["cividis"](i / max(1, count - 1)) for i in range(count)]
+    return [colormaps["cividis"](DARKEST + (1 - DARKEST) * i / max(1, count - 1)) for i in range(count)]
 
 
 def plot_curves(folder: Path) -> None:

@@ -13,13 +13,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..assembly import client_names
 from ..config import RunConfig
 from ..flags import as_text
 from ..observer import Observer, RoundResult
 from ..registry import short
 from .metrics import shown
-from .summary import LISTED_CLIENTS
+from .summary import LISTED_CLIENTS, NO_FIGURES
 
 WINDOW = 600.0  # seconds from which the time left is estimated
 LONGEST_VALUE = 60  # characters of a folder's name
@@ -166,7 +165,7 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     best = f", the best is {summary['best-round']}" if summary.get("best-round") else ""
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
     clients: dict[str, dict[str, Any]] = summary["clients"]
-    names = [name for name in summary["global"] or next(iter(clients.values()), {}) if name != "num-examples"]
+    names = [name for name in summary["global"] or next(iter(clients.values()), {}) if name not in NO_FIGURES]
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")
@@ -184,8 +183,6 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     if summary.get("new-clients"):
         add("new clients, mean over examples", "", summary["new-clients"]["mean"])
     if len(clients) <= LISTED_CLIENTS:
-        whose = client_names(config)
         for partition, client in clients.items():
-            name = f" ({whose[int(partition)]})" if whose else ""
-            add(f"client {partition}{name}", str(client["num-examples"]), client)
+            add(f"client {client.get('name', partition)}", str(client["num-examples"]), client)
     return table

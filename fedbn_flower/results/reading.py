@@ -71,9 +71,8 @@ class Run:
 
     @cached_property
     def client_names(self) -> dict[int, str]:
-        """What a client is called, by partition: its number, and the name that its data give it."""
-        told = enumerate(self.config.get("client-names") or [])
-        return {partition: f"{partition} ({name})" for partition, name in told}
+        """What the data call their clients, by partition; empty where they do not."""
+        return dict(enumerate(self.config.get("client-names") or []))
 
     def points(self, column: str) -> Points:
         """A column of ``metrics.csv``, where it has a number."""
@@ -89,7 +88,11 @@ class Run:
 
     def failures(self) -> list[tuple[str, int, str]]:
         """Why answers were not used: the client, how often, the reason; the most frequent first."""
-        found = Counter((row["partition"], row["reason"]) for row in rows_of(self.folder / "failures.csv"))
+        names = self.client_names
+        found = Counter(
+            (names.get(int(row["partition"]), row["partition"]), row["reason"])
+            for row in rows_of(self.folder / "failures.csv")
+        )
         return [(client, times, reason) for (client, reason), times in found.most_common()]
 
 

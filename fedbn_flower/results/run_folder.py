@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
+from ..assembly import client_names, evaluates_locally
 from ..columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
@@ -201,11 +202,17 @@ class RunFolder(Observer):
 
     def _kept(self, result: RoundResult) -> Kept:
         """What is to be kept of a round."""
-        dataset = self.federation.dataset
+        config, dataset = self.federation.config, self.federation.dataset
         rows = class_rows(result, dataset)
         return Kept(
             result.arrays,
-            figures_of_round(result, dataset, self.train_examples),
+            figures_of_round(
+                result,
+                dataset,
+                self.train_examples,
+                client_names(config),
+                dataset.has_examples and not evaluates_locally(config),
+            ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
         )
 

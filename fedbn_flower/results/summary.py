@@ -1,6 +1,6 @@
 """What ``summary.json``, ``classes.csv`` and the columns of costs say."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from flwr.app import MessageType, MetricRecord
@@ -20,6 +20,8 @@ from .metrics import (
 )
 
 LISTED_CLIENTS = 10
+NO_FIGURES = ("name", "num-examples")
+"""What is told of a client beside its figures."""
 ROUNDS = "rounds to "
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
@@ -34,11 +36,26 @@ def seeds_told(runs: Collection[int]) -> str:
 
 
 def figures_of_round(
-    result: RoundResult, dataset: Dataset, train_examples: Mapping[str, int]
+    result: RoundResult,
+    dataset: Dataset,
+    train_examples: Mapping[str, int],
+    client_names: Sequence[str] = (),
+    shared: bool = False,
 ) -> dict[str, Any]:
     """The figures of a round, of the test set where it was evaluated on a validation set too.
 
-    ``train_examples`` are the clients' numbers of training examples by partition, as text.
+    Parameters
+    ----------
+    result : RoundResult
+        The round.
+    dataset : Dataset
+        What was learnt.
+    train_examples : Mapping[str, int]
+        The clients' numbers of training examples by partition, as text.
+    client_names : Sequence[str]
+        Whose data each client has, by partition, where the data say so.
+    shared : bool
+        Whether all clients have the same held-out examples.
     """
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, _split(result)
 
@@ -57,15 +74,16 @@ def figures_of_round(
         "client-std": of_clients(result.spread, DEVIATION),
         "clients": {
             str(partition): {
+                **({"name": client_names[partition]} if client_names else {}),
                 **figures_of(problem, metrics, split),
                 "num-examples": train_examples[str(partition)],
             }
             for partition, metrics in evaluated.items()
             if str(partition) in train_examples
         },
-        "per-class": per_class(names, list(by_client.values())),
+        "per-class": per_class(names, list(by_client.values()), shared),
         "global-per-class": per_class(names, [] if server is None else [server]),
-        "new-clients": _new_clients(result.new, dataset, split) if result.new else None,
+        "new-clients": _new_clients(result.new, dataset, split, client_names) if result.new else None,
     }
 
 
@@ -110,10 +128,10 @@ def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
         "global": summary["global"],
         "mean over examples": summary.get("mean"),
         "mean over clients": summary.get("client-mean"),
-        **({f"client {i}": client for i, client in clients.items()} if few else {}),
+        **({f"client {c.get('name', i)}": c for i, c in clients.items()} if few else {}),
         "worst tenth": None if few else summary.get("worst-tenth"),
         "new clients": new and new["mean"],
-        **({f"new client {i}": client for i, client in new["clients"].items()} if new and few else {}),
+        **({f"new client {c.get('name', i)}": c for i, c in new["clients"].items()} if new and few else {}),
     }
     return {whose: figures for whose, figures in found.items() if figures}
 
@@ -161,7 +179,9 @@ def _split(result: RoundResult) -> str:
     return f"{splits[-1]}-" if len(splits) > 1 else ""
 
 
-def _new_clients(report: PhaseReport, dataset: Dataset, split: str) -> dict[str, Any]:
+def _new_clients(
+    report: PhaseReport, dataset: Dataset, split: str, client_names: Sequence[str]
+) -> dict[str, Any]:
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
     return {
@@ -169,6 +189,7 @@ def _new_clients(report: PhaseReport, dataset: Dataset, split: str) -> dict[str,
         "client-mean": figures_of(problem, means, CLIENT_MEAN + split),
         "clients": {
             str(partition): {
+                **({"name": client_names[partition]} if client_names else {}),
                 **figures_of(problem, metrics, split),
                 "num-examples": _whole(metrics, "train-examples"),
             }

@@ -84,6 +84,7 @@ def test_the_global_model_has_classes_too(configured, tmp_path):
     mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
     assert mean == pytest.approx(told["global"]["accuracy"])
     assert found["accuracy"] == told["per-class"]["accuracy"]
+    assert told["per-class"]["examples"] == found["examples"]  # distinct ones, though every client has them
     assert not any("class" in name for name in table(tmp_path, "metrics.csv")[0])
     assert not any("class" in name for name in table(tmp_path, "clients.csv")[0])
 

@@ -99,6 +99,16 @@ def headline(groups: Sequence[Group], by: str) -> tuple[str, str]:
     return ("mean over examples", by) if evaluated else ("global", f"global-{by}")
 
 
+def best_rows(groups: Sequence[Group], by: str) -> list[int]:
+    """The groups whose figure is the best, all of which are equal; none where only one has a figure."""
+    whose, _ = headline(groups, by)
+    found = {i: mean(values) for i, group in enumerate(groups) if (values := group.values(by).get(whose))}
+    if len(found) < 2:
+        return []
+    best = (max if by == "accuracy" else min)(found.values())
+    return [i for i, value in found.items() if value == best]
+
+
 def figures_table(groups: Sequence[Group], by: str, links: Sequence[str] = ()) -> Table:
     """A row for each group: the figure, by whose it is, as mean ± sample standard deviation (n - 1) over its
     runs, and their seconds."""

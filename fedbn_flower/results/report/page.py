@@ -27,6 +27,11 @@ def section(heading: str, *content: str) -> str:
     return f"<section>\n<h2>{escape(heading)}</h2>\n{body}</section>\n" if body else ""
 
 
+def warning(heading: str, *content: str) -> str:
+    """A part that is to be seen first; nothing where it has no content."""
+    return section(heading, *content).replace("<section>", '<section class="warning">', 1)
+
+
 def paragraph(text: str, kind: str = "") -> str:
     """Text; ``kind`` is its class in the style sheet."""
     return f'<p class="{kind}">{escape(text)}</p>\n' if kind else f"<p>{escape(text)}</p>\n"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MULTIPLES = 12  # clients beyond which there is a heat map
 COLUMNS = 3
+COVERED = 2.2  # points by which a line is broader than one that is the same
 LABEL = 40  # characters of a line's name, beyond which two do not stand side by side
 SPLIT = ("train", "evaluate", "server")
 
@@ -35,10 +36,13 @@ def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -
     figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // columns))
     axes = figure.subplots()
     seeds = seeds_told(list(map(len, lines.values())))
+    means = [_means(runs) for runs in lines.values()]
     for number, (label, runs) in enumerate(lines.items()):
-        values = {r: [run[r] for run in runs if r in run] for r in sorted({r for run in runs for r in run})}
+        values = {r: [run[r] for run in runs if r in run] for r in means[number]}
         style = line_style(number, len(values))
-        axes.plot(list(values), [mean(v) for v in values.values()], label=plain(label), **style)
+        covering = sum(later == means[number] for later in means[number + 1 :])
+        style["linewidth"] += COVERED * covering  # seen on both sides of those that cover it
+        axes.plot(list(values), list(means[number].values()), label=plain(label), **style)
         band = {r: (mean(v), stdev(v)) for r, v in values.items() if len(v) > 1}
         low, high = [m - s for m, s in band.values()], [m + s for m, s in band.values()]
         axes.fill_between(list(band), low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -50,6 +54,12 @@ def bands(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -
             loc="outside lower center", ncols=columns, frameon=False, fontsize="small", handlelength=4
         )
     return figure
+
+
+def _means(runs: Sequence[Points]) -> Points:
+    """By round, the mean of those that have it."""
+    rounds = sorted({r for run in runs for r in run})
+    return {r: mean([run[r] for run in runs if r in run]) for r in rounds}
 
 
 def per_client(run: Run) -> "InlineFigure | None":
@@ -71,8 +81,10 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     for axes, (partition, values) in zip(grid.flat, points.items(), strict=False):
         axes.set_visible(True)
         for other in points.values():
-            axes.plot(list(other), list(other.values()), color="#999999", alpha=0.4, linewidth=0.6)
-        axes.plot(list(values), list(values.values()), color=COLOURS[0], linewidth=1.6)
+            axes.plot(
+                list(other), list(other.values()), _point(other), color="#999999", alpha=0.4, linewidth=0.6
+            )
+        axes.plot(list(values), list(values.values()), _point(values), color=COLOURS[0], linewidth=1.6)
         axes.set_title(plain(run.client_names.get(partition, f"client {partition}")), fontsize="small")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -80,6 +92,11 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     figure.supxlabel("round", fontsize="small")
     figure.supylabel(run.by, fontsize="small")
     return figure
+
+
+def _point(line: Points) -> str:
+    """How a line of one point is to be seen, which has no length."""
+    return "o" if len(line) == 1 else "-"
 
 
 def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
@@ -138,6 +155,8 @@ def searched(trials: Sequence[Mapping[str, str]], key: str, by: str) -> "InlineF
     told = [trial for trial in trials if trial.get(key) and trial.get("value")]
     if not told:
         return None
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     figure = new_figure(4.6, 3.1)
     axes = figure.subplots()
     places: list[float] | list[str] = [trial[key] for trial in told]
@@ -145,6 +164,9 @@ def searched(trials: Sequence[Mapping[str, str]], key: str, by: str) -> "InlineF
         numbers = places = [float(place) for place in places]
         if min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: f"{place:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
     axes.plot(places, [float(trial["value"]) for trial in told], "o", color=COLOURS[0])
     axes.set(xlabel=key, ylabel=plain(by))
     axes.grid(alpha=0.3)

@@ -8,9 +8,10 @@ from ...flags import as_text
 from ..metrics import shown
 from ..plots import figure_names
 from ..reading import Run
+from ..summary import NO_FIGURES
 from .citations import citations
 from .command import command_of, names_objects
-from .page import command, facts, folded, page, paragraph, pictures, section, verbatim
+from .page import command, facts, folded, page, paragraph, pictures, section, verbatim, warning
 from .pictures import counts_of, curve_of, per_client, seconds_split
 from .tables import Table
 
@@ -51,14 +52,14 @@ def run_page(run: Run) -> str:
     told = [paragraph(sentence(run)), facts(_facts(run))]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
-        f"{run.algorithms} on {run.dataset}",
+        f"{run.config.get('model')} on {run.dataset}: {run.algorithms}",
         "".join(told),
         [
+            warning("Failures", *_failures(run)),
             section("Results", *results, pictures(figures)),
             section("Worst clients", *_worst(run)),
             section("Classes", *_classes(run)),
             section("New clients", *_new_clients(run)),
-            section("Failures", *_failures(run)),
             section("The same again", *repeat(run)),
             *closing([run.config], table),
         ],
@@ -138,7 +139,7 @@ def figures_table(run: Run) -> Table:
 def _table(first: str, told: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row for each model; training examples where one tells how many it has."""
     names = list(dict.fromkeys(name for figures in told.values() for name in figures))
-    names = [name for name in names if name != "num-examples"]
+    names = [name for name in names if name not in NO_FIGURES]
     counted = any("num-examples" in figures for figures in told.values())
     rows = [
         [

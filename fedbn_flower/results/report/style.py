@@ -9,6 +9,9 @@ STYLE = """\
   --quiet: #5a6372;
   --rule: #e1e4e9;
   --accent: #0b62a4;
+  --best: #e3f1e6;
+  --warning: #b3261e;
+  --warned: #fdecea;
 }
 @media (prefers-color-scheme: dark) {
   :root {
@@ -18,6 +21,9 @@ STYLE = """\
     --quiet: #9aa4b2;
     --rule: #2f353f;
     --accent: #6db6f2;
+    --best: #1f3a2a;
+    --warning: #ff8a80;
+    --warned: #331b1b;
   }
 }
 * { box-sizing: border-box; }
@@ -49,7 +55,24 @@ a { color: var(--accent); text-underline-offset: .15em; }
 dl.facts > div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 dt { color: var(--quiet); font-size: .8125rem; }
 dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; }
+.scroll {
+  overflow-x: auto;
+  background:
+    linear-gradient(to right, var(--paper) 40%, transparent) left / 3rem 100% no-repeat local,
+    linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat local,
+    linear-gradient(to right, var(--quiet), transparent) left / .6rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--quiet), transparent) right / .6rem 100% no-repeat scroll;
+}
+.warning {
+  margin-top: 2rem;
+  padding: .25rem 1.25rem 1.25rem;
+  background: var(--warned);
+  border-left: .3rem solid var(--warning);
+}
+.warning h2 { margin: .75rem 0 .5rem; color: var(--warning); }
+.warning .scroll { background: none; }
+td { overflow-wrap: break-word; max-width: 24rem; }
+.best td { background: var(--best); font-weight: 600; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem 1.5rem .35rem 0; text-align: left; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
@@ -67,6 +90,21 @@ td { border-bottom: 1px solid var(--rule); }
   border: 2px solid var(--paper);
   text-align: center;
   white-space: nowrap;
+  print-color-adjust: exact;
+  -webkit-print-color-adjust: exact;
+}
+.scale {
+  display: flex;
+  align-items: center;
+  gap: .6rem;
+  margin-top: .75rem;
+  font-size: .8125rem;
+  color: var(--quiet);
+}
+.scale i {
+  width: 12rem;
+  height: .7rem;
+  border-radius: .2rem;
   print-color-adjust: exact;
   -webkit-print-color-adjust: exact;
 }
@@ -109,6 +147,9 @@ details[open] summary { margin-bottom: .5rem; }
     --quiet: #444444;
     --rule: #cccccc;
     --accent: #000000;
+    --best: #eeeeee;
+    --warning: #000000;
+    --warned: #ffffff;
     color-scheme: light;
   }
   body { font-size: 10.5pt; }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..facts import EXPERIMENT
-from .groups import Group, Sweep, common_figure, figures_table, headline, legend
-from .page import command, page, paragraph, pictures, section
+from .groups import Group, Sweep, best_rows, common_figure, figures_table, headline, legend
+from .page import command, page, paragraph, pictures, section, warning
 from .pictures import bands
 from .run_page import MEANS, closing, repeat
 from .tables import Table
@@ -37,10 +37,14 @@ def sweep_page(sweep: Sweep) -> str:
         f"Sweep of {', '.join(sweep.groups[0].names)}{what}" if sweep.groups else "Sweep",
         paragraph(told),
         [
-            section("Results", table.html(), paragraph(f"{legend(sweep.groups, by)} {MEANS}", "note")),
+            warning("Cells that failed", failed),
+            section(
+                "Results",
+                table.html(best_rows(sweep.groups, by)),
+                paragraph(f"{legend(sweep.groups, by)} {MEANS}", "note"),
+            ),
             section("Cell by cell", coloured(sweep.groups, by)),
             section("By round", curves(sweep.groups, by)),
-            section("Cells that failed", failed),
             section("The same again", *again(sweep)),
             section("One of its runs", *(repeat(runs[0]) if runs else ())),
             *closing([run.config for run in runs], table),
@@ -91,10 +95,13 @@ def coloured(groups: Sequence[Group], by: str) -> str:
         + "</tr>\n"
         for row in rows
     )
-    note = f"{legend([], by)[:-1]}, {whose}: {keys[0]} down, {keys[1]} across; the brighter the greater."
+    note = f"{legend([], by)[:-1]}, {whose}: {keys[0]} down, {keys[1]} across."
+    scale = "".join(f"<span>{_shown(value, by)}</span>" for value in (low, high))
+    colours = f"linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"
+    scale = scale.replace("</span><span>", f'</span><i style="background: {colours}"></i><span>')
     return (
         f'<div class="scroll"><table class="coloured"><thead><tr><th></th>{head}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>\n{paragraph(note, 'note')}"
+        f'<tbody>{body}</tbody></table></div>\n<div class="scale">{scale}</div>\n{paragraph(note, "note")}'
     )
 
 
@@ -104,5 +111,8 @@ def _cell(value: float | None, low: float, high: float, by: str) -> str:
     share = (value - low) / (high - low) if high > low else 0.5
     colour = tuple(round(d + share * (b - d)) for d, b in zip(DARK, BRIGHT, strict=True))
     ink = "#ffffff" if share < 0.45 else "#14171c"
-    shown = f"{100 * value:.1f}" if by == "accuracy" else f"{value:.4g}"
-    return f'<td style="background: rgb{colour}; color: {ink}">{shown}</td>'
+    return f'<td style="background: rgb{colour}; color: {ink}">{_shown(value, by)}</td>'
+
+
+def _shown(value: float, by: str) -> str:
+    return f"{100 * value:.1f}" if by == "accuracy" else f"{value:.4g}"

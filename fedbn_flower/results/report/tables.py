@@ -1,6 +1,6 @@
 """A table, and its ways to be shown: in a page, in LaTeX, in Markdown, on a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -32,13 +32,16 @@ class Table:
     words: int = 1
     links: Sequence[str] = field(default=())
 
-    def html(self) -> str:
-        """In a page, which can be scrolled sideways where it is narrow."""
+    def html(self, best: Collection[int] = ()) -> str:
+        """In a page, which can be scrolled sideways where it is narrow; the rows that are the best are
+        marked."""
         head = "".join(f"<th{self._number(i)}>{escape(name)}</th>" for i, name in enumerate(self.header))
         links = self.links or [""] * len(self.rows)
         body = "".join(
-            "<tr>" + "".join(self._cell(i, text, link) for i, text in enumerate(row)) + "</tr>\n"
-            for row, link in zip(self.rows, links, strict=True)
+            ('<tr class="best">' if number in best else "<tr>")
+            + "".join(self._cell(i, text, link) for i, text in enumerate(row))
+            + "</tr>\n"
+            for number, (row, link) in enumerate(zip(self.rows, links, strict=True))
         )
         table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
         return f'<div class="scroll">{table}</div>\n'

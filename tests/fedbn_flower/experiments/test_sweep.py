@@ -193,7 +193,7 @@ def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, caps
 
 def test_what_is_wrong_in_any_run_is_told_before_anything_starts(swept, capsys, tmp_path):
     assert swept("--sweep dataset=digits,/nowhere --run-dir g") == 2
-    assert capsys.readouterr().err.startswith("error: dataset: '/nowhere'")
+    assert capsys.readouterr().err.startswith("error: dataset: there is no file or folder '/nowhere'")
     assert not (tmp_path / "g").exists()
 
 

@@ -48,10 +48,43 @@ def test_a_band_is_the_sample_standard_deviation():
     assert "all" in figure.as_svg("a")  # and no formula of it
 
 
+def test_one_round_is_a_point(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "clients.csv").write_text(
+        "round,phase,partition,num-examples,loss,accuracy\n1,evaluate,0,5,1.0,0.5\n"
+    )
+    (axes,) = [axes for axes in per_client(Run.read(folder)).axes if axes.get_visible()]
+    assert [line.get_marker() for line in axes.lines] == ["o", "o"]
+
+
+def test_a_line_that_another_covers_is_broader(tmp_path):
+    same, other = [{1: 0.5, 2: 0.7}], [{1: 0.4, 2: 0.6}]
+    lines = bands({"a": same, "b": other, "c": same}, "accuracy").axes[0].lines
+    widths = [line.get_linewidth() for line in lines]
+    assert widths[0] > widths[1] == widths[2]
+
+
+def test_a_searched_rate_has_readable_ticks():
+    trials = [{"server-lr": str(rate), "value": "0.5"} for rate in (0.001, 0.0035, 0.02)]
+    axes = searched(trials, "server-lr", "accuracy").axes[0]
+    axes.figure.canvas.draw()
+    low, high = axes.get_xlim()
+    told = [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
+    assert told == ["0.001", "0.002", "0.005", "0.01", "0.02"]
+
+
+def test_long_class_names_lose_their_middle(tmp_path):
+    names = [f"carcinoma of the {side} upper lobe, third stage" for side in ("left", "right")]
+    figure = class_counts(np.ones((2, 2), int), names, "iid")
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(set(shown)) == 2
+    assert max(map(len, shown)) < 30
+
+
 def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
     few = per_client(Run.read(write_run(tmp_path / "few", client_names=["Ann", "Bob"])))
     shown = [axes for axes in few.axes if axes.get_visible()]
-    assert [axes.get_title() for axes in shown] == ["0 (Ann)", "1 (Bob)"]
+    assert [axes.get_title() for axes in shown] == ["Ann", "Bob"]
     np.testing.assert_allclose(shown[1].lines[-1].get_xydata(), [[1, 0.3], [3, 0.8]])
 
     rows = "".join(

@@ -62,7 +62,7 @@ def page(folder):
 
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
-    assert found.text["h1"] == ["fedyogi fedbn sgd on digits"]
+    assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn sgd"]
     assert "2 clients trained mlp-bn on digits" in found.text["p"][0]
     assert "Its 3 rounds took 1.5 s." in found.text["p"][0]
     for row in (
@@ -165,8 +165,13 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     folder = write_sweep(tmp_path / "a sweep")
     (folder / "experiment.json").write_text("{}")
     found = page(folder)
-    assert found.text["span"][:3] == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
+    scale, told = found.text["span"][:2], found.text["span"][2:5]
+    assert scale == ["40.0", "90.0"]  # of the coloured table
+    assert told == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
     assert found.text["h1"] == ["Sweep of strategy, client on digits"]
+    assert found.text["h2"][:2] == ["Cells that failed", "Results"]
+    (best,) = re.findall(r'<tr class="best">.*?</tr>', (folder / "report.html").read_text())
+    assert re.findall(">([^<]+)<", best)[:3] == ["fedyogi", "silobn", "90.0"]
     for row in (
         ["fedavg", "silobn", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "1.5 ± 0.0"],
         ["fedyogi", "silobn", "90.0", "90.0", "90.0", "90.0", "1.5"],
@@ -194,8 +199,8 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
     )
     (folder / "search.json").write_text(json.dumps({"search": {"server-lr": "0.001..1"}, "best": None}))
     found = page(folder)
-    assert found.text["h1"] == ["Search of server-lr"]
-    assert ["1", "pruned", "1.0", "", "1", "0.5"] in found.rows
+    assert found.text["h1"] == ["Search of server-lr on digits"]
+    assert ["1", "pruned", "1", "", "1", "0.5"] in found.rows
     assert ["client 1", "11", "1", "80.0 %"] in found.rows
     assert found.text["p"][0] == "3 trials, 1 of them with a value."
     assert ["server-lr", "0.001..1"] in found.rows
@@ -254,4 +259,4 @@ def test_a_torn_row_ends_a_table(tmp_path):
 )
 def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, told):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
-    assert found.text["h1"] == [f"fedyogi fedbn sgd on {told}"]
+    assert found.text["h1"] == [f"mlp-bn on {told}: fedyogi fedbn sgd"]

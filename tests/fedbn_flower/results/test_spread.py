@@ -74,6 +74,13 @@ def test_every_example_of_a_class_counts_alike():
     assert per_class("abc", []) is None
 
 
+def test_examples_that_all_clients_have_count_once():
+    counts = [np.array([[1, 0], [4, 2]]), np.array([[3, 2], [4, 2]])]
+    assert per_class("ab", counts, shared=True) == {
+        "names": ["a", "b"], "examples": [4, 2], "accuracy": [0.5, 0.5],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("hits", "examples"),
     [

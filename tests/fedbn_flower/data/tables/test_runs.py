@@ -217,9 +217,9 @@ def test_whose_data_a_client_has_is_told(run, patients):
     assert set(names) <= set(table["hospital"])
     config = RunConfig.of({k: v for k, v in stored_configuration(result.folder).items() if k != "resume"})
     shown = summary_table(config, result.summary)
-    assert [cell for cell in shown.columns[0].cells][-4:] == [
-        f"client {i} ({n})" for i, n in enumerate(names)
-    ]
+    assert list(shown.columns[0].cells)[-4:] == [f"client {name}" for name in names]
+    clients = json.loads((result.folder / "summary.json").read_text())["clients"]
+    assert {int(number): client["name"] for number, client in clients.items()} == dict(enumerate(names))
 
 
 def test_a_run_does_not_go_on_with_other_data(run, patients):
