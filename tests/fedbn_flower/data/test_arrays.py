@@ -77,6 +77,17 @@ def test_what_targets_become(keep, x, y, expected, outputs, predicts):
     assert (data.spec.outputs, data.spec.predicts) == (outputs, predicts)
 
 
+@pytest.mark.parametrize("x", [COLOUR, COLOUR[..., 0], COLOUR / 255, COLOUR > 99, COLOUR[..., 0, 0]])
+@pytest.mark.parametrize("y", [Y / 2, Y.astype(np.float32), ROWS[:, :2]])
+def test_inputs_of_every_type_may_have_numbers_to_predict(keep, x, y):
+    data = keep(x, y, x[:2], y[:2])
+    expected = y.reshape(6, -1).astype(np.float32)
+    assert (data.spec.outputs, data.spec.predicts) == (expected.shape[1], "numbers")
+    assert not data.has_classes
+    np.testing.assert_array_equal(data.train.columns["y"], expected)
+    np.testing.assert_array_equal(data.test.columns["y"], expected[:2])
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

@@ -1,0 +1,30 @@
+"""Images with numbers to predict: regression, in every partition that needs no classes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedbn_flower.errors import UserError
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (60, 8, 8)).astype(np.uint8)
+BRIGHTNESS = X.mean((1, 2)) / 255
+
+
+@pytest.mark.parametrize("y", [BRIGHTNESS, np.stack([BRIGHTNESS, 2 * BRIGHTNESS, -BRIGHTNESS], 1)])
+def test_they_are_learnt_and_scored_as_numbers(run, y):
+    result = run(data=(X, y, X[:20], y[:20]), client="fedbn", normalize=True, augment="crop-flip")
+    config = json.loads((result.folder / "config.json").read_text())
+    assert config["partition"] == "iid"
+    assert set(result.summary["mean"]) == {"loss", "mae"}
+    outputs = y.reshape(60, -1).shape[1]
+    assert config["shape"] == f"shape:1x8x8:{outputs}:numbers"
+
+
+@pytest.mark.parametrize("partition", ["dirichlet:0.5", "silos:0-4,5-9", "shards:2", "pathological:1"])
+def test_partitions_by_class_are_refused_in_one_line(run, partition):
+    told = rf"^partition: '{partition}' is not allowed; expected 'iid' or .*: the data have no classes$"
+    for y in (BRIGHTNESS, np.stack([BRIGHTNESS] * 2, 1)):
+        with pytest.raises(UserError, match=told):
+            run(data=(X, y, X[:20], y[:20]), partition=partition)
