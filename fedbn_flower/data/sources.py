@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import UserError, not_allowed
 from ..files import path_of
 from .dataset import Decoded, Request
-from .folders import class_folders_decoded, has_class_folders
+from .folders import class_folders_decoded, has_class_folders, site_folders
 from .hub import content_of, is_saved, load_saved, load_splits, splits_decoded
 from .images import images_decoded
 from .numpy_files import numpy_files_decoded
@@ -93,7 +93,8 @@ def _folder(request: Request, folder: Path) -> Source:
     if is_saved(folder):
         return Source(fingerprint, lambda: splits_decoded(request, load_saved(name, folder)))
     if has_class_folders(folder):
-        _refuse(request, f"{name!r} holds folders of classes", *COLUMNS)
+        _refuse(request, f"{name!r} holds folders of classes", "image_column", "label_column")
+        fingerprint += " of sites" if site_folders(folder) else ""
         return Source(fingerprint, lambda: class_folders_decoded(request, folder))
     return Source(fingerprint, lambda: splits_decoded(request, load_splits(name, path)))
 

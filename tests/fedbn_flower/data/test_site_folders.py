@@ -1,0 +1,89 @@
+"""Folders of sites that hold folders of classes, and pictures whose sites stand in a table beside them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.errors import UserError
+
+BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
+
+
+def load(cache_dir, name, **options):
+    load_dataset.cache_clear()
+    return load_dataset(Request(str(name), **options), cache_dir)
+
+
+def write(root, *folders, count=5):
+    """Pictures of the shade 20 f + i, in the f-th folder."""
+    for number, name in enumerate(folders):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            Image.new("L", (3, 3), 20 * number + i).save(root / name / f"{i}.png")
+    return root
+
+
+def whose(split):
+    """Each picture's folder by its shade, its class and its site."""
+    shades = split.columns["x"][:, 0, 0, 0] // 20
+    return set(zip(shades.tolist(), split.columns["y"].tolist(), split.groups.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
+def test_folders_of_the_same_names_below_are_sites(cache_dir, tmp_path, splits):
+    for split in splits:
+        write(tmp_path / split, *BOTH)
+    data = load(cache_dir, tmp_path, group_column="folder")
+    assert data.class_names == ("benign", "malignant")
+    expected = {(0, 0, "hospA"), (1, 1, "hospA"), (2, 0, "hospB"), (3, 1, "hospB")}
+    assert whose(data.train) == expected
+    assert whose(data.test) <= expected
+    assert data.notes[0] == (
+        "dataset: the folders 'hospA', 'hospB' hold folders of the same names: they are taken for sites, "
+        "'benign', 'malignant' for the classes; partition natural:folder makes each a client"
+    )
+    without = load(cache_dir, tmp_path)
+    np.testing.assert_array_equal(without.train.columns["y"], data.train.columns["y"])
+    assert without.notes == data.notes
+
+
+def test_a_site_may_lack_a_class(cache_dir, tmp_path):
+    assert load(cache_dir, write(tmp_path, *BOTH[:3])).class_names == ("benign", "malignant")
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("cat/siamese", "cat/persian", "dog/poodle", "dog/boxer"),
+        ("cat/images", "dog/images"),
+        ("cat/train", "cat/test", "dog/train", "dog/test"),
+        ("cat", "dog"),
+        ("cat/a", "cat/b", "dog/a", "dog/b", "dog"),
+        ("cat/a", "cat/b"),
+    ],
+)
+def test_other_folders_are_classes(cache_dir, tmp_path, folders):
+    data = load(cache_dir, write(tmp_path, *folders))
+    assert data.class_names == tuple(sorted({name.split("/")[0] for name in folders}))
+    assert not [note for note in data.notes if "sites" in note]
+    with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* none of sites$"):
+        load(cache_dir, tmp_path, group_column="folder")
+
+
+def test_another_column_is_refused(cache_dir, tmp_path):
+    told = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
+    with pytest.raises(UserError, match=told):
+        load(cache_dir, write(tmp_path, *BOTH), group_column="hospital")
+
+
+def test_the_column_of_a_metadata_file_says_whose_a_picture_is(cache_dir, tmp_path):
+    write(tmp_path, "pictures", count=10)
+    rows = [f"pictures/{i}.png,{'benign' if i % 2 else 'malignant'},hosp{'AB'[i // 5]}" for i in range(10)]
+    (tmp_path / "metadata.csv").write_text("\n".join(["file_name,label,hospital", *rows]))
+    data = load(cache_dir, tmp_path, group_column="hospital")
+    assert data.class_names == ("benign", "malignant")
+    for split in (data.train, data.test):
+        shades = split.columns["x"][:, 0, 0, 0]
+        assert split.groups.tolist() == [f"hosp{'AB'[i // 5]}" for i in shades]
+        assert split.columns["y"].tolist() == [0 if i % 2 else 1 for i in shades]
