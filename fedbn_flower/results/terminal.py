@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-NARROWEST = 12  # characters to which names are shortened
+NARROWEST = 8  # characters to which names are shortened
 BETWEEN = 3  # characters that a column takes beside its text
 CUT = "…"
 BETWEEN_WORDS = " -_=/"
