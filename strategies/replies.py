@@ -18,6 +18,7 @@ T = TypeVar("T")
 NO_ANSWER = "no answer came, or the app left it out"
 ERROR = "error"  # no disagreement: the client said itself that it failed
 TOO_FEW = "too few answers"
+MESSAGE = "Exception ClientAppException occurred. Message: "
 MAX_REASONS = 1000  # different ones that are counted
 ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, the cursor
@@ -180,9 +181,19 @@ def printable(reason: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
 
 
+def cause(reason: str) -> str:
+    """What went wrong, of a reason that is a traceback: Flower's Ray workers begin it with their process and
+    address, others in every run, and have the message at the end."""
+    end = reason[-4 * MAX_REASON :]
+    message = end.rpartition(MESSAGE)[2] if MESSAGE in end else ""
+    if not message and '", line ' in reason and "\n" in reason:
+        message = next((line for line in reversed(end.splitlines()) if line.strip(" '>")), "")
+    return message.strip().removesuffix("'>").strip() or reason
+
+
 def _content(reply: Message) -> RecordDict:
     if reply.has_error():
-        raise ReplyRefused(reply.error.reason or f"error code {reply.error.code}", ERROR)
+        raise ReplyRefused(cause(reply.error.reason or "") or f"error code {reply.error.code}", ERROR)
     if not reply.has_content():
         raise ReplyRefused("empty message", ERROR)
     return reply.content

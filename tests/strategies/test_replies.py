@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg
-from strategies.replies import MAX_REASON, printable
+from strategies.replies import MAX_REASON, cause, printable
 
 from .helpers import MODEL, CannedGrid, moved, record, train_reply
 
@@ -94,3 +94,30 @@ def test_a_mistake_in_an_app_ends_the_run_of_a_single_client():
     messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
     with pytest.raises(InconsistentMessageReplies, match="all 1 answers"):
         strategy.aggregate_train(1, grid.send_and_receive(messages))
+
+
+RAY = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'ray::Actor.run() (pid={pid}, ip=1.2.3.4)
+  File "/app/flwr/clientapp/client_app.py", line 161, in __call__
+FloatingPointError: training diverged
+
+The above exception was the direct cause of the following exception:
+
+ray::Actor.run() (pid={pid}, ip=1.2.3.4)
+flwr.clientapp.client_app.ClientAppException:
+Exception ClientAppException occurred. Message: training diverged
+'>"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (RAY.format(pid=5), "training diverged"),
+        ('Traceback:\n  File "/a.py", line 3, in f\n    x\nKeyError: 1\n', "KeyError: 1"),
+        ("RuntimeError: out of luck", "RuntimeError: out of luck"),
+        ("two\nlines", "two\nlines"),
+        ("", ""),
+        ('x", line 1\n' + " \n" * 3000, 'x", line 1\n' + " \n" * 3000),
+    ],
+)
+def test_of_a_traceback_its_end_is_told(reason, told):
+    assert cause(reason) == told
