@@ -8,10 +8,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..config import RunConfig
-from ..errors import UserError, not_allowed
+from ..errors import UserError, not_allowed, os_errors_told
 from ..files import remove_unfinished
 
 LOCK = ".lock"
+PATIENCE = 5.0
+"""Seconds in which what a killed run has left behind lets go of its folder."""
 
 
 def prepare_run_folder(path: Path, key: str = "run-dir") -> None:
@@ -47,7 +49,8 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
     """
     if not config.resume:
         prepare_run_folder(path)
-    with folder_locked(path, "resume" if config.resume else "run-dir", patience):
+    key, least = ("resume", PATIENCE) if config.resume else ("run-dir", 0.0)
+    with folder_locked(path, key, max(patience, least)):
         yield
 
 
@@ -61,12 +64,29 @@ def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = 
     UserError
         When it is another process's; it begins with the key.
     """
+    lock = FileLock(path / LOCK, timeout=patience)
+    with os_errors_told(key, f"write to {str(path)!r}"):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            told = f"a folder that no running process writes to{_holder(path / LOCK)}"
+            raise not_allowed(key, str(path), told) from error
     try:
-        with FileLock(path / LOCK, timeout=patience):
-            remove_unfinished(path, beginning)
-            yield
-    except Timeout as error:
-        raise not_allowed(key, str(path), "a folder that no running process writes to") from error
+        remove_unfinished(path, beginning)
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(lock: Path) -> str:
+    """Which process has the lock, where the system tells."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = str(lock.stat().st_ino)
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()  # 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END
+            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == inode and int(fields[4]) > 0:
+                return f", as process {fields[4]} does"
+    return ""
 
 
 def default_run_folder(under: Path = Path()) -> Path:

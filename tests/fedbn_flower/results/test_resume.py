@@ -2,17 +2,20 @@
 
 import csv
 import json
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from fedbn_flower import cli, jobs
 from fedbn_flower.errors import UserError
-from fedbn_flower.results import memory_folder
+from fedbn_flower.results import memory_folder, place
 from fedbn_flower.results.checkpoint import CheckpointFolder
 from fedbn_flower.results.place import run_folder_locked
 from fedbn_flower.rounds import Federation
@@ -140,13 +143,40 @@ def test_what_cannot_be_resumed_is_told(configured, tmp_path):
         simulate(Federation(configured(rounds=3, resume=str(run))), run, None)
 
 
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch):
+    monkeypatch.setattr(place, "PATIENCE", 0.1)
+
+
+def test_a_lock_that_is_let_go_of_in_time_is_waited_for(configured, tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "PATIENCE", 60.0)
+    run = tmp_path / "run"
+    simulate(Federation(configured(rounds=1)), run, None)
+    resumed = configured(rounds=2, resume=str(run))
+    lock = FileLock(run / place.LOCK, thread_local=False)
+    lock.acquire()
+    threading.Timer(0.2, lock.release).start()
+    with run_folder_locked(resumed, run):
+        assert not lock.is_locked
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(configured, tmp_path):
+    (tmp_path / place.LOCK).mkdir()
+    told = pytest.raises(UserError, match=f"^resume: cannot write to {str(tmp_path)!r}")
+    with told, run_folder_locked(configured(resume=str(tmp_path)), tmp_path):
+        pytest.fail("it has begun")
+
+
 def test_a_folder_belongs_to_one_process(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=1)), run, None)
     resumed = configured(rounds=2, resume=str(run))
     with (
         run_folder_locked(resumed, run),
-        pytest.raises(UserError, match="resume: .* expected a folder that no running process writes to"),
+        pytest.raises(
+            UserError,
+            match=f"expected a folder that no running process writes to, as process {os.getpid()} does",
+        ),
     ):
         simulate(Federation(resumed), run, None)
     simulate(Federation(resumed), run, None)
@@ -155,8 +185,8 @@ def test_a_folder_belongs_to_one_process(configured, tmp_path):
 def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=1)), run, None)
-    for place in (run, run / "checkpoint" / "clients"):
-        (place / ".model.safetensors.0.tmp").write_text("half")
+    for folder in (run, run / "checkpoint" / "clients"):
+        (folder / ".model.safetensors.0.tmp").write_text("half")
     simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
     assert not list(run.rglob("*.tmp"))
 
