@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # so is a closed terminal, but under nohup
+            signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         if "--version" in arguments:
             print(_versions())

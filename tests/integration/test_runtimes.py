@@ -40,6 +40,7 @@ def test_a_mistake_under_flwr_run_is_one_line(tmp_path, flwr_run):
         (os.killpg, signal.SIGINT),  # as a terminal does: to the whole group
         (os.kill, signal.SIGTERM),  # a polite kill
         (os.killpg, signal.SIGTERM),  # as a scheduler of jobs does
+        (os.kill, signal.SIGHUP),  # a terminal that is closed
     ],
 )
 def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
