@@ -7,7 +7,7 @@ from torch import nn
 from fedbn_flower.clients import FedAvgClient
 
 from .account import clients_evaluate
-from .assembly import dataset_of, evaluates_locally, partitions_of
+from .assembly import client_names, dataset_of, evaluates_locally, partitions_of, without_held_out
 from .config import RunConfig
 from .data.targets import of_targets
 from .fit import clients_of_one_example
@@ -36,7 +36,7 @@ def _of_clients_data(config: RunConfig) -> Iterator[str]:
     local = evaluates_locally(config)
     yield partitions_of(config).left_out(config.partition, local)
     if dataset.kind.prepares_by_client and not local:
-        why = "" if config.eval_data == "global" else ", since some clients have no held-out examples"
+        why = "" if config.eval_data == "global" else f", since {_who_lacks(config)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "
             "standardised by this client's own; 'local' evaluates it on the client's own"
@@ -47,6 +47,12 @@ def _of_clients_data(config: RunConfig) -> Iterator[str]:
             f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
             "every round"
         )
+
+
+def _who_lacks(config: RunConfig) -> str:
+    clients = min(without_held_out(config).values(), key=min)
+    first = client_names(config)[clients[0]] if client_names(config) else clients[0]
+    return f"{len(clients)} of {config.num_clients} clients (the first is {first}) have"
 
 
 def _of_the_policy(config: RunConfig, model: nn.Module) -> Iterator[str]:

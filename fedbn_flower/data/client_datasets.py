@@ -52,7 +52,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     (x, y), ids = _joined(train)
     if test is None:
         places = np.unique(ids, return_inverse=True)[1]
-        kept, held_out = held_out_fifth(places, y.reshape(len(y), -1)[:, 0])
+        kept, held_out = held_out_fifth(y.reshape(len(y), -1)[:, 0], places)
         if not len(held_out):
             raise UserError(f"data: {len(y)} examples; expected at least 5 where no test is given")
         arrays = x[kept], y[kept], x[held_out], y[held_out]

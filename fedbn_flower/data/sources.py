@@ -59,7 +59,7 @@ def open_source(request: Request) -> Source:
     if tables := table_files(folder):
         stats = [path.stat() for path in tables.values()]
         stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-        return Source(f"{folder.resolve()} {stamp}", lambda: tables_decoded(request, tables))
+        return Source(f"table {folder.resolve()} {stamp}", lambda: tables_decoded(request, tables))
     return _folder(request, folder)
 
 

@@ -50,7 +50,7 @@ def tables_decoded(request: Request, files: Mapping[str, Path]) -> Decoded:
     ids = _ids(table, group) if group else None
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
-        train_rows, test_rows = held_out_fifth(*([] if ids is None else [ids]), y.reshape(-1))
+        train_rows, test_rows = held_out_fifth(y.reshape(-1), ids)
         fifth = f"a fixed fifth of {'its rows' if ids is None else f'the rows of each {group!r}'} is held out"
         notes.append(f"dataset: {request.name!r} has no test set: {fifth}")
     for split, rows in (("train", train_rows), ("test", test_rows)):

@@ -58,8 +58,8 @@ dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabu
 .scroll {
   overflow-x: auto;
   background:
-    linear-gradient(to right, var(--paper) 40%, transparent) left / 3rem 100% no-repeat local,
-    linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat local,
+    linear-gradient(to right, var(--paper) 40%, transparent) left / 3rem calc(100% + 2px) no-repeat local,
+    linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem calc(100% + 2px) no-repeat local,
     linear-gradient(to right, var(--quiet), transparent) left / .6rem 100% no-repeat scroll,
     linear-gradient(to left, var(--quiet), transparent) right / .6rem 100% no-repeat scroll;
 }
