@@ -40,3 +40,15 @@ def test_only_the_import_is_changed(app, result, tmp_path):
     assert server.read_text().count(THEIRS) == 1
     server.write_text(server.read_text().replace(THEIRS, OURS))
     assert_same(result(theirs), result(ours))
+
+
+def test_an_app_with_packages_of_our_names_has_ours_too(result, tmp_path):
+    folder = tmp_path / "app"
+    shutil.copytree(APPS / "quickstart", folder)
+    for name in ("strategies", "clients"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(f"WHOSE = 'the app, {name}'\n")
+    server = folder / "quickstart_app" / "server_app.py"
+    own = "import clients\nimport strategies\n\nassert 'the app' in strategies.WHOSE + clients.WHOSE\n"
+    server.write_text(own + server.read_text().replace(THEIRS, "from fedbn_flower.strategies import"))
+    assert result(folder)
