@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .figures import InlineFigure
 
 DARKEST = 0.3  # of the colour map
-NAME = 24  # characters of a class name
+NAME = 24  # characters of a name
+TICK = 14  # characters of a name below an axis
+NAMED = 8  # clients that there is room to name
 BARS = 30  # clients and classes, beyond which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
@@ -51,8 +53,11 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
     save_figure(class_counts(counts, names, config.partition), path)
 
 
-def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "InlineFigure":
-    """Training examples, (clients, classes): as stacked bars, as a heat map where clients are many."""
+def class_counts(
+    counts: NDArray[np.int64], names: list[str], title: str, client_names: list[str] | None = None
+) -> "InlineFigure":
+    """Training examples, (clients, classes): as stacked bars, as a heat map where clients are many. Few
+    clients stand by their names, where they have some."""
     clients, classes = counts.shape
     figure = new_figure(5, 3.4)
     axes = figure.subplots()
@@ -76,7 +81,9 @@ def class_counts(counts: NDArray[np.int64], names: list[str], title: str) -> "In
         bottom += counts[:, label]
     axes.set_ylabel("training examples")
     axes.set_xticks(range(clients))
-    axes.tick_params(axis="x", labelsize="small" if clients > 15 else "medium")
+    if client_names and clients <= NAMED:
+        axes.set_xticklabels(map(plain, without_middle(client_names, TICK)), rotation=15, ha="right")
+    axes.tick_params(axis="x", labelsize="small" if clients > 15 or client_names else "medium")
     if classes > 1:
         figure.legend(title="class", loc="outside right upper", reverse=True, frameon=False, fontsize="small")
     return figure

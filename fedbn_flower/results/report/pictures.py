@@ -11,12 +11,14 @@ from ..lines import COLOURS, line_style
 from ..plots import by_round, class_counts, draw_curves, integer_ticks, new_figure, plain
 from ..reading import Points, Run, rows_of
 from ..summary import seeds_told
+from ..terminal import without_middle
 
 if TYPE_CHECKING:
     from ..figures import InlineFigure
 
 MULTIPLES = 12  # clients beyond which there is a heat map
 COLUMNS = 3
+WIDE = 20  # characters of a client's name above its picture
 COVERED = 2.2  # points by which a line is broader than one that is the same
 LABEL = 40  # characters of a line's name, beyond which two do not stand side by side
 SPLIT = ("train", "evaluate", "server")
@@ -78,14 +80,15 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat:
         axes.set_visible(False)
-    for axes, (partition, values) in zip(grid.flat, points.items(), strict=False):
+    names = without_middle([run.client_names.get(i, f"client {i}") for i in points], WIDE)
+    for axes, name, values in zip(grid.flat, names, points.values(), strict=False):
         axes.set_visible(True)
         for other in points.values():
             axes.plot(
                 list(other), list(other.values()), _point(other), color="#999999", alpha=0.4, linewidth=0.6
             )
         axes.plot(list(values), list(values.values()), _point(values), color=COLOURS[0], linewidth=1.6)
-        axes.set_title(plain(run.client_names.get(partition, f"client {partition}")), fontsize="small")
+        axes.set_title(plain(name), fontsize="small")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         integer_ticks(axes)
@@ -124,7 +127,7 @@ def counts_of(run: Run) -> "InlineFigure | None":
     if not counts:
         return None
     table = np.array([list(line.values()) for line in counts.values()])
-    return class_counts(table, list(counts[min(counts)]), "")
+    return class_counts(table, list(counts[min(counts)]), "", list(run.client_names.values()))
 
 
 def seconds_split(run: Run) -> "InlineFigure | None":

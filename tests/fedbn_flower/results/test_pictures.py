@@ -187,3 +187,13 @@ def test_two_pictures_of_one_page_have_no_id_in_common():
         assert used[-1]
         ids.append(own)
     assert not ids[0] & ids[1]
+
+
+def test_few_clients_stand_by_their_names():
+    names = ["St. Mary's Hospital of the Sisters of Mercy", "Lyon"]
+    axes = class_counts(np.ones((2, 2), int), ["a", "b"], "iid", names).axes[0]
+    shown = [label.get_text() for label in axes.get_xticklabels()]
+    assert shown[1] == "Lyon"
+    assert len(shown[0]) == 14
+    many = class_counts(np.ones((9, 2), int), ["a", "b"], "iid", [f"site {i}" for i in range(9)]).axes[0]
+    assert [label.get_text() for label in many.get_xticklabels()] == [str(i) for i in range(9)]
