@@ -202,3 +202,13 @@ def test_rows_of_one_table_each_prepared_as_its_client_does(scales):
 
 def scaled(scale, columns):
     return columns["x"] * scale, columns["y"]
+
+
+@pytest.mark.parametrize("objective", ["scaffold", "feddyn"])
+def test_who_has_a_memory_trains_beside_those_who_have_none_yet(objective):
+    found = []
+    for lockstep in (True, False):
+        clients = cohort(CLIENTS["fedavg"], LocalTraining(1, 8), objective=objective)
+        rounds(clients[:1], {}, lockstep=False, count=1)
+        found.append(rounds(clients, {}, lockstep, count=1))
+    assert_same(*found)

@@ -273,3 +273,17 @@ def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs)
     tuning = FineTuning.like(run, 7)
     (only,) = tuning.epochs(tuning.generator())
     assert [len(batch) for batch in only] == [8] * 7
+
+
+@pytest.mark.parametrize("steps", [1, 2, 11])
+def test_fine_tuning_has_its_steps_whatever_an_epoch_has(steps):
+    client = make_client(FedAvgClient, training=LocalTraining(1, 8))
+    count = len(client.task.train)
+    epoch = -(-count // 8)
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    batches = [batch for epoch in FineTuning.like(run, steps).epochs(run.generator()) for batch in epoch]
+    assert len(batches) == steps
+    assert 2 < epoch < 11
+    seen = np.concatenate(batches[:epoch])
+    assert len(set(seen)) == len(seen)
+    assert steps < epoch or sorted(seen) == list(range(count))

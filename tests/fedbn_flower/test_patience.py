@@ -6,7 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from clients import Regression
 from fedbn_flower import UserError, load_model
+from fedbn_flower.account import Account
 from fedbn_flower.observer import Observer
 from fedbn_flower.results.checkpoint import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
@@ -185,3 +187,14 @@ def test_mistakes(configured):
     unseen = configured(patience=2, val_fraction=0.1, fraction_evaluate=0.0)
     with pytest.raises(UserError, match="patience: 2 .* with fraction-evaluate 0: nothing is evaluated"):
         Federation(unseen)
+
+
+def test_a_loss_is_better_where_it_is_lower(configured):
+    """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run."""
+    config, problem = configured(**FALLING, patience=2), Regression()
+    account, noted = Account(), []
+    for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
+        improved = account.note(config, problem, server_round, {"loss": loss}, {})
+        noted.append((improved, account.is_to_end(config, server_round)))
+    assert noted == [(True, False), (True, False), (False, False), (False, True)]
+    assert (account.best, account.best_round, account.stopped) == (1.0, 2, "patience")

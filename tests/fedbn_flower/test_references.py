@@ -14,6 +14,7 @@ from fedbn_flower.assembly import dataset_of, model_of, partitions_of
 from fedbn_flower.errors import UserError
 from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.system import held_out_clients
 
 ROUNDS, EPOCHS, RATE = 3, 2, 0.3
 JOB = {
@@ -174,3 +175,12 @@ def test_without_a_final_test_the_test_set_is_never_used(run):
     result = run(**JOB, final_test=False)
     assert not [name for name in (*result.clients.columns, *result.history.columns) if "test" in name]
     assert "test-accuracy" in run(**JOB, run_dir="with").clients.columns
+
+
+def test_pooled_rows_are_none_of_a_clients_that_is_held_out(configured):
+    config = configured(**JOB | {"num_clients": 4}, reference="pooled", holdout_clients=1)
+    own = partitions_of(config.model_copy(update={"reference": "none"})).train
+    (new,) = held_out_clients(config.seed, 4, 1)
+    pooled = np.sort(np.concatenate([rows for i, rows in enumerate(own) if i != new]))
+    for i, rows in enumerate(partitions_of(config).train):
+        np.testing.assert_array_equal(rows, own[new] if i == new else pooled)

@@ -3,6 +3,7 @@
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,3 +156,18 @@ def test_fedadam_at_a_constant_pseudo_gradient_moves_by_eta_a_round(d, steps):
 def test_arguments_out_of_range_are_refused_by_name(cls, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         cls(**arguments)
+
+
+def test_bias_is_corrected_by_updates_not_by_rounds():
+    """Round 1 has no answers. The first update, in round 2, is that of t = 1: eta D / (|D| + tau)."""
+    strategy = FedAdam(eta=0.1, tau=1e-3)
+    start, model = {"w": np.zeros(2, np.float32)}, {"w": np.float32([1, -0.5])}
+    grid = CannedGrid(
+        2, lambda m, i: train_reply(m, model) if m.content["config"]["server-round"] > 1 else None
+    )
+    for server_round in (1, 2):
+        messages = strategy.configure_train(server_round, record(start), ConfigRecord(), grid)
+        updated, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+        assert (updated is None) == (server_round == 1)
+    expected = 0.1 * model["w"] / (np.abs(model["w"]) + 1e-3)
+    np.testing.assert_allclose(ndarrays(updated)["w"], expected, rtol=1e-5)

@@ -149,3 +149,12 @@ def test_what_cannot_be_shifted_is_told(configured, cache_dir):
     other = replace(data, spec=InputSpec((2, 8, 8), 10))
     with pytest.raises(UserError, match="'coloured' is not allowed; expected no colours: .* 2 channels"):
         shift.shifted(other, "coloured")
+
+
+def test_the_noise_of_training_and_test_images_is_independent(tmp_path):
+    """The same grey images in both sets: their noises have nothing to do with each other."""
+    grey, y = np.full((50, 16, 16), 128, np.uint8), np.arange(50) % 2
+    name = keep_arrays(tmp_path, {"x": grey, "y": y, "x_test": grey, "y_test": y})
+    data = load_dataset(Request(name, feature_shift="none+noisy"), tmp_path)
+    train, test = (split.columns["x-noisy"].astype(float).ravel() for split in (data.train, data.test))
+    assert abs(np.corrcoef(train, test)[0, 1]) < 5 / np.sqrt(train.size)
