@@ -12,15 +12,17 @@ from .listing import lines
 
 COMMANDS = ("report", "compare")
 MISTAKE, INTERRUPTED = 2, 130
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite kill, a closed terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's own; its exit status."""
     if arguments is None:
         arguments = sys.argv[1:]
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # so is a closed terminal, but under nohup
-            signal.signal(signal.SIGHUP, signal.default_int_handler)
+        for number in STOPPING:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
+                signal.signal(number, _interrupt)
     try:
         if "--version" in arguments:
             print(_versions())
@@ -44,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """End what runs, as a Ctrl-C does; another signal does not disturb how it ends."""
+    for one in STOPPING:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _versions() -> str:

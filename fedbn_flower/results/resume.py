@@ -60,7 +60,12 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if stopped_early(checkpoint):
         told = f"a run that did not end early, as this one did after {checkpoint.server_round} rounds"
         raise not_allowed("resume", config.resume, told)
-    if checkpoint.server_round >= config.rounds:
+    if checkpoint.server_round == config.rounds:
+        raise UserError(
+            f"resume: the run in {config.resume!r} is complete: all {config.rounds} rounds are done (--rounds N "
+            "for more; fedbn-sim report DIR writes its report anew)"
+        )
+    if checkpoint.server_round > config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
     return checkpoint
 

@@ -22,7 +22,7 @@ def sigterm_handled_as_before() -> Iterator[None]:
         signal.signal(signal.SIGTERM, handler)
 
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -50,7 +50,8 @@ def stopping_later() -> Iterator[None]:
 
 
 def stop_once() -> None:
-    """From now on the first Ctrl-C or SIGTERM is a KeyboardInterrupt, and no other disturbs what it ends."""
+    """From now on the first Ctrl-C, SIGTERM or SIGHUP is a KeyboardInterrupt, and no other disturbs what it
+    ends; those that are ignored, as SIGHUP under nohup, still are."""
 
     stopped = False
 
@@ -61,5 +62,6 @@ def stop_once() -> None:
             raise KeyboardInterrupt
 
     for number in STOPPING:
-        signal.signal(number, stop)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

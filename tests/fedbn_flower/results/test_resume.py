@@ -135,8 +135,10 @@ def test_a_client_file_that_is_damaged_is_told_and_the_one_before_used(configure
 def test_what_cannot_be_resumed_is_told(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=2)), run, None)
-    with pytest.raises(UserError, match="rounds: 2 is not allowed; expected more than the 2 done so far"):
+    with pytest.raises(UserError, match="^resume: the run in .* is complete: all 2 rounds are done"):
         simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
+    with pytest.raises(UserError, match="rounds: 1 is not allowed; expected more than the 2 done so far"):
+        simulate(Federation(configured(rounds=1, resume=str(run))), run, None)
     server = run / "checkpoint" / "server.safetensors"
     server.write_bytes(server.read_bytes()[:100])
     with pytest.raises(UserError, match="resume: the checkpoint .* cannot be read"):
