@@ -62,8 +62,8 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
         raise not_allowed("resume", config.resume, told)
     if checkpoint.server_round == config.rounds:
         raise UserError(
-            f"resume: the run in {config.resume!r} is complete: all {config.rounds} rounds are done (more with "
-            "--rounds N; fedbn-sim report DIR writes its report anew)"
+            f"resume: the run in {config.resume!r} is complete: all {config.rounds} rounds are done "
+            "(more with --rounds N; fedbn-sim report DIR writes its report anew)"
         )
     if checkpoint.server_round > config.rounds:
         raise not_allowed("rounds", config.rounds, f"more than the {checkpoint.server_round} done so far")
