@@ -14,6 +14,10 @@ class RunFailed(RuntimeError):
     """The run could not do its work, such as when every client failed in every round."""
 
 
+class RunCutOff(RunFailed):
+    """What the run ran on broke under it; it can be gone on with."""
+
+
 @contextmanager
 def os_errors_told(key: str, what: str) -> Iterator[None]:
     """Tell what the system refuses (no permission, a full disk) in one line: of that key, what cannot be

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from .arguments import Job
 from .config import RunConfig
-from .errors import RunFailed
+from .errors import RunCutOff, RunFailed
 from .experiments.cells import Cell, cells_of
 from .experiments.dry_run import told
 from .experiments.experiment import swept_keys
@@ -79,6 +79,8 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
             summary = simulate(Federation(config), folder, pool, [watch])
     except RunFailed as error:
         print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
+        if isinstance(error, RunCutOff):
+            print(how_to_go_on(folder), file=sys.stderr)
         return False
     finally:
         if pool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from ..errors import not_allowed
+from ..errors import RunCutOff, not_allowed
 
 
 def check_cluster(address: str) -> None:
@@ -25,6 +25,29 @@ def check_cluster(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, ValueError, OverflowError) as error:
         raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
+
+
+def raylet_address() -> tuple[str, int]:
+    """Host and port of the raylet that this process is connected to."""
+    here = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == here)  # type: ignore[no-untyped-call]
+    return node["NodeManagerAddress"], node["NodeManagerPort"]
+
+
+def check_raylet(address: tuple[str, int]) -> None:
+    """Refuse to go on without the raylet, and leave Ray: it would end this process without a word, when it
+    uses the store or some seconds later.
+
+    Raises
+    ------
+    RunCutOff
+        When nobody answers there.
+    """
+    try:
+        socket.create_connection(address, timeout=10).close()
+    except OSError as error:
+        ray.shutdown()
+        raise RunCutOff(f"Ray's raylet on this machine has died ({error})") from error
 
 
 PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from ..errors import RunFailed
 from ..own import own_objects
-from .clusters import check_cluster, end_workers, free_cores
+from .clusters import check_cluster, end_workers, free_cores, raylet_address
 from .environment import MEMORY
 from .signals import sigterm_handled_as_before
 from .worker import Worker, stored
@@ -84,6 +84,7 @@ class RayPool:
                     logging_level=level,
                 )
         self._cores = cores
+        self.raylet = raylet_address()
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
         self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
         self._phase: Phase | None = None
@@ -118,7 +119,7 @@ class RayPool:
 
     def close(self) -> None:
         """End the workers, and Ray if it is the pool's own."""
-        if self._owns_ray:
+        if self._owns_ray or not ray.is_initialized():
             ray.shutdown()
             return
         end_workers(self.workers, self._cores)

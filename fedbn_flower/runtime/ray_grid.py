@@ -15,7 +15,8 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from fedbn_flower.clients import ContextStore, Groups
 
-from ..errors import RunFailed
+from ..errors import RunCutOff
+from .clusters import check_raylet
 from .grid import CALLS, LocalGrid, about_node, in_groups, partition_of
 from .pool import RayPool
 
@@ -56,7 +57,7 @@ class RayGrid(LocalGrid):
 
     Raises
     ------
-    RunFailed
+    RunCutOff
         When Ray itself fails, or a client's memory is lost with the machine that held it.
     """
 
@@ -82,6 +83,7 @@ class RayGrid(LocalGrid):
         return {} if memory is None else ContextStore(ray.get(memory)).groups()
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        check_raylet(self._pool.raylet)
         calls = self._longest_first(self._calls(messages))
         remembers = self._remembers and not (messages and about_node(messages[0]))
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
@@ -89,7 +91,7 @@ class RayGrid(LocalGrid):
         try:
             yield from phase.replies()
         except RayError as error:
-            raise RunFailed(f"Ray failed: {str(error).strip().splitlines()[0]}; try --resume") from error
+            raise RunCutOff(f"Ray failed: {str(error).strip().splitlines()[0]}") from error
 
     def _calls(self, messages: list[Message]) -> list[Call]:
         """Groups that are summed, or cohorts where clients train in lockstep, whatever the workers; otherwise
@@ -168,6 +170,7 @@ class _Phase:
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not ready:
                 return
+            check_raylet(self.pool.raylet)
             worker = waiting[ready[0]]
             try:
                 replies, changed = ray.get(ready[0])
