@@ -2,13 +2,15 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from .config import RunConfig
-from .errors import RunFailed, UserError
+from .errors import RunCutOff, RunFailed, UserError
 from .logs import colour_in_terminals_only
 from .observer import Observer, RoundResult
 from .results.place import default_run_folder, run_folder_locked
@@ -20,7 +22,8 @@ from .rounds import Federation
 LOGGER = logging.getLogger("flwr.fedbn")
 
 LONGEST_LINE = 50  # figures
-PATIENCE = 90.0  # seconds; the server's process outlives a SuperLink that was killed, for a while
+LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
+PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
 app = ServerApp()
 
@@ -51,7 +54,8 @@ def main(grid: Grid, context: Context) -> None:
     logging.getLogger("flwr").addFilter(_without_traceback)
     colour_in_terminals_only()
     try:
-        _run(grid, RunConfig.of(context.run_config))
+        with _superlink_lost(grid):
+            _run(grid, RunConfig.of(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
         raise
@@ -62,6 +66,18 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], UserError | RunFailed):
         record.exc_info = None
     return True
+
+
+@contextmanager
+def _superlink_lost(grid: Grid) -> Iterator[None]:
+    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the run's folder locked."""
+    retries = getattr(grid, "_retry_invoker", None)
+    if retries:
+        retries.max_time = LOST
+    try:
+        yield
+    except getattr(retries, "recoverable_exceptions", ()) as error:
+        raise RunCutOff(f"the SuperLink is lost ({error}); go on with the key resume") from error
 
 
 def _run(grid: Grid, config: RunConfig) -> None:

@@ -16,7 +16,7 @@ from .reading import Reading
 from .rounds import PARAMETERS, STATISTICS, Round
 from .rule import ServerRule
 from .state import RuleState
-from .vectors import Vector
+from .vectors import Vector, squared_norm
 from .wire import SERVER_ROUND
 
 
@@ -158,7 +158,7 @@ class PseudoGradientStrategy(ServerRule):
     def __updated(self, round: Round, delta: Vector, statistics: Vector) -> ArrayRecord:
         """The next model, from the means of the differences to `Round.reference`."""
         parameters, reference = round.reference()
-        constant = None if np.isfinite(np.dot(delta, delta)) else ~np.isfinite(delta)
+        constant = None if np.isfinite(squared_norm(delta)) else ~np.isfinite(delta)
         if constant is not None:  # attention masks, no weights
             parameters[constant] = delta[constant]
             delta[constant] = 0

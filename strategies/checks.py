@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from .npy import decoded
+from .vectors import squared_norm
 from .wire import METRICS
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
@@ -200,7 +201,7 @@ def _length(array: NDArray) -> float:
     flat = array.reshape(-1)
     if flat.dtype not in (np.float32, np.float64):
         flat = flat.astype(np.float64)
-    return math.sqrt(np.dot(flat, flat))
+    return math.sqrt(squared_norm(flat))
 
 
 def check_train_reply(

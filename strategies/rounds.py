@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .checks import Answer
 from .means import MeanOfDifferences, WeightedMean
 from .npy import encoded
-from .vectors import Layout, Vector
+from .vectors import Layout, Vector, squared_norm
 
 GROUP = 8  # answers that are summed together, at most, in partition order
 
@@ -56,7 +56,7 @@ class Round:
         """The model sent as (parameters, statistics), 0 where it is not finite: differences are to that."""
         parameters, statistics = self.layout.flatten(self.sent)
         for vector in (parameters, statistics):
-            if not np.isfinite(np.dot(vector, vector)):
+            if not np.isfinite(squared_norm(vector)):
                 vector[~np.isfinite(vector)] = 0
         return parameters, statistics
 

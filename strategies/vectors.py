@@ -16,6 +16,13 @@ SMALL = 6e4  # no dtype's infinity is near: float16 ends at 65504
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
+def squared_norm(vector: Vector) -> float:
+    """The sum of the squares in the vector's own dtype: not finite where an element is not, or its square is
+    beyond the dtype."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.dot(vector, vector))
+
+
 def steppable(arrays: Mapping[str, NDArray]) -> list[str]:
     """Names of the entries that a server rule may step, told by PyTorch's own conventions.
 
@@ -106,7 +113,7 @@ class Layout:
 
         Elements where the mask ``ignored`` is true do not count.
         """
-        if np.dot(parameters, parameters) < SMALL**2:
+        if squared_norm(parameters) < SMALL**2:
             return ""
         mask = np.zeros(parameters.shape, bool) if ignored is None else ignored
         masks = self._slices(self.parameters, mask)

@@ -48,11 +48,16 @@ def flwr_run(tmp_path_factory):
         def run(keys, supernodes, app=ROOT):
             words = (f"{key}={json.dumps(value, default=str)}" for key, value in keys.items())
             simulation = f"num-supernodes={supernodes} client-resources-num-cpus=1 init-args-num-cpus=2"
-            result = subprocess.run(
-                ["flwr", "run", app, "--stream", "-c", " ".join(words), "--federation-config", simulation],
-                cwd=home, env=environment, capture_output=True, text=True, timeout=600,
-            )  # fmt: skip
-            return result.stdout + result.stderr
+            command = ["flwr", "run", app, "--stream", "-c", " ".join(words)]
+            for _ in range(3):  # Flower gives its SuperLink 15 s to start, which a busy machine may exceed
+                result = subprocess.run(
+                    [*command, "--federation-config", simulation],
+                    cwd=home, env=environment, capture_output=True, text=True, timeout=600,
+                )  # fmt: skip
+                told = result.stdout + result.stderr
+                if "Failed to start local SuperLink within" not in told:
+                    break
+            return told
 
         yield run
 

@@ -101,7 +101,12 @@ def test_a_folder_is_listed_once_a_run(configured, tmp_path, monkeypatch):
     """A checkpoint costs what changed, however many clients there are."""
     listed = []
     glob = Path.glob
-    monkeypatch.setattr(Path, "glob", lambda path, pattern: listed.append(path) or glob(path, pattern))
+
+    def recorded(path, *pattern, **options):
+        listed.append(path)
+        return glob(path, *pattern, **options)
+
+    monkeypatch.setattr(Path, "glob", recorded)
     simulate(Federation(configured(**SAMPLED, rounds=4)), tmp_path / "run", None)
     assert listed.count(tmp_path / "run" / "checkpoint" / "clients") == 1
 
