@@ -18,6 +18,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's own; its exit status."""
+    own = arguments is None
     if arguments is None:
         arguments = sys.argv[1:]
         for number in STOPPING:
@@ -44,15 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt as interrupt:
+        for number in STOPPING if own else ():
+            signal.signal(number, signal.SIG_IGN)
         print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """End what runs, as a Ctrl-C does; another signal does not disturb how it ends."""
-    for one in STOPPING:
-        signal.signal(one, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    """End what runs, as a Ctrl-C does; another signal does not disturb how it ends, but where the first was
+    lost, as in a destructor."""
+    handled = sys.exception()
+    while handled and not isinstance(handled, KeyboardInterrupt):
+        handled = handled.__context__
+    if not handled:
+        raise KeyboardInterrupt
 
 
 def _versions() -> str:

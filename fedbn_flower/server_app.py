@@ -70,7 +70,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _superlink_lost(grid: Grid) -> Iterator[None]:
-    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the run's folder locked."""
+    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the folder locked."""
     retries = getattr(grid, "_retry_invoker", None)
     if retries:
         retries.max_time = LOST

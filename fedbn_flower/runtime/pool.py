@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from ..errors import RunFailed
 from ..own import own_objects
-from .clusters import check_cluster, end_workers, free_cores, raylet_address
+from .clusters import check_cluster, daemons_in_groups_of_their_own, end_workers, free_cores, raylet_address
 from .environment import MEMORY
 from .signals import sigterm_handled_as_before
 from .worker import Worker, stored
@@ -74,7 +74,7 @@ class RayPool:
             options = {"runtime_env": environment}
         else:
             cores = os.cpu_count() or 1
-            with sigterm_handled_as_before():
+            with sigterm_handled_as_before(), daemons_in_groups_of_their_own():
                 ray.init(
                     address="local",  # never somebody's running cluster
                     num_cpus=workers or cores,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import suppress
 
 import pytest
 
@@ -195,3 +196,20 @@ def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, capsys, cache_dir):
     assert cli.main(["--device", "cuda", "--backend", "inline", "--cache-dir", str(cache_dir)]) == 2
     told = capsys.readouterr().err.splitlines()
     assert told == ["error: device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no GPU here"]
+
+
+def test_one_signal_ends_a_run_and_another_comes_only_where_the_first_was_lost():
+    """Lost, as in a destructor; not in what the ending does, however deep."""
+    with pytest.raises(KeyboardInterrupt):
+        cli._interrupt(2, None)
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        cli._interrupt(2, None)
+        with suppress(OSError):
+            try:
+                raise OSError
+            except OSError:
+                cli._interrupt(15, None)
+    with pytest.raises(KeyboardInterrupt):
+        cli._interrupt(2, None)

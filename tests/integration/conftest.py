@@ -55,7 +55,7 @@ def flwr_run(tmp_path_factory):
                     cwd=home, env=environment, capture_output=True, text=True, timeout=600,
                 )  # fmt: skip
                 told = result.stdout + result.stderr
-                if "Failed to start local SuperLink within" not in told:
+                if "Failed to start local SuperLink" not in told:
                     break
             return told
 
@@ -69,7 +69,11 @@ def on_every_runtime(tmp_path, cache_dir, pool, flwr_run, pictures_not_drawn):
     def run(keys, flower=True):
         keys = {**keys, "cache-dir": str(cache_dir)}
         one = SimpleNamespace(
-            workers=pool.workers[:1], start_run=pool.start_run, begin=pool.begin, replace=pool.replace
+            workers=pool.workers[:1],
+            start_run=pool.start_run,
+            begin=pool.begin,
+            replace=pool.replace,
+            raylet=pool.raylet,
         )
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):

@@ -147,7 +147,9 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     assert final_model(config, pool) == inline
     assert final_model(config.model_copy(update={"fast": "off"}), None) != inline  # lockstep was at work
     alone = RayGrid(pool, config.num_clients, config.to_user_config(), GROUP)
-    one = {"workers": pool.workers[:1], "replace": pool.replace, "begin": pool.begin}
+    one = {"workers": pool.workers[:1]} | {
+        name: getattr(pool, name) for name in ("replace", "begin", "raylet")
+    }
     alone._pool = type("One", (), one)()
     arrays = Federation(config).run(alone, [])
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
