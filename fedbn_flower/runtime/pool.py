@@ -52,6 +52,8 @@ class RayPool:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
         os.environ.setdefault("RAY_free_objects_batch_size", "1")
+        # Ray's control service would keep a record of every call, by which it grows for hours.
+        os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
         level = logging.INFO if verbose else logging.ERROR
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {"env_vars": {"PYTHONPATH": path, **MEMORY}}
