@@ -46,10 +46,11 @@ def test_a_mistake_under_flwr_run_is_one_line(tmp_path, flwr_run):
 def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
     tmp_path, cache_dir, marked_environment, send, how
 ):
+    """SIGHUP as where these tests are not themselves run under nohup, which has it ignored."""
     mark, environment = marked_environment
     command = [sys.executable, "run_sim.py", "--rounds", "100000", "--run-dir", str(tmp_path / "run")]
     process = subprocess.Popen(
-        [*command, "--cache-dir", str(cache_dir)],
+        ["env", "--default-signal=HUP", *command, "--cache-dir", str(cache_dir)],
         cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
