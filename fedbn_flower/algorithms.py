@@ -15,8 +15,7 @@ from fedbn_flower.strategies.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SER
 
 from .errors import UserError, not_allowed, unknown_name
 from .keys import FORMER_KEYS, OWN_KEYS
-from .models import MODEL
-from .registry import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry
+from .registry import CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY, Registry
 from .unions import parts
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)

@@ -18,8 +18,18 @@ from fedbn_flower.strategies.wire import (
     TRAIN_EXAMPLES,
 )
 
-from .assembly import TEST, dataset_of
-from .columns import CLIENT_COLUMNS, CLIENT_MEAN, COSTS, DEVIATION, GLOBAL, ROUND_COLUMNS, WORST, WORST_TENTH
+from .assembly import dataset_of
+from .columns import (
+    CLIENT_COLUMNS,
+    CLIENT_MEAN,
+    COSTS,
+    DEVIATION,
+    GLOBAL,
+    ROUND_COLUMNS,
+    TEST,
+    WORST,
+    WORST_TENTH,
+)
 from .config import RunConfig
 from .registry import CLIENT, OBJECTIVE
 from .unions import parts

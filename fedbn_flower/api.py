@@ -30,10 +30,9 @@ from .flags import common_flags, inherited_flags
 from .instances import told_of
 from .keys import OWN_KEYS, flag_of
 from .logs import show_log
-from .models import MODEL
 from .observer import Observer
 from .own import at_hand, new_name
-from .registry import absolute
+from .registry import MODEL, absolute
 from .results.progress import progress as watching
 from .results.progress import waiting
 from .results.result import Result

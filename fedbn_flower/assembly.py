@@ -15,19 +15,18 @@ from torch import nn
 
 from fedbn_flower.clients import Examples, LocalTask, LocalTraining, Prepare
 
+from .columns import TEST, VALIDATION
 from .config import RunConfig
 from .data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from .data.kinds import KINDS
 from .data.shift_spec import domain_of, seen_by
 from .errors import UserError, not_allowed
 from .keys import OWN_KEYS
-from .models import InputSpec, models_named
+from .models import InputSpec
 from .models.build import build_model
 from .models.layout import lay_out
-from .registry import CLIENT, LOSS, OBJECTIVE
+from .registry import CLIENT, LOSS, OBJECTIVE, models_named
 from .system import held_out_clients, share_of_work
-
-VALIDATION, TEST = "val", "test"
 
 
 @lru_cache(maxsize=4)

@@ -29,8 +29,9 @@ from .data.partition_spec import PartitionSpec
 from .data.shift_spec import PLAIN, domains
 from .errors import UserError, not_allowed
 from .keys import FORMER_KEYS, OWN_KEYS
-from .models import MODEL, InputSpec, models_named
+from .models import InputSpec
 from .references import reference_of
+from .registry import MODEL, models_named
 from .system import wherever
 
 

@@ -13,9 +13,8 @@ from .assembly import dataset_of, evaluates_locally, model_of, partitions_of, wi
 from .config import RunConfig
 from .data import Dataset
 from .errors import UserError, not_allowed
-from .models import models_named
 from .models.build import does_not_fit
-from .registry import CLIENT, LOSS, OBJECTIVE
+from .registry import CLIENT, LOSS, OBJECTIVE, models_named
 from .system import held_out_clients
 
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from .assembly import model_of
 from .config import RunConfig
-from .models import InputSpec, models_named
-from .registry import LOSS
+from .models import InputSpec
+from .registry import LOSS, models_named
 
 
 def of_outputs(config: RunConfig, spec: InputSpec) -> Iterator[str]:

@@ -19,6 +19,7 @@ from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from .errors import RunFailed, UserError, not_allowed, unknown_name
 from .files import path_of
+from .models import MODELS
 from .own import MARK, is_own, own_objects
 from .unions import JOIN, parts, union
 
@@ -132,6 +133,12 @@ STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
+MODEL = Registry("model", MODELS)
+
+
+def models_named(name: str) -> list[str]:
+    """The models that a ``+`` joins: the clients have them in turn."""
+    return parts(name, MODELS)
 
 
 @contextmanager

@@ -35,9 +35,9 @@ from .fit import check_fit
 from .new_clients import evaluate_new
 from .notices import notices
 from .observer import Observer, RoundResult
+from .records.checkpoint import Checkpoint
 from .refusals import Refusals
 from .registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
-from .results.checkpoint import Checkpoint
 from .results.metrics import round_means, spread
 from .rule import make_strategy, participation
 

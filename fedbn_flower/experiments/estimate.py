@@ -14,8 +14,9 @@ from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies.rounds import GROUP
 from fedbn_flower.strategies.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
-from ..assembly import TEST, evaluates_locally, held_out_splits, local_task, partitions_of
+from ..assembly import evaluates_locally, held_out_splits, local_task, partitions_of
 from ..cohorts import why_one_by_one
+from ..columns import TEST
 from ..config import RunConfig
 from ..registry import CLIENT
 from ..rounds import Federation

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ..registry import Registry
-from ..unions import parts
 from .cnn import cnn, cnn_bn, simple_cnn
 from .linear import linear
 from .lstm import char_lstm, char_lstm_small
@@ -28,12 +26,4 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "char-lstm-small": char_lstm_small,
 }
 
-MODEL = Registry("model", MODELS)
-
-
-def models_named(name: str) -> list[str]:
-    """The models that a ``+`` joins: the clients have them in turn."""
-    return parts(name, MODELS)
-
-
-__all__ = ["MODEL", "MODELS", "InputSpec", "models_named"]
+__all__ = ["MODELS", "InputSpec"]

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import UserError, not_allowed
-from ..registry import told_in_one_line
-from . import MODEL
+from ..registry import MODEL, told_in_one_line
 from .spec import InputSpec
 
 DTYPES = frozenset(

@@ -9,14 +9,12 @@ was never finished and is ignored.
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -24,30 +22,12 @@ from fedbn_flower.clients import Groups
 
 from ..errors import UserError
 from ..files import json_text, sync_folder, write_atomically
+from ..records.checkpoint import Checkpoint
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 from .writer import Writer
 
 LAST, BEST = "checkpoint", "best"
 """A run's folders of the last checkpoint, and of the one made after the best round."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The server's side after ``server_round``; ``updates``, ``rule`` and ``draws`` are its rule's state.
-
-    ``counters`` are the run folder's own; ``run`` is the name that clients know the run by; ``signature``
-    tells what the clients' memories fit, and is None where none belong to it (Flower's own runtimes keep
-    them where we cannot read them).
-    """
-
-    server_round: int
-    updates: int
-    arrays: ArrayRecord
-    rule: dict[str, NDArray]
-    counters: dict[str, Any]
-    run: str
-    signature: str | None
-    draws: dict[str, int]
 
 
 class CheckpointFolder:

@@ -12,8 +12,7 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.checks import MAX_WEIGHT
 from fedbn_flower.strategies.wire import CLASS_EXAMPLES, CLASS_HITS
 
-from ..assembly import TEST
-from ..columns import CLIENT_MEAN, DEVIATION, WORST, WORST_TENTH
+from ..columns import CLIENT_MEAN, DEVIATION, TEST, WORST, WORST_TENTH
 
 
 def round_means(

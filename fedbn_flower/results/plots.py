@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..assembly import TEST, dataset_of, partitions_of
-from ..columns import CLIENT_MEAN, GLOBAL
+from ..assembly import dataset_of, partitions_of
+from ..columns import CLIENT_MEAN, GLOBAL, TEST
 from ..config import RunConfig
 from ..files import csv_text, write_atomically
 from .lines import line_style

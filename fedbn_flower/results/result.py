@@ -17,10 +17,10 @@ from torch import nn
 from fedbn_flower.clients import FedAvgClient, load_entries
 
 from ..errors import UserError, not_allowed
-from ..models import InputSpec, models_named
+from ..models import InputSpec
 from ..models.build import build_model
 from ..own import at_hand, is_own, new_name
-from ..registry import CLIENT
+from ..registry import CLIENT, models_named
 from ..suggestions import hint
 from ..trust import check_code
 from .checkpoint import BEST, LAST, CheckpointFolder

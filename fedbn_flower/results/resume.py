@@ -12,9 +12,10 @@ from ..config import RunConfig
 from ..errors import UserError, not_allowed
 from ..keys import OWN_KEYS
 from ..own import is_own
+from ..records.checkpoint import Checkpoint
 from ..registry import absolute
 from ..rounds import Federation
-from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
+from .checkpoint import BEST, LAST, CheckpointFolder
 from .described import described
 from .earlier import check_version
 from .facts import CONFIG, EXPERIMENT, NOT_KEYS, stored_configuration, stored_facts

@@ -27,9 +27,10 @@ from ..columns import (
 from ..errors import os_errors_told
 from ..files import CsvLog, csv_text, json_text, write_atomically
 from ..observer import Observer, RoundResult
+from ..records.checkpoint import Checkpoint
 from ..rounds import Federation
 from . import report
-from .checkpoint import BEST, LAST, Checkpoint, CheckpointFolder
+from .checkpoint import BEST, LAST, CheckpointFolder
 from .described import described
 from .memory_file import signature
 from .metrics import number

@@ -16,8 +16,7 @@ from fedbn_flower.arguments import parse
 from fedbn_flower.data.partition_spec import PartitionSpec
 from fedbn_flower.errors import UserError
 from fedbn_flower.flags import first_line
-from fedbn_flower.models import MODEL
-from fedbn_flower.registry import APP, CLIENT, LOSS, OBJECTIVE, STRATEGY
+from fedbn_flower.registry import APP, CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY
 from fedbn_flower.results.place import default_run_folder
 from fedbn_flower.results.progress import RoundLines
 

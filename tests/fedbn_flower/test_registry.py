@@ -7,9 +7,8 @@ import pytest
 
 from clients import CLIENTS
 from fedbn_flower.errors import UserError
-from fedbn_flower.models import MODEL
 from fedbn_flower.models.mlp import mlp_bn
-from fedbn_flower.registry import APP, CLIENT, STRATEGY, absolute, short
+from fedbn_flower.registry import APP, CLIENT, MODEL, STRATEGY, absolute, short
 from strategies import FedAvg, FedMedian
 
 RULES = """

@@ -1,7 +1,7 @@
 """A run, a sweep and a search as version 0.2.0 saved them: they resume, report and load.
 
-``version_0_2_0.zip`` holds a run stopped after round 2 of 4 (FedYogi, FedBN, MOON), what the whole run of that
-version came to, a sweep that lacks one of its four cells, and a search of three trials.
+``version_0_2_0.zip`` holds a run stopped after round 2 of 4 (FedYogi, FedBN, MOON), what the whole run
+came to, a sweep that lacks one of its four cells, and a search of three trials.
 """
 
 import csv
@@ -62,7 +62,9 @@ def test_its_models_load_and_its_report_is_written_anew(saved):
     shared = load_file("run/model.safetensors")
     for name, entry in shared.items():
         assert all(np.array_equal(own[name].numpy(), entry) for own in entries)
-    assert any(not np.array_equal(a.numpy(), b.numpy()) for a, b in zip(*(e.values() for e in entries)))
+    assert any(
+        not np.array_equal(a.numpy(), b.numpy()) for a, b in zip(*(e.values() for e in entries), strict=True)
+    )
     assert cli.main(["report", "run"]) == 0
     assert "fedyogi" in (saved / "run/report.html").read_text()
 

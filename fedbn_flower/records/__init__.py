@@ -1,0 +1,1 @@
+"""Plain data that pass between the floors: what a round gave, its metrics, a checkpoint."""

@@ -1,0 +1,26 @@
+"""What a run needs to go on as if it had never stopped."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The server's side after ``server_round``; ``updates``, ``rule`` and ``draws`` are its rule's state.
+
+    ``counters`` are the run folder's own; ``run`` is the name that clients know the run by; ``signature``
+    tells what the clients' memories fit, and is None where none belong to it (Flower's own runtimes keep
+    them where we cannot read them).
+    """
+
+    server_round: int
+    updates: int
+    arrays: ArrayRecord
+    rule: dict[str, NDArray]
+    counters: dict[str, Any]
+    run: str
+    signature: str | None
+    draws: dict[str, int]
