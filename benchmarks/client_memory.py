@@ -10,10 +10,10 @@ from pathlib import Path
 
 import ray
 
-from fedbn_flower.config import RunConfig
-from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
-from fedbn_flower.simulation import simulate
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.simulation import simulate
 
 CLIENTS = 1000
 

@@ -54,7 +54,7 @@ from simulation_peers.sides import (
     span,
 )
 
-from fedbn_flower.config import RunConfig
+from fedbn_flower.config.run_config import RunConfig
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 TEST_IMAGES = 1000  # few: the server evaluates between rounds

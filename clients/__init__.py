@@ -1,19 +1,19 @@
 """Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
 
-from .alone import AloneClient
 from .base import FedAvgClient, LocalTask
-from .ditto import DittoClient
 from .examples import Columns, Examples, Prepare
-from .fedbn import FedBNClient
-from .fedper import FedPerClient
-from .fedrep import FedRepClient
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
-from .names import trainable_names
+from .modules.parameter_names import trainable_names
 from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
+from .policies.alone import AloneClient
+from .policies.ditto import DittoClient
+from .policies.fedbn import FedBNClient
+from .policies.fedper import FedPerClient
+from .policies.fedrep import FedRepClient
+from .policies.silobn import SiloBNClient
 from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
-from .silobn import SiloBNClient
 from .training import LocalTraining, evaluate_splits, load_entries
 from .update import Received, Records, Update
 

@@ -11,12 +11,12 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .batch_norm import batch_norm_statistics, estimate_statistics
 from .examples import Examples
 from .fine_tuning import FineTuning
 from .losses import Loss
 from .memory import Arrays, ContextStore, Memory
-from .names import aliases
+from .modules.batch_norm import batch_norm_statistics, estimate_statistics
+from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem

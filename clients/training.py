@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .examples import LOADED, Examples
-from .generators import seeded
+from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
 

@@ -2,8 +2,8 @@
 
 from torch import nn
 
+from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.models.mlp import two_nn
-from fedbn_flower.models.spec import InputSpec
 
 
 def glorot_2nn(spec: InputSpec) -> nn.Module:

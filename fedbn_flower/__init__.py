@@ -4,27 +4,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from . import packages
+from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .api import simulate
-    from .errors import RunFailed, UserError
-    from .observer import Observer, RoundResult
-    from .results.result import Result, load_model
+    from .api.result import Result, load_model
+    from .api.simulate import simulate
+    from .core.errors import RunFailed, UserError
+    from .records.events import Observer, RoundResult
 
-__version__ = "0.2.0"
-
-__all__ = ["Observer", "Result", "RoundResult", "RunFailed", "UserError", "load_model", "simulate"]
+__all__ = [
+    "Observer",
+    "Result",
+    "RoundResult",
+    "RunFailed",
+    "UserError",
+    "__version__",
+    "load_model",
+    "simulate",
+]
 
 packages.install()
 
 _PLACES = {
-    "Observer": ".observer",
-    "Result": ".results.result",
-    "RoundResult": ".observer",
-    "RunFailed": ".errors",
-    "UserError": ".errors",
-    "load_model": ".results.result",
-    "simulate": ".api",
+    "Observer": ".records.events",
+    "Result": ".api.result",
+    "RoundResult": ".records.events",
+    "RunFailed": ".core.errors",
+    "UserError": ".core.errors",
+    "load_model": ".api.result",
+    "simulate": ".api.simulate",
 }
 
 

@@ -5,24 +5,24 @@ They are drop-in replacements for Flower's rules of the same name::
     from strategies import FedYogi  # instead of: from flwr.serverapp.strategy import FedYogi
 """
 
+from .aggregation.fold import Extras, Round
+from .aggregation.rule_state import RuleState
+from .aggregation.vectors import Vector
 from .base import PseudoGradientStrategy
-from .checks import Answer, ReplyRefused
 from .expected import ExpectedMetrics, Range
-from .fedadagrad import FedAdagrad
-from .fedadam import FedAdam
-from .fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
-from .feddyn import FedDyn
-from .fednova import FedNova
-from .fedproto import FedProto
-from .fedsat import FedSat
-from .fedyogi import FedYogi
-from .nodes import Participation, TooFewNodes
-from .replies import PhaseReport
-from .rounds import Extras, Round
-from .scaffold import Scaffold, ScaffoldMomentum
+from .messages.nodes import Participation, TooFewNodes
+from .messages.replies import PhaseReport
+from .messages.validation import Answer, ReplyRefused
+from .rules.fedadagrad import FedAdagrad
+from .rules.fedadam import FedAdam
+from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
+from .rules.feddyn import FedDyn
+from .rules.fednova import FedNova
+from .rules.fedproto import FedProto
+from .rules.fedsat import FedSat
+from .rules.fedyogi import FedYogi
+from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .settings import setting
-from .state import RuleState
-from .vectors import Vector
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedavg": FedAvg,

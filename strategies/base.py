@@ -10,14 +10,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from .checks import LOGGER, check_metrics
-from .nodes import sample
-from .reading import Reading
-from .rounds import PARAMETERS, STATISTICS, Round
+from .aggregation.fold import PARAMETERS, STATISTICS, Round
+from .aggregation.rule_state import RuleState
+from .aggregation.vectors import Vector, squared_norm
+from .messages.nodes import sample
+from .messages.validation import LOGGER, check_metrics
+from .messages.wire import SERVER_ROUND
+from .reply_reader import Reading
 from .rule import ServerRule
-from .state import RuleState
-from .vectors import Vector, squared_norm
-from .wire import SERVER_ROUND
 
 
 def _tell_who_lacks(server_round: int, connected: int, there: int, sampled: int, asked: int) -> None:

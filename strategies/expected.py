@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import MetricRecord
 
-from .checks import ReplyRefused
+from .messages.validation import ReplyRefused
 
 LARGEST = 3.4028235e38  # of float32, in which a loss is computed
 LONGEST_NAME = 100  # characters

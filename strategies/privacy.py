@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from flwr.serverapp.strategy import Strategy
 
-from .checks import LOGGER
+from .messages.validation import LOGGER
 
 if TYPE_CHECKING:
     from .rule import ServerRule

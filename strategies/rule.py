@@ -8,17 +8,17 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
-from .arguments import SignatureOfClass, bound
-from .checks import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
+from .aggregation.fold import Extras, Round
+from .aggregation.means import MeanKind
+from .aggregation.rule_state import RuleState
+from .aggregation.vectors import Layout, Vector, steppable
 from .expected import ExpectedMetrics
-from .means import MeanKind
-from .nodes import Everybody, NodeDirectory, Participation
+from .messages.nodes import Everybody, NodeDirectory, Participation
+from .messages.replies import PhaseReport, Replies
+from .messages.validation import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
 from .privacy import warn_of_wrapper
-from .replies import PhaseReport, Replies
-from .rounds import Extras, Round
 from .settings import declared, setting
-from .state import RuleState
-from .vectors import Layout, Vector, steppable
+from .signature import SignatureOfClass, bound
 
 CURRENT_ARRAYS = property(
     lambda rule: rule._sent_model_,

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedbn_flower.assembly import dataset_of, partitions_of
-from fedbn_flower.config import RunConfig
-from fedbn_flower.results import plots, report
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.inputs import dataset_of, partitions_of
+from fedbn_flower.results import report
+from fedbn_flower.results.plotting import plots
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)

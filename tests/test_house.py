@@ -18,31 +18,21 @@ FORBIDDEN = {
     "fedbn_flower": {"run_sim", "strategies", "clients", *FOLDERS},  # fedbn_flower.strategies is always ours
 }
 
-LAYERS = (
-    {"packages"},
-    {"columns", "errors", "files", "own", "forms", "unions", "commands", "logs", "suggestions"},
-    {"divergence", "exchange", "observer", "refusals", "system"},
-    {"listing"},
-    {"registry"},
-    {"models"},
-    {"data"},
-    {"keys"},
-    {"algorithms"},
-    {"references", "trust"},
-    {"config", "flags", "instances"},
-    {"account", "answers", "assembly", "evaluation", "rule"},
-    {"cohorts", "fit", "new_clients", "notices", "outputs"},
-    {"rounds", "results"},
-    {"client_app"},
+FLOORS = (
+    {"core"},
+    {"records", "models", "data"},
+    {"config"},
+    {"federation"},
+    {"results"},
     {"runtime"},
-    {"simulation"},
-    {"experiments", "search"},
-    {"arguments", "looking", "reference"},
-    {"jobs"},
-    {"api", "cli", "server_app"},
+    {"api", "search", "sweeps"},
+    {"cli"},
 )
-"""The modules and folders of fedbn_flower, lowest first: each imports from its own layer and those below."""
-LAYER = {unit: height for height, layer in enumerate(LAYERS) for unit in layer}
+"""The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""
+FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+DOORS = {"client_app", "server_app", "reference", "packages"}
+MOST = 13
+"""Entries of a room."""
 
 
 def files(*folders):
@@ -93,17 +83,35 @@ def test_arrows_go_one_way(package):
     assert not wrong
 
 
-def test_within_the_app_they_go_down():
-    units = {module.split(".")[1] for module in MODULES if module.startswith("fedbn_flower.")}
-    assert units == LAYER.keys()
-    wrong = []
+def arrows():
+    """Pairs of different rooms of fedbn_flower of which the first imports from the second, with the file."""
     for path in files("fedbn_flower"):
-        own = module_of(path).split(".")[1:2]
+        room = module_of(path).split(".")[1:2]
         for name in imports(path):
             package, *rest = name.split(".")
-            if package == "fedbn_flower" and own and rest and LAYER.get(rest[0], 0) > LAYER[own[0]]:
-                wrong.append(f"{path.relative_to(ROOT)}: {name}")
-    assert not wrong
+            if package == "fedbn_flower" and room and rest and rest[0] in FLOOR and rest[0] != room[0]:
+                yield room[0], rest[0], f"{path.relative_to(ROOT)}: {name}"
+
+
+def test_no_room_imports_from_a_floor_above():
+    rooms = {module.split(".")[1] for module in MODULES if module.startswith("fedbn_flower.")}
+    assert rooms == FLOOR.keys() | DOORS
+    assert not [where for room, other, where in arrows() if room in FLOOR and FLOOR[other] > FLOOR[room]]
+
+
+def test_rooms_of_one_floor_do_not_import_each_other_in_circles():
+    graph = {}
+    for room, other, _ in arrows():
+        graph.setdefault(room, set()).add(other)
+    TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_room_has_about_a_dozen_entries_at_most(package):
+    for folder in {path.parent for path in files(package)} - {ROOT / "fedbn_flower"}:
+        modules = [p for p in folder.glob("*.py") if p.name != "__init__.py"]
+        rooms = [p.parent for p in folder.glob("*/__init__.py")]
+        assert len(modules) + len(rooms) <= MOST, folder
 
 
 def test_nothing_imports_itself_by_a_detour():
@@ -118,12 +126,12 @@ def test_no_file_is_longer_than_a_person_wants_to_read():
 
 
 def test_what_reads_imports_sees_them():
-    assert {"fedbn_flower.keys", "fedbn_flower.errors", "shlex"} <= set(
-        imports(ROOT / "fedbn_flower/config.py")
-    )
-    assert "fedbn_flower.runtime.pool" in set(imports(ROOT / "fedbn_flower/simulation.py"))  # in a function
-    assert "fedbn_flower.api" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
-    assert "fedbn_flower.api" in set(imports(ROOT / "fedbn_flower/__init__.py", ast.walk))
+    read = {"fedbn_flower.config.keys", "fedbn_flower.core.errors", "shlex"}
+    assert read <= set(imports(ROOT / "fedbn_flower/config/run_config.py"))
+    in_a_function = "fedbn_flower.runtime.ray.pool"
+    assert in_a_function in set(imports(ROOT / "fedbn_flower/runtime/simulation.py"))
+    assert "fedbn_flower.api.simulate" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
+    assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py", ast.walk))
 
 
 def test_flower_packs_every_file_that_the_app_reads():

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from flwr.app import Message, MessageType, UserConfig
 
-from fedbn_flower.config import RunConfig
-from fedbn_flower.observer import Observer, RoundResult
-from fedbn_flower.rounds import Federation
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer, RoundResult
 from fedbn_flower.runtime import LocalGrid
-from fedbn_flower.runtime.pool import RayPool
-from fedbn_flower.simulation import make_grid
+from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.simulation import make_grid
 
 from .job import Job
 from .recorder import Recorder

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import InputSpec
-from fedbn_flower.models.build import build_model
 
 CLASSES = 10
 CHUNK = 2**15  # images written at once

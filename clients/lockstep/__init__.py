@@ -4,8 +4,8 @@ For small models most of a step is the cost of calling into PyTorch, which is th
 It is done only with models that are known to be served, and only after a trial; everything else trains alone.
 """
 
-from .known import why_unknown
+from .equivalence import why_alone
+from .support import why_unknown
 from .train import fit_in_lockstep
-from .trial import why_alone
 
 __all__ = ["fit_in_lockstep", "why_alone", "why_unknown"]

@@ -13,7 +13,7 @@ from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..objectives import Objective
 from ..training import LocalRun
 from ..update import Received, Update
-from .stacked import stacked, stacked_layers
+from .stacked_modules import stacked, stacked_layers
 
 
 def fit_in_lockstep(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..heads import unmoved
+from ..modules.head import unmoved
 from ..settings import setting
 from .base import Objective
 

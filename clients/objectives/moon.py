@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..heads import features, frozen
+from ..modules.head import features, frozen
 from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 

@@ -2,7 +2,7 @@
 
 from .cache import cache_folder, load_dataset
 from .dataset import Dataset, Request
-from .partition import Partitions, partition_dataset
+from .partition.partition import Partitions, partition_dataset
 from .sources import MADE
 
 __all__ = ["MADE", "Dataset", "Partitions", "Request", "cache_folder", "load_dataset", "partition_dataset"]

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from ..errors import os_errors_told
-from ..files import path_of
+from ..core.errors import os_errors_told
+from ..core.files import path_of
 from .dataset import Dataset, Decoded, Request, Split
+from .images.feature_shift import shifted
+from .images.shift_spec import PLAIN
 from .kinds import KINDS
-from .shift import shifted
-from .shift_spec import PLAIN
 from .sources import ARRAYS, Source, open_source
 
 FORMAT = 3  # of the files below; part of their key

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
 from fedbn_flower.clients.examples import Augment, as_they_are
 
-from ..models.spec import InputSpec
-from .shift_spec import PLAIN
+from ..core.input_spec import InputSpec
+from .images.shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]

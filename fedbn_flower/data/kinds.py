@@ -1,11 +1,11 @@
 """The kinds of data by name; one file each, and a line here."""
 
 from .dataset import Kind
-from .images import Images
+from .images.kind import Images
 from .numeric import Numeric
-from .quadratic import Quadratic
-from .tables import Table
-from .text import Text
+from .readers.quadratic import Quadratic
+from .readers.tables import Table
+from .readers.text import Text
 
 KINDS: dict[str, type[Kind]] = {
     "images": Images,

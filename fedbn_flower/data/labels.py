@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..core.errors import UserError
 
 Labels = NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.spec import InputSpec
+from ..core.input_spec import InputSpec
 from .dataset import Kind
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import UserError, not_allowed
-from ..files import path_of
+from ..core.errors import UserError, not_allowed
+from ..core.files import path_of
 from .dataset import Decoded, Request
-from .folders import class_folders_decoded, has_class_folders, site_folders
-from .hub import content_of, is_saved, load_saved, load_splits, splits_decoded
-from .images import images_decoded
-from .numpy_files import numpy_files_decoded
-from .quadratic import QUADRATIC, quadratic_decoded
-from .synthetic import SYNTHETIC, synthetic_decoded
-from .tables import table_files, tables_decoded
-from .text import TEXT, text_decoded
+from .images.kind import images_decoded
+from .readers.class_folders import class_folders_decoded, has_class_folders, site_folders
+from .readers.hub import content_of, is_saved, load_saved, load_splits, splits_decoded
+from .readers.numpy_files import numpy_files_decoded
+from .readers.quadratic import QUADRATIC, quadratic_decoded
+from .readers.synthetic import SYNTHETIC, synthetic_decoded
+from .readers.tables import table_files, tables_decoded
+from .readers.text import TEXT, text_decoded
 
 ARRAYS = "arrays:"
 """What the name of arrays that a caller gave begins with; the rest tells their content."""

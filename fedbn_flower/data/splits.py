@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
-from .held_out import held_out_fifth
-from .pictures import alike
+from ..core.errors import UserError
+from .images.decoding import alike
 
+Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]
 TEST_NAMES = ("test", "validation", "valid", "val")
 """What a held-out split may be called, the most wanted first."""
@@ -39,3 +40,24 @@ def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
         raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
     told = f"dataset: no test split; {len(test)} of {len(labels)} examples, a fifth of each class, are it"
     return tuple(a[train] for a in whole[0]), tuple(a[test] for a in whole[0]), [told]
+
+
+def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:
+    """The rows to train on and a fifth to test on, always the same ones, both in order.
+
+    Every fifth of the shuffled rows in the order of owners, then targets: each class, or each part of the
+    range of numbers, has a fifth of its own held out, up to one row. An owner of one row trains on it.
+
+    Parameters
+    ----------
+    targets : NDArray
+        Of the N rows: shape (N,).
+    owners : NDArray, optional
+        Whose each row is, shape (N,).
+    """
+    shuffled = np.random.default_rng(0).permutation(len(targets))
+    order = np.lexsort((shuffled, targets) if owners is None else (shuffled, targets, owners))
+    test = np.sort(order[4::5])
+    if owners is not None:
+        test = test[np.isin(owners[test], np.delete(owners, test))]
+    return np.setdiff1d(order, test), test

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from torch import nn
 
+from ..core.input_spec import InputSpec
 from .cnn import cnn, cnn_bn, simple_cnn
 from .linear import linear
 from .lstm import char_lstm, char_lstm_small
 from .mlp import mlp_bn, two_nn
 from .resnet import resnet20
-from .spec import InputSpec
 
 MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "mlp-bn": mlp_bn,

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .spec import InputSpec
+from ..core.input_spec import InputSpec
 
 EMBEDDING = 8
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from .spec import InputSpec
+from ..core.input_spec import InputSpec
 
 
 def mlp_bn(spec: InputSpec) -> nn.Module:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .spec import InputSpec
+from ..core.input_spec import InputSpec
 
 
 class _ResidualBlock(nn.Module):

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
-from ..assembly import dataset_of
-from ..config import RunConfig
-from ..errors import UserError, not_allowed
+from ..config.run_config import RunConfig
+from ..core.errors import UserError, not_allowed
+from ..federation.inputs import dataset_of
 from ..models import InputSpec
-from .facts import EXPERIMENT, stored_facts
+from .manifest import EXPERIMENT, stored_facts
 
 OF_DATA = ("dataset", "image-size", "image-column", "label-column", "cache-dir")
 """Keys that decided what the inputs look like."""

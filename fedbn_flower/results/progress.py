@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..config import RunConfig
-from ..flags import as_text
-from ..observer import Observer, RoundResult
-from ..registry import short
-from .metrics import shown
+from ..config.help import as_text
+from ..config.registry import short
+from ..config.run_config import RunConfig
+from ..records.events import Observer, RoundResult
+from ..records.metrics import shown
 from .summary import LISTED_CLIENTS, NO_FIGURES
 
 WINDOW = 600.0  # seconds from which the time left is estimated

@@ -5,20 +5,19 @@ from pathlib import Path
 
 from flwr.app import UserConfigValue
 
-from ..account import Account
-from ..algorithms import NAMED
-from ..commands import command
-from ..config import RunConfig
-from ..errors import UserError, not_allowed
-from ..keys import OWN_KEYS
-from ..own import is_own
+from ..config.keys import OWN_KEYS
+from ..config.registry import absolute
+from ..config.run_config import RunConfig
+from ..config.selection import NAMED
+from ..core.command_line import command
+from ..core.errors import UserError, not_allowed
+from ..core.session_objects import is_own
+from ..federation.federation import Federation
+from ..federation.totals import Account
 from ..records.checkpoint import Checkpoint
-from ..registry import absolute
-from ..rounds import Federation
-from .checkpoint import BEST, LAST, CheckpointFolder
-from .described import described
+from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .earlier import check_version
-from .facts import CONFIG, EXPERIMENT, NOT_KEYS, stored_configuration, stored_facts
+from .manifest import CONFIG, EXPERIMENT, NOT_KEYS, described, stored_configuration, stored_facts
 
 MAY_CHANGE = frozenset(
     {

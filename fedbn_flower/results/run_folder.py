@@ -13,8 +13,12 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
-from ..assembly import client_names, evaluates_locally
-from ..columns import (
+from ..core.errors import os_errors_told
+from ..core.files import CsvLog, csv_text, json_text, write_atomically
+from ..federation.federation import Federation
+from ..federation.inputs import client_names, evaluates_locally
+from ..records.checkpoint import Checkpoint
+from ..records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
     COSTS,
@@ -24,19 +28,15 @@ from ..columns import (
     WORST,
     WORST_TENTH,
 )
-from ..errors import os_errors_told
-from ..files import CsvLog, csv_text, json_text, write_atomically
-from ..observer import Observer, RoundResult
-from ..records.checkpoint import Checkpoint
-from ..rounds import Federation
+from ..records.events import Observer, RoundResult
+from ..records.metrics import number
 from . import report
-from .checkpoint import BEST, LAST, CheckpointFolder
-from .described import described
-from .memory_file import signature
-from .metrics import number
-from .plots import plot_curves, plot_partitions
+from .checkpoints.background_writer import Writer
+from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
+from .checkpoints.memory_file import signature
+from .manifest import described
+from .plotting.plots import plot_curves, plot_partitions
 from .summary import CLASSES_HEADER, class_rows, costs_of, figures_of_round, totals, without_lists
-from .writer import Writer
 
 
 @dataclass(frozen=True)

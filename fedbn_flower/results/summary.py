@@ -7,17 +7,11 @@ from flwr.app import MessageType, MetricRecord
 
 from fedbn_flower.strategies import PhaseReport
 
-from ..account import Account
-from ..columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
 from ..data import Dataset
-from ..observer import RoundResult
-from .metrics import (
-    class_counts,
-    figures_of,
-    held_out_means,
-    number,
-    per_class,
-)
+from ..federation.totals import Account
+from ..records.columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
+from ..records.events import RoundResult
+from ..records.metrics import class_counts, figures_of, held_out_means, number, per_class
 
 LISTED_CLIENTS = 10
 NO_FIGURES = ("name", "num-examples")

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import RunConfig
-from ..errors import not_allowed
-from ..observer import Observer, RoundResult
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..records.events import Observer, RoundResult
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -6,8 +6,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..config import RunConfig
-from ..errors import not_allowed
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -11,7 +11,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedbn_flower.clients import Groups
-from fedbn_flower.strategies.rounds import GROUP, groups
+from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1

@@ -6,7 +6,7 @@ from flwr.app import Context, Message, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
-from ..client_app import answer_all
+from .client_adapter import answer_all
 from .grid import LocalGrid, about_node, in_groups, node_context, partition_of
 
 

@@ -7,10 +7,10 @@ from typing import Any, get_args
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
-from ..algorithms import NAMED, check_used, named, settings_of
-from ..errors import UserError, not_allowed
-from ..keys import OWN_KEYS, Evaluation, Folder, Runtime, flag_of
-from ..registry import absolute
+from ..config.keys import OWN_KEYS, Evaluation, Folder, Runtime, flag_of
+from ..config.registry import absolute
+from ..config.selection import NAMED, check_used, named, settings_of
+from ..core.errors import UserError, not_allowed
 
 FORM = "KEY=LOW..HIGH or KEY=A,B,..."
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from flwr.app import UserConfigValue
 
-from .folder import COMPLETE, FAILED, PRUNED
+from .search_folder import COMPLETE, FAILED, PRUNED
 from .space import Searched
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RunFailed
-from ..observer import Observer, RoundResult
-from ..results.checkpoint import CheckpointFolder
-from ..results.reading import rows_of
-from ..rounds import Federation
-from ..simulation import simulate
-from .folder import COMPLETE, FAILED, PRUNED
+from ..core.errors import RunFailed
+from ..federation.federation import Federation
+from ..records.events import Observer, RoundResult
+from ..results.checkpoints.checkpoint_folder import CheckpointFolder
+from ..results.run_reader import rows_of
+from ..runtime.simulation import simulate
+from .search_folder import COMPLETE, FAILED, PRUNED
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-    from ..config import RunConfig
-    from ..runtime.pool import RayPool
+    from ..config.run_config import RunConfig
+    from ..runtime.ray.pool import RayPool
 
 
 def figure(figures: Mapping[str, object], name: str) -> float | None:

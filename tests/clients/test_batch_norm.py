@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from clients import Examples, FedBNClient, SiloBNClient
-from clients.batch_norm import estimate_statistics
+from clients.modules.batch_norm import estimate_statistics
 
 from .helpers import CONFIG, make_client, make_examples, small_model
 

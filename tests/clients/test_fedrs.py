@@ -9,16 +9,7 @@ from torch import nn
 
 from clients import OBJECTIVES, Examples, Local, Loss
 
-from .written import (
-    CASES,
-    TRAINING,
-    At,
-    check_gradient,
-    check_rounds,
-    cross_entropy,
-    forward,
-    make_client,
-)
+from .written import CASES, TRAINING, At, check_gradient, check_rounds, cross_entropy, forward, make_client
 
 
 def written(at: At):

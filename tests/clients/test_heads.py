@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients.heads import features, frozen, head_entries, head_of
+from clients.modules.head import features, frozen, head_entries, head_of
 
 from .helpers import small_model
 from .test_names import tied_model

@@ -9,14 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import (
-    CLIENTS,
-    OBJECTIVES,
-    FedAvgClient,
-    LocalTraining,
-    NextCharacter,
-    Objective,
-)
+from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
 from clients.lockstep import why_alone, why_unknown
 
 from .helpers import make_client, small_model

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import dataset_of, initial_model
 from fedbn_flower.cli import main
-from fedbn_flower.config import RunConfig
-from fedbn_flower.registry import APP
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.registry import APP
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.inputs import dataset_of, initial_model
 
 EXAMPLES = sorted((APP / "examples").glob("*.py"))
 

@@ -9,12 +9,12 @@ import pytest
 from flwr.app import Error, Message
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower.config import RunConfig
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.simulation import simulate
 
 
 def strictly(text):

@@ -15,12 +15,12 @@ from torch import nn
 
 from clients import FedBNClient
 from fedbn_flower import RunFailed, UserError, simulate
-from fedbn_flower.assembly import dataset_of
+from fedbn_flower.api.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.cli import main
-from fedbn_flower.config import RunConfig
-from fedbn_flower.data.arrays import arrays_by_name, keep_arrays
-from fedbn_flower.keys import GROUPS, OWN_KEYS
-from fedbn_flower.own import own_objects
+from fedbn_flower.config.keys import GROUPS, OWN_KEYS
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.session_objects import own_objects
+from fedbn_flower.federation.inputs import dataset_of
 from strategies import FedAvg, FedYogi
 
 from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin

@@ -11,14 +11,15 @@ from contextlib import suppress
 
 import pytest
 
-from fedbn_flower import cli, jobs
-from fedbn_flower.arguments import parse
-from fedbn_flower.data.partition_spec import PartitionSpec
-from fedbn_flower.errors import UserError
-from fedbn_flower.flags import first_line
-from fedbn_flower.registry import APP, CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY
-from fedbn_flower.results.place import default_run_folder
+from fedbn_flower import cli
+from fedbn_flower.cli import command, jobs
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.help import first_line
+from fedbn_flower.config.registry import APP, CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.results.progress import RoundLines
+from fedbn_flower.results.run_directory import default_run_folder
 
 
 def help_of(capsys, arguments):
@@ -200,15 +201,15 @@ def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, capsys, cache_dir):
 def test_one_signal_ends_a_run_and_another_comes_only_where_the_first_was_lost():
     """Lost, as in a destructor; not in what the ending does, however deep."""
     with pytest.raises(KeyboardInterrupt):
-        cli._interrupt(2, None)
+        command._interrupt(2, None)
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:
-        cli._interrupt(2, None)
+        command._interrupt(2, None)
         with suppress(OSError):
             try:
                 raise OSError
             except OSError:
-                cli._interrupt(15, None)
+                command._interrupt(15, None)
     with pytest.raises(KeyboardInterrupt):
-        cli._interrupt(2, None)
+        command._interrupt(2, None)

@@ -10,12 +10,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower import cohorts
-from fedbn_flower.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation import cohorts
+from fedbn_flower.federation.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
-from strategies.rounds import GROUP
+from fedbn_flower.runtime.simulation import simulate
+from strategies.aggregation.fold import GROUP
 
 
 def frozen_first_layer(spec):

@@ -3,8 +3,8 @@
 import pytest
 
 from clients import LOSSES
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.simulation import simulate
 
 from .combinations import ALLOWED, COVER, KINDS, title
 

@@ -5,10 +5,10 @@ import shlex
 import pytest
 
 from clients import OBJECTIVES
-from fedbn_flower.arguments import parse
-from fedbn_flower.config import RunConfig
-from fedbn_flower.data.partition_spec import PartitionSpec
-from fedbn_flower.errors import UserError
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.partition.spec import PartitionSpec
 from strategies import FedDyn, FedNova, Scaffold
 
 

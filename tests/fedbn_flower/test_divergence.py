@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord
 from safetensors.numpy import load_file
 
 from fedbn_flower.cli import main
-from fedbn_flower.divergence import Divergence, first_to_diverge
-from fedbn_flower.errors import RunFailed
-from fedbn_flower.observer import RoundResult
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.federation.divergence import Divergence, first_to_diverge
+from fedbn_flower.records.events import RoundResult
 from strategies import PhaseReport
 
 TOO_LARGE = """

@@ -9,11 +9,11 @@ from safetensors.numpy import load_file
 from torch.nn import functional
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower.assembly import dataset_of, partitions_of
-from fedbn_flower.models.build import build_model
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.federation.inputs import dataset_of, partitions_of
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.simulation import simulate
 
 from .test_run import Listening
 

@@ -6,14 +6,14 @@ import pytest
 from flwr.app import Error, Message
 
 from clients import CLIENTS
-from fedbn_flower.errors import RunFailed
-from fedbn_flower.observer import Observer
-from fedbn_flower.rounds import Federation
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.simulation import simulate
 from strategies import STRATEGIES
-from strategies.replies import NO_ANSWER
+from strategies.messages.replies import NO_ANSWER
 
 from .combinations import COVER, title
 from .test_run import Fragile, explode

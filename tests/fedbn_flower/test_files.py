@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower import files
-from fedbn_flower.files import CsvLog, csv_text, json_text
+from fedbn_flower.core import files
+from fedbn_flower.core.files import CsvLog, csv_text, json_text
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from fedbn_flower.errors import UserError
-from fedbn_flower.fit import check_fit
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.checks.model_fit import check_fit
 
 
 @pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])

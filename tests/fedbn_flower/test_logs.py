@@ -6,7 +6,7 @@ import logging
 import pytest
 from flwr.common.logger import ConsoleHandler
 
-from fedbn_flower import logs
+from fedbn_flower.core import logs
 
 
 class Terminal(io.StringIO):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedbn_flower import looking
 from fedbn_flower.cli import main
+from fedbn_flower.cli import report_commands as looking
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.compare_page import costs, differences, groups_of, of_different_data
 from fedbn_flower.results.report.groups import figures_table

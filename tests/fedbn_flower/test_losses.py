@@ -10,17 +10,17 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from clients import LOSSES, Loss, setting
-from clients.heads import head_of
-from fedbn_flower.arguments import parse
+from clients.modules.head import head_of
 from fedbn_flower.cli import main
-from fedbn_flower.cohorts import cohort_size, why_one_by_one
-from fedbn_flower.errors import UserError
-from fedbn_flower.fit import check_fit
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.checks.model_fit import check_fit
+from fedbn_flower.federation.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import MODELS, InputSpec
-from fedbn_flower.models.build import build_model
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
-from strategies.rounds import GROUP
+from fedbn_flower.runtime.simulation import simulate
+from strategies.aggregation.fold import GROUP
 
 OWN = """
 from clients import LOSSES, Loss, setting

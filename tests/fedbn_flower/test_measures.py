@@ -10,11 +10,11 @@ from rich.console import Console
 
 from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower import UserError, load_model
-from fedbn_flower.assembly import dataset_of, local_task
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import dataset_of, local_task
 from fedbn_flower.results.progress import progress
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
-from strategies.rounds import GROUP
+from fedbn_flower.runtime.simulation import simulate
+from strategies.aggregation.fold import GROUP
 
 LOCAL = {"num_clients": 12, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 from fedbn_flower import UserError
-from fedbn_flower.assembly import local_task, partitions_of
-from fedbn_flower.observer import Observer
-from fedbn_flower.results.checkpoint import CheckpointFolder
+from fedbn_flower.config.availability import held_out_clients
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import local_task, partitions_of
+from fedbn_flower.records.events import Observer
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import make_grid, simulate
-from fedbn_flower.system import held_out_clients
+from fedbn_flower.runtime.simulation import make_grid, simulate
 
 HELD = {"num_clients": 8, "partition": "dirichlet:1", "holdout_clients": 3}
 

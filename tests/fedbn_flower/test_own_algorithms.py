@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import initial_model
 from fedbn_flower.cli import main
-from fedbn_flower.config import RunConfig
-from fedbn_flower.errors import UserError
-from fedbn_flower.registry import STRATEGY
-from fedbn_flower.rounds import Federation
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.registry import STRATEGY
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import initial_model
 
 from .test_run import Listening
 

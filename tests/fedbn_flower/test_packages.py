@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("strategies", "clients")
-SUBMODULES = ("strategies.wire", "strategies.settings", "clients.lockstep", "clients.losses", "clients.base")
+SUBMODULES = (
+    "strategies.messages.wire",
+    "strategies.settings",
+    "clients.lockstep",
+    "clients.losses",
+    "clients.base",
+)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *SUBMODULES])
@@ -56,7 +62,8 @@ import {first}.wire
 import strategies.wire, fedbn_flower.strategies.wire as wire
 from fedbn_flower.strategies import FedAvg
 
-print(FedAvg is strategies.FedAvg, wire is strategies.wire, pickle.loads(pickle.dumps(FedAvg)) is FedAvg)
+again = pickle.loads(pickle.dumps(FedAvg))
+print(FedAvg is strategies.FedAvg, wire is strategies.messages.wire, again is FedAvg)
 """
     assert run(tmp_path, installed, code) == ["True", "True", "True"]
 
@@ -81,7 +88,7 @@ def test_an_app_with_such_packages_has_its_own_and_ours(installed, tmp_path, fil
         place.parent.mkdir(exist_ok=True)
         place.write_text(f"MINE = 'their-{name}'\n")
     assert run(tmp_path, installed, imports + PRINT) == [
-        "fedbn_flower.strategies.fedavg",
+        "fedbn_flower.strategies.rules.fedavg",
         "fedbn_flower.clients.base",
         "their-strategies",
         "their-clients",

@@ -8,12 +8,12 @@ import pytest
 
 from clients import Regression
 from fedbn_flower import UserError, load_model
-from fedbn_flower.account import Account
-from fedbn_flower.observer import Observer
-from fedbn_flower.results.checkpoint import BEST, LAST
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.totals import Account
+from fedbn_flower.records.events import Observer
+from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.simulation import simulate
 from strategies import FedAvg
 
 GOOD = 3

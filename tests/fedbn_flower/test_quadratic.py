@@ -56,7 +56,7 @@ def quadratic(monkeypatch):
         output = model(images)
         return output.mean(), output
 
-    monkeypatch.setattr("fedbn_flower.client_app.local_task", task)
+    monkeypatch.setattr("fedbn_flower.runtime.client_adapter.local_task", task)
     monkeypatch.setattr(Objective, "loss", loss)
 
 

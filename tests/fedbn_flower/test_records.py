@@ -5,9 +5,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from clients import FedAvgClient, Objective, Outcome
-from fedbn_flower.client_app import answer_all
-from fedbn_flower.own import at_hand, new_name
-from fedbn_flower.rounds import Federation
+from fedbn_flower.core.session_objects import at_hand, new_name
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import identify_process, node_context
 
 PROTOTYPES = {"3": np.arange(4.0), "7": np.ones((1, 2))}

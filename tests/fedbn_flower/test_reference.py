@@ -4,9 +4,9 @@ import tomllib
 from itertools import combinations, product
 
 from clients import CLIENTS, OBJECTIVES
-from fedbn_flower import reference
-from fedbn_flower.algorithms import settings_of
-from fedbn_flower.config import RunConfig
+from fedbn_flower.cli import docs_reference as reference
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.selection import settings_of
 from strategies import STRATEGIES
 
 

@@ -9,12 +9,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import dataset_of, model_of, partitions_of
-from fedbn_flower.errors import UserError
-from fedbn_flower.rounds import Federation
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.availability import held_out_clients
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import dataset_of, model_of, partitions_of
 from fedbn_flower.runtime import InlineGrid
-from fedbn_flower.system import held_out_clients
 
 ROUNDS, EPOCHS, RATE = 3, 2, 0.3
 JOB = {

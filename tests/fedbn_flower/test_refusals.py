@@ -3,8 +3,8 @@
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from fedbn_flower.observer import RoundResult
-from fedbn_flower.refusals import MAX_REASONS, Refusals
+from fedbn_flower.federation.refusals import MAX_REASONS, Refusals
+from fedbn_flower.records.events import RoundResult
 from fedbn_flower.strategies import PhaseReport
 
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from clients import CLIENTS
-from fedbn_flower.errors import UserError
+from fedbn_flower.config.registry import APP, CLIENT, MODEL, STRATEGY, absolute, short
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.models.mlp import mlp_bn
-from fedbn_flower.registry import APP, CLIENT, MODEL, STRATEGY, absolute, short
 from strategies import FedAvg, FedMedian
 
 RULES = """

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedbn_flower.rounds import Federation
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import InlineGrid
 
 

@@ -10,12 +10,12 @@ from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower.assembly import initial_model
-from fedbn_flower.errors import RunFailed, UserError
-from fedbn_flower.rounds import Federation
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import initial_model
 from fedbn_flower.runtime import InlineGrid
-from fedbn_flower.server_app import main as server_main
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.server_app import main as server_main
+from fedbn_flower.runtime.simulation import simulate
 
 LOCAL = {
     "fedavg": set(),

@@ -6,8 +6,8 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.superlink.grid import HttpGrid
 
-from fedbn_flower import server_app
-from fedbn_flower.errors import RunCutOff
+from fedbn_flower.core.errors import RunCutOff
+from fedbn_flower.runtime import server_app
 
 
 def test_a_superlink_that_no_longer_answers_ends_the_server(monkeypatch, tmp_path, cache_dir):

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from fedbn_flower import load_model
-from fedbn_flower.assembly import local_task, whole_split
-from fedbn_flower.config import RunConfig
-from fedbn_flower.errors import UserError
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import local_task, whole_split
+from fedbn_flower.runtime.simulation import simulate
 
 OWN = """
 from torch import nn

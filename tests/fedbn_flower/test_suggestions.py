@@ -3,10 +3,10 @@
 import pytest
 
 from fedbn_flower import UserError, simulate
-from fedbn_flower.algorithms import built_in_settings
-from fedbn_flower.arguments import parse
-from fedbn_flower.keys import OWN_KEYS
-from fedbn_flower.suggestions import MEANT, SENTENCES, hint
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.keys import OWN_KEYS
+from fedbn_flower.config.selection import built_in_settings
+from fedbn_flower.core.suggestions import MEANT, SENTENCES, hint
 
 
 @pytest.mark.parametrize(

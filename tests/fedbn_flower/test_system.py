@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.config import RunConfig
-from fedbn_flower.errors import UserError
-from fedbn_flower.rule import participation
-from fedbn_flower.system import availability, share_of_work
+from fedbn_flower.config.availability import availability, share_of_work
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.strategy import participation
 
 COUNT = 10_000
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower.cohorts import why_one_by_one
-from fedbn_flower.errors import RunFailed
-from fedbn_flower.observer import Observer
-from fedbn_flower.rounds import Federation
-from fedbn_flower.rule import participation
-from fedbn_flower.simulation import make_grid
-from fedbn_flower.system import share_of_work
+from fedbn_flower.config.availability import share_of_work
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.federation.cohorts import why_one_by_one
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.strategy import participation
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.simulation import make_grid
 
 MIXED = {"stragglers": 0.5, "dropout": 0.3, "availability": "cycle:3,2"}
 

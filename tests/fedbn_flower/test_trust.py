@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from fedbn_flower import Result, UserError, cli, load_model, simulate
-from fedbn_flower.arguments import parse
-from fedbn_flower.results.report.command import command_of
-from fedbn_flower.trust import code_in
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.trust import code_in
+from fedbn_flower.results.report.repeat_command import command_of
 
 CODE = """
 import pathlib

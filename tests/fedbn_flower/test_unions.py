@@ -7,16 +7,16 @@ import pytest
 
 from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
 from fedbn_flower import cli
-from fedbn_flower.algorithms import check_requirements, named
-from fedbn_flower.arguments import parse
-from fedbn_flower.assembly import remembers
-from fedbn_flower.cohorts import why_one_by_one
-from fedbn_flower.config import RunConfig
-from fedbn_flower.errors import UserError
-from fedbn_flower.notices import notices
-from fedbn_flower.registry import CLIENT, absolute, short
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.registry import CLIENT, absolute, short
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.selection import check_requirements, named
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.checks.notices import notices
+from fedbn_flower.federation.cohorts import why_one_by_one
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import remembers
+from fedbn_flower.runtime.simulation import simulate
 
 from ..clients.helpers import CONFIG, make_client, small_model
 

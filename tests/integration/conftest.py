@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedbn_flower.config import RunConfig
-from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.pool import RayPool
-from fedbn_flower.simulation import simulate
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.simulation import simulate
 
 from .processes import ROOT, marked
 

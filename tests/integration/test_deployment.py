@@ -17,8 +17,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from deploy.local_federation import ROOT, free_port, wait_until_answers
-from fedbn_flower.config import RunConfig
-from fedbn_flower.rounds import Federation
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.simulation import simulate
 
 from .processes import bits
 

@@ -8,10 +8,10 @@ from matplotlib.image import imread
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from fedbn_flower.api.result import load_model
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
-from fedbn_flower.results.result import load_model
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower.runtime.simulation import simulate
 
 from .processes import bits
 

@@ -17,12 +17,12 @@ import ray
 from flwr.app import RecordDict
 
 from fedbn_flower import cli
-from fedbn_flower.observer import Observer
-from fedbn_flower.rounds import Federation
-from fedbn_flower.runtime.ray_grid import RayGrid
-from fedbn_flower.runtime.worker import Worker
-from fedbn_flower.simulation import make_grid
-from strategies.rounds import GROUP
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.ray.grid import RayGrid
+from fedbn_flower.runtime.ray.worker import Worker
+from fedbn_flower.runtime.simulation import make_grid
+from strategies.aggregation.fold import GROUP
 
 from .processes import bits, run_sim
 

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from strategies import FedAdam, FedAvg
-from strategies.replies import NO_ANSWER
+from strategies.messages.replies import NO_ANSWER
 
 from .helpers import MODEL, CannedGrid, moved, ndarrays, one_round, record, train_reply
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg, FedYogi
-from strategies.vectors import Layout
+from strategies.aggregation.vectors import Layout
 
 from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, one_round, record, train_reply
 

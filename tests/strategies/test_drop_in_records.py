@@ -9,19 +9,7 @@ from flwr.serverapp.exception import InconsistentMessageReplies
 import strategies
 
 from .helpers import ndarrays
-from .scenarios import (
-    MEANS,
-    MODEL,
-    RULES,
-    answer,
-    assert_same,
-    client,
-    make,
-    phase,
-    plain,
-    run,
-    trained,
-)
+from .scenarios import MEANS, MODEL, RULES, answer, assert_same, client, make, phase, plain, run, trained
 
 EACH_RULE = pytest.mark.parametrize("rule", RULES)
 

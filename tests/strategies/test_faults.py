@@ -152,7 +152,9 @@ def test_a_round_goes_on_with_the_nodes_that_are_left():
 def test_waiting_ends_when_the_nodes_are_there(monkeypatch, caplog):
     grid = Changing(3, plus_one)
     grid.present = [0]
-    monkeypatch.setattr("strategies.nodes.time.sleep", lambda seconds: grid.present.append(len(grid.present)))
+    monkeypatch.setattr(
+        "strategies.messages.nodes.time.sleep", lambda seconds: grid.present.append(len(grid.present))
+    )
     with caplog.at_level(logging.INFO, "flwr.strategies"):
         assert train(FedAvg(min_available_nodes=3), grid)[0] is not None
     waits = [m for m in caplog.messages if m.startswith("Waiting")]

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from strategies.means import TrimmedMean
+from strategies.aggregation.means import TrimmedMean
 
 
 def test_a_robust_mean_copies_no_answer():
@@ -23,7 +23,7 @@ def test_a_robust_mean_copies_no_answer():
 
 @pytest.mark.parametrize("sizes", [(1, 0, 7, 3), (0, 11), (11, 0), (5, 5, 1)])
 def test_entries_of_any_size_and_dtype_are_cut_into_blocks(sizes, monkeypatch):
-    monkeypatch.setattr("strategies.vectors.BLOCK", 5)
+    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5)
     rng = np.random.default_rng(0)
     values, reference = rng.integers(-9, 9, size=(7, 11)), rng.normal(size=11)
     mean = TrimmedMean(reference, 0.5)

@@ -6,7 +6,7 @@ from flwr.app import Array
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from strategies.npy import decoded, encoded
+from strategies.messages.npy import decoded, encoded
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from strategies import FedAvg, FedAvgM, FedDyn
-from strategies.nodes import Everybody
+from strategies.messages.nodes import Everybody
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 from .test_sampling import sampled

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
-from strategies.means import TrimmedMean
+from strategies.aggregation.means import TrimmedMean
 from strategies.settings import declared
 
 from .helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
@@ -108,7 +108,7 @@ def test_the_trimmed_mean_by_its_definition(n, trim, seed):
 
 
 def test_blocks_are_put_together(monkeypatch):
-    monkeypatch.setattr("strategies.vectors.BLOCK", 5)
+    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5)
     values = np.random.default_rng(0).normal(size=(6, 17))
     mean = TrimmedMean(np.zeros(17), 0.5)
     for row in values:

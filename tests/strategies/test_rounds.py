@@ -8,9 +8,9 @@ import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from strategies import Answer, Extras, FedAvg, PseudoGradientStrategy, setting
-from strategies.means import MEANS, new_mean
-from strategies.rounds import PARAMETERS, STATISTICS, Fold, Partial, Round, groups
-from strategies.vectors import Layout
+from strategies.aggregation.fold import PARAMETERS, STATISTICS, Fold, Partial, Round, groups
+from strategies.aggregation.means import MEANS, new_mean
+from strategies.aggregation.vectors import Layout
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 

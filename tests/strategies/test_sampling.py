@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import FedAvg, RuleState
-from strategies.nodes import sample
+from strategies.messages.nodes import sample
 
 from .helpers import CannedGrid, record, train_reply
 

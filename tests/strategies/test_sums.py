@@ -5,9 +5,9 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from strategies import Extras, FedAvg, FedMedian, FedNova, FedSat, PseudoGradientStrategy, ReplyRefused
-from strategies.rounds import groups
-from strategies.sums import GroupSum, can_be_summed, take_sums
-from strategies.wire import SUMS
+from strategies.aggregation.fold import groups
+from strategies.messages.wire import SUMS
+from strategies.partial_sums import GroupSum, can_be_summed, take_sums
 
 from .helpers import OF_MODELS, CannedGrid, ndarrays, record
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import not_allowed
-from ...files import write_atomically
+from ...core.errors import not_allowed
+from ...core.files import write_atomically
 
 if TYPE_CHECKING:
-    from ..figures import InlineFigure
+    from ..plotting.svg_figure import InlineFigure
 
 NAME = "report.html"
 KINDS = "the folder of a run, a sweep or a search"
@@ -36,7 +36,7 @@ def _page(folder: Path) -> str:
 
         return search_page(folder)
     if (folder / "config.json").exists():
-        from ..reading import Run
+        from ..run_reader import Run
         from .run_page import run_page
 
         return run_page(Run.read(folder, "report"))

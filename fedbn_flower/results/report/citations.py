@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...unions import parts
+from ...config.client_unions import parts
 
 FLOWER = "beutel2020flower"
 PAPERS: Mapping[str, str] = {

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import not_allowed
-from ...flags import as_text
-from ..facts import NOT_KEYS
-from ..reading import Run
+from ...config.help import as_text
+from ...core.errors import not_allowed
+from ..manifest import NOT_KEYS
+from ..run_reader import Run
 from .groups import FOLDER, Group, Sweep, common_figure, figures_table, legend
-from .page import page, paragraph, section
+from .html import page, paragraph, section
 from .run_page import MEANS, closing, size
 from .sweep_page import curves
 from .tables import Table

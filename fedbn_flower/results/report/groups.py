@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
-from ..reading import Points, Run, rows_of
+from ..run_reader import Points, Run, rows_of
 from ..summary import figures_by_whose, rounds_reached, seeds_told
 from .tables import Table
 

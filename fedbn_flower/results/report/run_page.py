@@ -4,19 +4,19 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...flags import as_text
-from ..metrics import shown
-from ..plots import figure_names
-from ..reading import Run
+from ...config.help import as_text
+from ...records.metrics import shown
+from ..plotting.plots import figure_names
+from ..plotting.report_plots import counts_of, curve_of, per_client, seconds_split
+from ..run_reader import Run
 from ..summary import NO_FIGURES
 from .citations import citations
-from .command import command_of, names_objects
-from .page import command, facts, folded, page, paragraph, pictures, section, verbatim, warning
-from .pictures import counts_of, curve_of, per_client, seconds_split
+from .html import command, facts, folded, page, paragraph, pictures, section, verbatim, warning
+from .repeat_command import command_of, names_objects
 from .tables import Table
 
 if TYPE_CHECKING:
-    from ..figures import InlineFigure
+    from ..plotting.svg_figure import InlineFigure
 
 LISTED = 12  # clients that have a row each
 WORST = 5

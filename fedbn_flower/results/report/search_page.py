@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..reading import Run, rows_of
-from .page import page, paragraph, pictures, section
-from .pictures import searched
+from ..plotting.report_plots import searched
+from ..run_reader import Run, rows_of
+from .html import page, paragraph, pictures, section
 from .run_page import closing, figures_table, repeat, sentence
 from .tables import Table
 

@@ -7,15 +7,15 @@ from statistics import mean
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ..facts import EXPERIMENT
+from ..manifest import EXPERIMENT
+from ..plotting.report_plots import bands
 from .groups import Group, Sweep, best_rows, common_figure, figures_table, headline, legend
-from .page import command, page, paragraph, pictures, section, warning
-from .pictures import bands
+from .html import command, page, paragraph, pictures, section, warning
 from .run_page import MEANS, closing, repeat
 from .tables import Table
 
 if TYPE_CHECKING:
-    from ..figures import InlineFigure
+    from ..plotting.svg_figure import InlineFigure
 
 LINES = 18  # that one picture can tell apart
 DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # of the coloured table

@@ -6,11 +6,11 @@ import torch
 
 from clients import Examples
 from clients.examples import as_they_are
-from clients.generators import seeded
-from fedbn_flower.assembly import local_task
-from fedbn_flower.data.augment import CropFlip
-from fedbn_flower.errors import UserError
-from fedbn_flower.fit import check_fit
+from clients.modules.rng import seeded
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.images.augment import CropFlip
+from fedbn_flower.federation.checks.model_fit import check_fit
+from fedbn_flower.federation.inputs import local_task
 
 
 def possible(image, padding):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.data.defaults import defaults_for
+from fedbn_flower.config.defaults import defaults_for
 
 
 @pytest.mark.parametrize(

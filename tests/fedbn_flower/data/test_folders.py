@@ -7,11 +7,11 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
-from fedbn_flower.assembly import dataset_of
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits import both_splits
-from fedbn_flower.errors import UserError
-from fedbn_flower.results import plots
+from fedbn_flower.federation.inputs import dataset_of
+from fedbn_flower.results.plotting import plots
 
 
 def load(cache_dir, name, **options):

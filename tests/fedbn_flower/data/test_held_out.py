@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.data.held_out import held_out_fifth
+from fedbn_flower.data.splits import held_out_fifth
 
 
 @given(st.lists(st.integers(0, 3), min_size=5, max_size=200))

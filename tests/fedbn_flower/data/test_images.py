@@ -3,7 +3,7 @@
 import numpy as np
 
 from clients import Examples
-from fedbn_flower.data.images import Images
+from fedbn_flower.data.images.kind import Images
 
 
 def test_a_batch_is_scaled_and_standardised():

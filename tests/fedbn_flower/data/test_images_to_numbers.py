@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedbn_flower.errors import UserError
+from fedbn_flower.core.errors import UserError
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (60, 8, 8)).astype(np.uint8)

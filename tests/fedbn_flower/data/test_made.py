@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from fedbn_flower.assembly import dataset_of, local_task, partitions_of
-from fedbn_flower.cohorts import cohort_size
+from fedbn_flower.config.availability import held_out_clients
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
-from fedbn_flower.data.synthetic import synthetic_decoded
-from fedbn_flower.errors import UserError
-from fedbn_flower.rounds import Federation
+from fedbn_flower.data.readers.synthetic import synthetic_decoded
+from fedbn_flower.federation.cohorts import cohort_size
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import dataset_of, local_task, partitions_of
 from fedbn_flower.runtime import InlineGrid
-from fedbn_flower.simulation import make_grid, simulate
-from fedbn_flower.system import held_out_clients
-from strategies.rounds import GROUP
+from fedbn_flower.runtime.simulation import make_grid, simulate
+from strategies.aggregation.fold import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from fedbn_flower.assembly import local_task
-from fedbn_flower.client_app import answer_all
-from fedbn_flower.errors import UserError
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import local_task
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset, partition_dataset
-from fedbn_flower.errors import UserError
 
 from .labelled import CLASSES, divided, made
 

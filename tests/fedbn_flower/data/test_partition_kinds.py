@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset, partition_dataset
-from fedbn_flower.data.partition_spec import PartitionSpec
-from fedbn_flower.errors import UserError
+from fedbn_flower.data.partition.spec import PartitionSpec
 
 from .labelled import CLASSES, divided, made
 

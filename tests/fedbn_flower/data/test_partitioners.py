@@ -7,9 +7,9 @@ import pytest
 from datasets import Dataset as Table
 from flwr_datasets import partitioner
 
-from fedbn_flower.data.partition import partition_dataset
-from fedbn_flower.data.partition_spec import PartitionSpec
-from fedbn_flower.errors import UserError
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.partition.partition import partition_dataset
+from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.models import InputSpec
 
 from .test_partition import made

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.errors import UserError
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
 

@@ -5,9 +5,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
-from fedbn_flower.assembly import local_task
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.errors import UserError
+from fedbn_flower.federation.inputs import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from fedbn_flower.assembly import dataset_of, local_task, partitions_of
-from fedbn_flower.data.text import ALPHABET, CHARACTERS, as_numbers, speeches, windows
-from fedbn_flower.errors import UserError
-from fedbn_flower.observer import Observer
-from fedbn_flower.rounds import Federation
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, as_numbers, speeches, windows
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import dataset_of, local_task, partitions_of
+from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime import InlineGrid
 
 PLAY = """

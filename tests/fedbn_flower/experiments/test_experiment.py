@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from fedbn_flower.arguments import asked, parse
-from fedbn_flower.errors import UserError
-from fedbn_flower.experiments.experiment import Experiment, swept_keys
+from fedbn_flower.cli.parser import asked, parse
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.progress import cell_name
+from fedbn_flower.sweeps.experiment import Experiment, swept_keys
 
 
 def names(arguments):

@@ -14,11 +14,11 @@ from datasets import Dataset
 from PIL import Image
 
 from fedbn_flower import cli
-from fedbn_flower.arguments import Job, asked
-from fedbn_flower.errors import UserError
-from fedbn_flower.experiments.experiment import swept_keys
-from fedbn_flower.registry import APP
+from fedbn_flower.cli.parser import Job, asked
+from fedbn_flower.config.registry import APP
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.progress import cell_name
+from fedbn_flower.sweeps.experiment import swept_keys
 
 FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)

@@ -2,12 +2,8 @@
 
 import pytest
 
-from fedbn_flower.experiments.cells import Cell
-from fedbn_flower.experiments.processes import (
-    clients_in_a_round,
-    how_many_side_by_side,
-    may_run_side_by_side,
-)
+from fedbn_flower.sweeps.cells import Cell
+from fedbn_flower.sweeps.processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side
 
 
 @pytest.mark.parametrize(

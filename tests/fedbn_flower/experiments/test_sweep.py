@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedbn_flower import cli
-from fedbn_flower.experiments import sweep
-from fedbn_flower.experiments.cells import DONE
 from fedbn_flower.results import run_folder
 from fedbn_flower.results.progress import RoundLines
+from fedbn_flower.sweeps import sweep
+from fedbn_flower.sweeps.cells import DONE
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clients.generators import seeded
-from fedbn_flower.assembly import initial_model
+from clients.modules.rng import seeded
+from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.federation.inputs import initial_model
 from fedbn_flower.models import InputSpec
-from fedbn_flower.models.build import build_model
-from fedbn_flower.models.layout import channels_last, lay_out
+from fedbn_flower.models.channels_last import channels_last, lay_out
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedbn_flower.errors import UserError
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import MODELS, InputSpec
-from fedbn_flower.models.build import build_model
 
 MNIST, CIFAR, DIGITS = InputSpec((1, 28, 28), 10), InputSpec((3, 32, 32), 10), InputSpec((1, 8, 8), 10)
 TEXT = InputSpec((80,), 97, "characters")

@@ -3,7 +3,7 @@
 import csv
 
 from fedbn_flower.results import report
-from fedbn_flower.results.comparison import Comparison
+from fedbn_flower.sweeps.grid_table import Comparison
 
 from .test_metrics import shown, summary
 

@@ -9,12 +9,13 @@ from flwr.app import ArrayRecord, MetricRecord
 from rich.console import Console
 
 from clients import Classification, NextCharacter
-from fedbn_flower.observer import RoundResult
-from fedbn_flower.results import comparison, plots
-from fedbn_flower.results.comparison import Comparison
-from fedbn_flower.results.metrics import held_out_means, round_means
+from fedbn_flower.records.events import RoundResult
+from fedbn_flower.records.metrics import held_out_means, round_means
+from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
-from fedbn_flower.server_app import RoundLog
+from fedbn_flower.runtime.server_app import RoundLog
+from fedbn_flower.sweeps import grid_table as comparison
+from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over

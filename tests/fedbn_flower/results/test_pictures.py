@@ -5,11 +5,11 @@ import io
 import numpy as np
 import pytest
 
-from fedbn_flower.results.lines import line_style
-from fedbn_flower.results.plots import class_counts, curves, new_figure
-from fedbn_flower.results.reading import Run
+from fedbn_flower.results.plotting.line_styles import line_style
+from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
+from fedbn_flower.results.plotting.report_plots import bands, counts_of, per_client, searched, seconds_split
 from fedbn_flower.results.report import sweep_figure
-from fedbn_flower.results.report.pictures import bands, counts_of, per_client, searched, seconds_split
+from fedbn_flower.results.run_reader import Run
 
 from .written import METRICS, change_run, write_run, write_sweep
 

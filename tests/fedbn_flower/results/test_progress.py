@@ -6,9 +6,9 @@ import IPython.display
 import pytest
 from rich.console import Console
 
-from fedbn_flower.observer import Observer
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer
 from fedbn_flower.results import progress
-from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
 
 

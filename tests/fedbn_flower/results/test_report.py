@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 import pytest
 
 from clients import CLIENTS, LOSSES, OBJECTIVES
-from fedbn_flower.arguments import parse
-from fedbn_flower.errors import UserError
-from fedbn_flower.results.reading import Run
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.citations import PAPERS, citations, entries
-from fedbn_flower.results.report.command import command_of
+from fedbn_flower.results.report.repeat_command import command_of
 from fedbn_flower.results.report.tables import Table
+from fedbn_flower.results.run_reader import Run
 from strategies import STRATEGIES
 from tests.test_house import ROOT
 

@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset
 
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
-from fedbn_flower.assembly import whole_split
-from fedbn_flower.config import RunConfig
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.inputs import whole_split
 
 from ..own_objects import Fixed, thin
 

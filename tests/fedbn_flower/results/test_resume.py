@@ -13,13 +13,15 @@ from filelock import FileLock
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fedbn_flower import cli, jobs
-from fedbn_flower.errors import UserError
-from fedbn_flower.results import memory_folder, place
-from fedbn_flower.results.checkpoint import CheckpointFolder
-from fedbn_flower.results.place import run_folder_locked
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower import cli
+from fedbn_flower.cli import jobs
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.results import run_directory as place
+from fedbn_flower.results.checkpoints import memory_folder
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.results.run_directory import run_folder_locked
+from fedbn_flower.runtime.simulation import simulate
 
 from ..combinations import COVER, title
 

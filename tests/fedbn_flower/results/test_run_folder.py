@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower import cli, files
-from fedbn_flower.errors import UserError
-from fedbn_flower.observer import Observer
-from fedbn_flower.results.checkpoint import CheckpointFolder
-from fedbn_flower.results.writer import Writer
-from fedbn_flower.rounds import Federation
-from fedbn_flower.simulation import simulate
+from fedbn_flower import cli
+from fedbn_flower.core import files
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer
+from fedbn_flower.results.checkpoints.background_writer import Writer
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.runtime.simulation import simulate
 
 BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}
 

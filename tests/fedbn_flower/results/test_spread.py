@@ -5,7 +5,7 @@ import pytest
 from flwr.app import MetricRecord
 
 from clients import Classification, NextCharacter, Regression
-from fedbn_flower.results.metrics import class_counts, per_class, spread
+from fedbn_flower.records.metrics import class_counts, per_class, spread
 
 
 def records(name, *values):

@@ -7,13 +7,13 @@ import pytest
 from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
-from fedbn_flower.client_app import answer_all
-from fedbn_flower.errors import RunFailed
-from fedbn_flower.results.checkpoint import CheckpointFolder
-from fedbn_flower.rounds import Federation
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
-from fedbn_flower.server_app import main as server_main
+from fedbn_flower.runtime.server_app import main as server_main
 
 
 class PowerCut(BaseException):

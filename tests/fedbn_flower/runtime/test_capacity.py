@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedbn_flower import cli
-from fedbn_flower.errors import UserError
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.runtime import capacity
 from fedbn_flower.runtime.capacity import WORKER, available_memory, check_workers
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from fedbn_flower.errors import RunCutOff
-from fedbn_flower.runtime.clusters import check_raylet
+from fedbn_flower.core.errors import RunCutOff
+from fedbn_flower.runtime.ray.clusters import check_raylet
 
 
 def test_a_raylet_that_no_longer_answers_cuts_the_run_off():

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from flwr.app import MessageType, RecordDict
 
-from fedbn_flower.runtime import ray_grid
 from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.ray_grid import AHEAD, Call, RayGrid
+from fedbn_flower.runtime.ray import grid as ray_grid
+from fedbn_flower.runtime.ray.grid import AHEAD, Call, RayGrid
 
 WORKERS = 2
 

@@ -6,8 +6,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedbn_flower.runtime.grid import identify_process
-from fedbn_flower.runtime.worker import LARGE, lend
-from strategies.npy import decoded, encoded
+from fedbn_flower.runtime.ray.worker import LARGE, lend
+from strategies.messages.npy import decoded, encoded
 
 
 def test_large_arrays_travel_beside_the_pickle_and_are_read_in_place():

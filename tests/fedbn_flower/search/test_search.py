@@ -10,7 +10,7 @@ import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.search import trial
-from fedbn_flower.search.folder import COMPLETE, FAILED, PRUNED, Table
+from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED, Table
 
 from .conftest import table
 

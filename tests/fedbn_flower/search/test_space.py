@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedbn_flower.arguments import Job, asked
-from fedbn_flower.errors import UserError
-from fedbn_flower.search.asked import Search
+from fedbn_flower.cli.parser import Job, asked
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.search.search import Search
 
 ADAM = ("--strategy", "fedadam")
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedbn_flower.search.folder import COMPLETE, FAILED, PRUNED
+from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED
 from fedbn_flower.search.space import Searched
 from fedbn_flower.search.study import WARM_UP, Study, warm_up_rounds
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from fedbn_flower import simulate
-from fedbn_flower.assembly import evaluates_locally, local_task
-from fedbn_flower.notices import notices
-from fedbn_flower.results.described import described
-from fedbn_flower.rounds import Federation
+from fedbn_flower.federation.checks.notices import notices
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import evaluates_locally, local_task
+from fedbn_flower.results.manifest import described
 
 
 @pytest.fixture

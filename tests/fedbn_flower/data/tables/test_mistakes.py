@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbn_flower.assembly import dataset_of, local_task
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.errors import UserError
-from fedbn_flower.fit import check_fit
+from fedbn_flower.federation.checks.model_fit import check_fit
+from fedbn_flower.federation.inputs import dataset_of, local_task
 
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],
@@ -78,7 +78,7 @@ ROWS = {
     ],
 )
 def test_a_mistake_is_told_in_one_line(cache_dir, tmp_path, monkeypatch, columns, options, message):
-    monkeypatch.setattr("fedbn_flower.data.tables.features.MOST_VALUES", 5)
+    monkeypatch.setattr("fedbn_flower.data.readers.tables.features.MOST_VALUES", 5)
     rows = ROWS | {"half": [0.5] * 6, "label": ROWS["y"]}
     pd.DataFrame({name: rows[name] for name in columns}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(UserError, match=message) as caught:

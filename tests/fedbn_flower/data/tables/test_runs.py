@@ -10,14 +10,14 @@ from torch.utils.data import TensorDataset
 
 from clients import evaluate_splits
 from fedbn_flower import UserError, simulate
-from fedbn_flower.assembly import local_task, model_of, partitions_of, whole_split
-from fedbn_flower.cohorts import why_one_by_one
-from fedbn_flower.config import RunConfig
+from fedbn_flower.config.availability import held_out_clients
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.cohorts import why_one_by_one
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import local_task, model_of, partitions_of, whole_split
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import stored_configuration
-from fedbn_flower.rounds import Federation
 from fedbn_flower.runtime import InlineGrid
-from fedbn_flower.system import held_out_clients
 
 
 @pytest.fixture

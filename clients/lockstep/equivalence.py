@@ -1,0 +1,116 @@
+"""A trial before a run relies on lockstep: two clients trained so and alone, compared."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from flwr.common import Scalar
+from numpy.typing import NDArray
+
+from ..base import FedAvgClient, LocalTask
+from ..examples import Examples
+from ..memory import ContextStore, Memory
+from ..modules.rng import seeded
+from ..objectives.scaffold import CONTROL
+from ..training import LocalTraining, all_work
+from ..update import Received
+from .stacked_modules import stacked
+from .train import fit_in_lockstep
+
+SIZES = (7, 4)  # in batches of 4 and 3, and of 4: with a mask, without one, and one client alone at the end
+RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
+TRAINING = LocalTraining(epochs=2, batch_size=4)
+
+
+def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
+    """What came out of the trial: empty if both ways gave the same, otherwise why clients train alone.
+
+    Two clients of ``task`` in all but the examples, which are random and of the same shape, train by plain
+    SGD for two rounds with the objective's ``settings`` (by flag). Everything that they send and keep agrees
+    to 1e-4 of the entry's largest value. Nothing that is given is changed, nor torch's generators.
+    """
+    config: dict[str, Scalar] = {
+        **settings,
+        "client-lr": RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
+        "client-lr-decay": 1.0,
+        "eval-splits": "",
+    }
+    try:
+        with seeded(0):
+            one_way, other_way = (_outcomes(client, task, config, lockstep) for lockstep in (True, False))
+    except Exception as error:  # whatever it is: alone, it is the run's own affair
+        return f"the trial raised {type(error).__name__}: {' '.join(str(error).split())}"
+    finally:
+        stacked.cache_clear()
+    pairs = zip_longest(one_way, other_way, fillvalue=("", np.empty(0)))
+    differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
+    return next((f"the trial disagreed on {name}" for name in differ), "")
+
+
+def _outcomes(
+    client: type[FedAvgClient], task: LocalTask, config: dict[str, Scalar], lockstep: bool
+) -> list[tuple[str, NDArray]]:
+    """All that the two clients send and keep in every round, by name."""
+    model = copy.deepcopy(task.model)
+    stores = [ContextStore() for _ in SIZES]
+    clients = [
+        client(
+            replace(
+                task,
+                model=model,
+                train=examples,
+                evaluation={},
+                training=TRAINING,
+                seed=(0, i),
+                share=all_work,
+            ),
+            Memory(store),
+        )
+        for i, (examples, store) in enumerate(zip(_random_examples(task.train), stores, strict=True))
+    ]
+    first = clients[0]
+    control = {name: np.full_like(task.initial[name], 0.01) for name in first.trained_names}
+    received = Received((np.array(task.initial[name]) for name in first.shared_names), {CONTROL: control})
+    found: list[tuple[str, Any]] = []
+    for server_round in range(1, ROUNDS + 1):
+        given = config | {"server-round": server_round}
+        if lockstep:
+            updates = fit_in_lockstep(clients, received, given)
+        else:
+            updates = [one.fit(received, given) for one in clients]
+        for one, store, update in zip(clients, stores, updates, strict=True):
+            if isinstance(update, Exception):
+                raise update
+            one.memory.commit()
+            found += zip(one.shared_names, update.arrays, strict=True)
+            found += sorted(update.metrics.items())
+            for arrays in (*update.records.values(), *store.groups().values()):
+                found += sorted(arrays.items())
+    return [(name, np.asarray(value)) for name, value in found]
+
+
+def _random_examples(like: Examples) -> Iterator[Examples]:
+    rng = np.random.default_rng(0)
+    inputs, targets = like.prepared(np.arange(min(len(like), sum(SIZES))))
+    for size in SIZES:
+        x = rng.random((size, *inputs.shape[1:]), np.float32)
+        y = targets.numpy(force=True)[rng.integers(len(targets), size=size)]
+        if y.dtype.kind == "f":  # whatever their unit is: large ones would diverge at any rate
+            y = rng.random(y.shape, np.float32)
+        yield Examples({"x": x, "y": y}, np.arange(size), device=like.device)
+
+
+def _has_classes(examples: Examples) -> bool:
+    return not examples.prepared(np.arange(1))[1].is_floating_point()
+
+
+def _agree(found: NDArray, expected: NDArray) -> bool:
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        return False
+    if found.dtype.kind != "f":
+        return np.array_equal(found, expected)
+    scale = max(np.abs(expected).max(initial=0.0), RATE)
+    return bool(np.abs(found - expected).max(initial=0.0) <= TOLERANCE * scale)

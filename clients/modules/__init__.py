@@ -1,0 +1,1 @@
+"""What a model is made of: BatchNorm, the head, names of parameters."""

@@ -1,0 +1,100 @@
+"""BatchNorm entries of a state dict, told by module type and never by name.
+
+torchvision's ResNets, for one, name a BatchNorm ``downsample.1``. An InstanceNorm that tracks running
+statistics counts as a BatchNorm; one that does not has nothing of the client's own, as LayerNorm.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..examples import Examples
+from .parameter_names import aliases
+from .rng import seeded
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+BatchNorm = (
+    nn.BatchNorm1d
+    | nn.BatchNorm2d
+    | nn.BatchNorm3d
+    | nn.SyncBatchNorm
+    | nn.InstanceNorm1d
+    | nn.InstanceNorm2d
+    | nn.InstanceNorm3d
+)
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
+    """Every BatchNorm, under every name: a module used in two places has two in the state dict."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, BATCH_NORMS) or (
+            isinstance(module, INSTANCE_NORMS) and module.track_running_stats
+        ):
+            yield name, module
+
+
+def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
+    names = aliases(model)
+    for prefix, module in _layers(model):
+        buffers = {name for name, _ in module.named_buffers(recurse=False)}
+        for name in module.state_dict():
+            if name in buffers or not statistics_only:
+                entry = f"{prefix}.{name}" if prefix else name
+                yield from names.get(entry, (entry,))
+
+
+def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
+    """Names of running_mean, running_var and num_batches_tracked of every BatchNorm layer."""
+    return frozenset(_entries(model, statistics_only=True))
+
+
+def batch_norm_entries(model: nn.Module) -> frozenset[str]:
+    """Names of all entries (weight, bias, statistics) of every BatchNorm layer."""
+    return frozenset(_entries(model, statistics_only=False))
+
+
+def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, seed: Sequence[int]) -> None:
+    """Set the BatchNorm statistics of the model by one pass over unlabelled examples (AdaBN).
+
+    Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches, shuffled,
+    are as even as can be and at most of ``batch_size``; a statistic is the mean of theirs, in which every
+    example counts alike. Layers that training would leave alone stay as they are, and all but the
+    normalisation is in evaluation mode. One example has no variance: it leaves the statistics as they are.
+    """
+    if len(examples) < 2:
+        return
+    was_training = model.training
+    model.train()
+    layers = {
+        module: module.momentum
+        for _, module in _layers(model)
+        if module.training and module.track_running_stats
+    }
+    model.eval()
+    seen = dict.fromkeys(layers, 0)
+
+    def count(layer: Any, inputs: tuple[Tensor]) -> None:
+        seen[layer] += len(inputs[0])
+        layer.momentum = len(inputs[0]) / seen[layer]
+
+    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
+    rng = np.random.default_rng(list(seed))
+    order = rng.permutation(len(examples))
+    try:
+        for layer in layers:
+            layer.training = True
+            layer.reset_running_stats()
+        with torch.no_grad(), seeded(int(rng.integers(2**63))):
+            for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
+                model(inputs)
+    finally:
+        for layer, momentum in layers.items():
+            layer.momentum = momentum
+        for hook in hooks:
+            hook.remove()
+        model.train(was_training)

@@ -1,0 +1,1 @@
+"""What stays at home: one file for each policy."""

@@ -1,0 +1,13 @@
+"""A client that shares nothing of its model."""
+
+from torch import nn
+
+from ..base import FedAvgClient
+
+
+class AloneClient(FedAvgClient):
+    """Keeps the whole model at home: only what a rule takes beside the model travels, as FedProto's does."""
+
+    @staticmethod
+    def local_entries(model: nn.Module) -> frozenset[str]:
+        return frozenset(model.state_dict())

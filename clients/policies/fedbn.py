@@ -1,0 +1,16 @@
+"""FedBN: Li et al. 2021, "Federated Learning on Non-IID Features via Local Batch Normalization"."""
+
+from torch import nn
+
+from ..base import FedAvgClient
+from ..modules.batch_norm import batch_norm_entries
+
+
+class FedBNClient(FedAvgClient):
+    """Keeps every BatchNorm entry at home and shares everything else (arXiv 2102.07623, Algorithm 1)."""
+
+    decides = "BatchNorm"
+
+    @staticmethod
+    def local_entries(model: nn.Module) -> frozenset[str]:
+        return batch_norm_entries(model)

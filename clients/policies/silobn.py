@@ -1,0 +1,16 @@
+"""SiloBN: Andreux et al. 2020, "Siloed Federated Learning for Multi-Centric Histopathology Datasets"."""
+
+from torch import nn
+
+from ..base import FedAvgClient
+from ..modules.batch_norm import batch_norm_statistics
+
+
+class SiloBNClient(FedAvgClient):
+    """Keeps the BatchNorm statistics at home and shares everything else (arXiv 2008.07424, section 3)."""
+
+    decides = "BatchNorm"
+
+    @staticmethod
+    def local_entries(model: nn.Module) -> frozenset[str]:
+        return batch_norm_statistics(model)

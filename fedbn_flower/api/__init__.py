@@ -1,0 +1,1 @@
+"""The Python interface: `simulate`, `Result`, data of one's own."""

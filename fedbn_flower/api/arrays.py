@@ -1,0 +1,134 @@
+"""A caller's own arrays as a dataset: decoded once, and found again by a name that tells their hash."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.errors import UserError
+from ..data.cache import decode_once
+from ..data.dataset import Decoded, Groups, Request
+from ..data.images.kind import images_decoded
+from ..data.labels import gaps
+from ..data.numeric import as_float32
+from ..data.sources import ARRAYS, OF_CLIENTS, Source
+
+PARTS = ("x", "y", "x_test", "y_test")
+INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
+CHANNELS = (1, 2, 3, 4)
+
+
+def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
+    """The four arrays ``(x, y, x_test, y_test)``, NumPy's or tensors, by name.
+
+    Raises
+    ------
+    UserError
+        When they are something else.
+    """
+    if not isinstance(data, tuple | list) or len(data) != len(PARTS):
+        raise UserError(f"data: expected the four arrays ({', '.join(PARTS)}), or a list of Datasets")
+    arrays = {}
+    for name, array in zip(PARTS, data, strict=True):
+        if not isinstance(array, np.ndarray | Tensor):
+            raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
+        arrays[name] = as_array(array) if isinstance(array, Tensor) else array
+    return arrays
+
+
+def as_array(tensor: Tensor) -> NDArray:
+    """A tensor as NumPy has it: bfloat16, which NumPy has not, as float32."""
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
+
+
+def keep_arrays(
+    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[str] = ()
+) -> str:
+    """Put arrays into the cache; the name by which `load_dataset` finds them there.
+
+    Parameters
+    ----------
+    cache : Path
+        The run's `cache_folder`.
+    arrays : Mapping[str, NDArray]
+        ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
+        width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
+        numbers (N,), or numbers as floats (N,) or (N, values).
+    groups, notes
+        As in `Decoded`; the natural clients' column is ``client``.
+
+    Raises
+    ------
+    UserError
+        When they are something else.
+    """
+    (x, of_axes), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
+    y, y_test = (_targets(name, arrays[name], len(of)) for name, of in (("y", x), ("y_test", x_test)))
+    for name, one, other in (("x", x, x_test), ("y", y, y_test)):
+        if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
+            told_of = [f"{a.dtype} {a.shape[1:]}" for a in (one, other)]
+            raise UserError(f"data: an example of {name} is {told_of[0]}, of {name}_test {told_of[1]}")
+    notes = (*notes, *of_axes)
+    digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
+    request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}")
+
+    def decode() -> Decoded:
+        told = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
+        if x.dtype == np.uint8:
+            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=told)
+        classes = 1 + int(max(y.max(), y_test.max()))
+        facts = {
+            "predicts": "classes" if y.ndim == 1 else "numbers",
+            "outputs": classes if y.ndim == 1 else y.shape[1],
+        }
+        return Decoded("numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=told)
+
+    decode_once(Source(request.name, decode), request, cache)
+    return request.name
+
+
+def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
+    """Images uint8 (N, channels, height, width), or float32 (N, ...); and what is to be told of it."""
+    told = f"data: {name} is {array.dtype} {array.shape}"
+    if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
+        raise UserError(f"{told}; expected {INPUTS}")
+    if array.dtype == np.uint8 and array.ndim in (3, 4):
+        if array.ndim == 3:
+            return array[:, None], []
+        if array.shape[1] in CHANNELS:
+            return array, []
+        if array.shape[3] in CHANNELS:
+            return array.transpose(0, 3, 1, 2), [f"{told}: its last axis is taken for the channels"]
+    if array.ndim > 2 and array.dtype.kind in "iu":
+        raise UserError(f"{told}; expected {INPUTS}: integers are images only as uint8")
+    values = as_float32(array)
+    if not np.isfinite(values).all():
+        raise UserError(f"data: {name} holds values that are not finite")
+    return values, []
+
+
+def _targets(name: str, array: NDArray, count: int) -> NDArray:
+    """Class numbers int64 (N,), or float32 (N, values)."""
+    told = f"data: {name} is {array.dtype} {array.shape}"
+    right = f"{count} class numbers >= 0, or as many rows of floats"
+    if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
+        return array.astype(np.int64)
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
+        raise UserError(f"{told}; expected {right}")
+    values = as_float32(array.reshape(count, -1))
+    if not np.isfinite(values).all():
+        raise UserError(f"data: {name} holds values that are not finite")
+    return values
+
+
+def _digest(arrays: Sequence[NDArray], notes: Sequence[str]) -> str:
+    digest = hashlib.sha256(repr(notes).encode())
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:24]

@@ -1,0 +1,232 @@
+"""The command line: every configuration key and every setting as a flag; lists make a sweep."""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..config.help import Flag, common_flags, flags_of, inherited_flags
+from ..config.keys import FORMER_KEYS, flag_of
+from ..config.registry import short
+from ..config.run_config import RunConfig
+from ..config.selection import REGISTRIES, Named
+from ..config.trust import CLUSTER, check_code, names_of
+from ..core.errors import UserError, not_allowed
+from ..core.suggestions import hint
+from ..results.manifest import EXPERIMENT
+from ..results.resume import resumed
+from ..search.search import TRIALS, Search, new_search, resumed_search
+from ..search.space import FORM
+from ..sweeps.experiment import GRID_KEYS, Experiment, settings_told
+from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
+
+ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
+COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
+"""What is no key of a run."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+class _Once(argparse.Action):
+    """Stores a value; a second one is a mistake."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise UserError(f"{option_string}: given twice")
+        setattr(namespace, self.dest, values)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command line asks for."""
+
+    configs: list[RunConfig]
+    """One run, or the runs of a sweep."""
+    sweep: Experiment | None = None
+    dry_run: bool = False
+
+
+def parse(arguments: Sequence[str]) -> list[RunConfig]:
+    """The configurations of `asked`, where it is no search."""
+    job = asked(arguments)
+    assert isinstance(job, Job)
+    return job.configs
+
+
+def asked(arguments: Sequence[str]) -> Job | Search:
+    """Parse and check the whole command line: a configuration for every run, or a search.
+
+    Raises
+    ------
+    UserError
+        For anything that is not allowed.
+    """
+    names = _Parser(add_help=False, allow_abbrev=False)
+    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", CLUSTER, "resume")])
+    _add_commands(names)
+    chosen, _ = names.parse_known_args(arguments)
+    values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}
+    algorithms = [] if chosen.resume else _experiment(chosen, values).algorithms()
+    parser = _full_parser(algorithms)
+    known, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        flag = unknown[0].split("=")[0]
+        near = hint(flag.lstrip("-"), map(flag_of, (*vars(known), *FORMER_KEYS)), "--")
+        raise UserError(f"{unknown[0]}: unknown flag{near}; see --help")
+    values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
+    if "resume" in values:
+        return _resumed(known, values)
+    experiment = _experiment(known, values)
+    if known.search or experiment.search:
+        return _search(known, experiment)
+    if known.trials:
+        raise UserError(f"trials: {known.trials!r} is not used without search")
+    return Job(experiment.configurations(), experiment if experiment.is_sweep else None, known.dry_run)
+
+
+def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Search:
+    """The run, sweep or search that ``resume`` names."""
+    for flag in ("experiment", "sweep", "search"):
+        if given := getattr(known, flag):
+            told = given if isinstance(given, str) else given[0]
+            raise not_allowed(flag, told, "none with resume, which goes on with what is in the folder")
+    if search := resumed_search(values, known.trials):
+        _check_not_dry(known)
+        return search
+    if known.trials:
+        raise UserError(f"trials: {known.trials!r} is not used without search")
+    if not (Path(values["resume"]) / EXPERIMENT).exists():
+        return Job([resumed(values)], None, known.dry_run)
+    experiment = resumed_sweep(values)
+    return Job(experiment.configurations(), experiment, known.dry_run)
+
+
+def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
+    """That of the flags, and of the file where they do not search the same key."""
+    given = known.search or []
+    keys = {text.partition("=")[0] for text in given}
+    texts = [*(f"{key}={what}" for key, what in experiment.search.items() if key not in keys), *given]
+    if experiment.is_sweep:
+        told = ", ".join(experiment.lists) or "runs"
+        raise UserError(f"search: {texts[0]!r} is for one run, and this is a sweep of {told}")
+    _check_not_dry(known)
+    place = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
+    return new_search({**experiment.as_given(), **place}, texts, known.trials or experiment.trials)
+
+
+def _check_not_dry(known: argparse.Namespace) -> None:
+    if known.dry_run:
+        raise UserError("dry-run: not for a search, whose later trials depend on the earlier ones")
+
+
+def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experiment:
+    """That of the file, if one is given, with the values and lists of flags in the place of its own."""
+    lists: dict[str, list[str]] = {}
+    for key, found in settings_told(chosen.sweep or []):
+        if key in {*values, *lists}:
+            raise UserError(f"{key}: given twice, the second time in sweep")
+        lists[key] = found
+    given = Experiment({}).overridden({**values, **lists})
+    if not chosen.experiment:
+        return given
+    path = Path(chosen.experiment)
+    experiment = read_experiment(path).overridden(given.values)
+    if path.suffix != TOML and not _trusts_code(chosen):
+        check_code(experiment.names(), path, names_of(given.values))
+    return experiment
+
+
+def _trusts_code(chosen: argparse.Namespace) -> bool:
+    """Whether code that a folder or a file names may be run."""
+    if chosen.trust_code not in (None, "true", "false"):
+        raise not_allowed("trust-code", chosen.trust_code, "true or false")
+    return bool(chosen.trust_code == "true")
+
+
+# ---- flags and their help ---------------------------------------------------------------------------
+
+
+def _full_parser(algorithms: Iterable[Named]) -> _Parser:
+    """Flags of the named algorithms first, then common ones, then those of the other algorithms."""
+    parser = _Parser(
+        usage="%(prog)s [--KEY VALUE ...]",
+        description="Simulate federated learning: any server rule with any BatchNorm policy.",
+        epilog=f"A comma in --{', --'.join(GRID_KEYS)} makes a sweep, too: one table.",
+        allow_abbrev=False,
+    )
+    _add_commands(parser)
+    seen: set[str] = set()
+    algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))
+    groups = {f"{a.kind} {short(a.name)}": flags_of(a.cls) for a in algorithms}
+    for title, flags in (groups | inherited_flags() | common_flags()).items():
+        _add(parser.add_argument_group(title), [flag for flag in flags if flag.key not in seen])
+        seen |= {flag.key for flag in flags}
+    others = parser.add_argument_group("Settings of other algorithms")
+    for registry in REGISTRIES:
+        for name, cls in registry.names.items():
+            _add(others, [flag for flag in flags_of(cls) if flag.key not in seen], f"{registry.key} {name}: ")
+            seen |= {flag.key for flag in flags_of(cls)}
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> None:
+    """What is no key of a run; ``dest`` of each is in `COMMANDS`."""
+    parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument("--version", action="store_true", help="show the versions and exit")
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        metavar="KEY=V1,V2",
+        help="run every value of a key or setting, and all combinations; again for another key; separated by "
+        "semicolons if a value has commas",
+    )
+    parser.add_argument(
+        "--experiment",
+        action=_Once,
+        metavar="FILE",
+        help="take keys from a TOML file, or a run's config.json; lists make a sweep, flags go before it",
+    )
+    parser.add_argument(
+        "--search",
+        action="append",
+        metavar="KEY=VALUES",
+        help=f"a number or name to be searched on the validation share, may be repeated; {FORM}",
+    )
+    parser.add_argument(
+        "--trials",
+        action=_Once,
+        metavar="VALUE",
+        help=f"runs of a search [{TRIALS}]; a whole number >= 1",
+    )
+    parser.add_argument(
+        "--trust-code",
+        action=_Once,
+        metavar="VALUE",
+        help="run code (FILE.py:NAME) that a JSON file of --experiment names [false]; true or false",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would run and about how long, and exit"
+    )
+
+
+def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], whose: str = "") -> None:
+    for flag in flags:
+        former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key and old not in COMMANDS]
+        parser.add_argument(
+            f"--{flag.key}",
+            *former,
+            dest=flag.key,
+            action=_Once,
+            metavar="VALUE",
+            help=f"{whose}{flag.meaning} [{flag.default}]; {flag.allowed}".replace("%", "%%"),
+        )

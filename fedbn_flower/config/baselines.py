@@ -1,0 +1,39 @@
+"""Reference runs: what a federation is compared with, each one configuration whatever it is named with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .keys import OWN_KEYS
+from .registry import LOSS
+from .selection import settings_of
+
+WITHOUT_MEANING = (
+    *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
+    *("stragglers", "drop-stragglers", "dropout", "availability"),
+)
+"""Own keys that a reference has at their defaults: everybody takes part in all of it."""
+
+ALGORITHMS = {
+    "alone": {"strategy": "fedavg", "client": "alone", "objective": "sgd"},
+    "pooled": {
+        **{"strategy": "fedavg", "client": "fedavg", "objective": "sgd"},
+        **{"eval-model": "aggregated", "fast": "off"},
+    },
+}
+
+
+def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The one configuration that a reference comes to, from all keys and settings of a run it goes with.
+
+    - ``alone``: every client trains by itself on its own data, in every round; nothing of a model travels.
+    - ``pooled``: one model is trained by plain SGD, or the clients' optimiser, on all clients' training data
+      in one place. Partition 0 does it; every client evaluates the model, as it does in the other runs.
+
+    Both make as many passes over their data as the clients of the other runs do, ``rounds`` times
+    ``local-epochs``, and their optimiser begins anew with every round, as it does there.
+    """
+    loss: type = LOSS.find(str(values["loss"]))
+    kept = OWN_KEYS.keys() | settings_of(loss).keys()
+    defaults = {key: OWN_KEYS[key].default for key in WITHOUT_MEANING}
+    known = {key: value for key, value in values.items() if key in kept}
+    return known | defaults | ALGORITHMS[values["reference"]]

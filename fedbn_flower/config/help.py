@@ -1,0 +1,68 @@
+"""Every key in words, for ``--help`` and for the reference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic.fields import FieldInfo
+
+from fedbn_flower.strategies.settings import allowed
+
+from .keys import GROUPS, OWN_KEYS, flag_of
+from .selection import REGISTRIES, settings_of
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A key, its default value, what it may be and what it means, in words."""
+
+    key: str
+    value: object = None
+    allowed: str = ""
+    meaning: str = ""
+
+    @property
+    def default(self) -> str:
+        """Its default as one writes it on the command line; nothing where it has none."""
+        return as_text(self.value)
+
+
+def common_flags() -> dict[str, list[Flag]]:
+    """The run's own keys by the title of their group."""
+    return {
+        first_line(group): _flags({flag_of(name): OWN_KEYS[flag_of(name)] for name in group.model_fields})
+        for group in GROUPS
+    }
+
+
+def inherited_flags() -> dict[str, list[Flag]]:
+    """The settings that all algorithms of a kind have, by title."""
+    bases = {f"Every {r.key}": settings_of(r.base) for r in REGISTRIES if r.base}
+    return {title: _flags(settings) for title, settings in bases.items() if settings}
+
+
+def flags_of(cls: type) -> list[Flag]:
+    """The settings of an algorithm, but for those of its kind that it leaves as they are."""
+    common = {flag for flags in inherited_flags().values() for flag in flags}
+    return [flag for flag in _flags(settings_of(cls)) if flag not in common]
+
+
+def first_line(described: object) -> str:
+    """What something is, by the first line of its docstring."""
+    return (described.__doc__ or "").strip().partition("\n")[0]
+
+
+def as_text(value: object) -> str:
+    """A value as one writes it on the command line."""
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _flags(fields: Mapping[str, FieldInfo]) -> list[Flag]:
+    return [
+        Flag(
+            key,
+            None if field.is_required() else field.default,
+            allowed(field),
+            field.description or "",
+        )
+        for key, field in fields.items()
+    ]

@@ -1,0 +1,203 @@
+"""The run configuration's own keys, in groups; each group's docstring is its title.
+
+What an algorithm can be told stands in its class, not here: see `algorithms`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic import Field as setting
+
+from ..data.images.shift_spec import FORMS as SHIFT_FORMS
+from ..data.images.shift_spec import PLAIN
+from ..data.partition.spec import PartitionSpec
+from .availability import AVAILABILITY
+from .registry import FORMS
+
+Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
+Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+Name = Annotated[
+    str,
+    setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
+    "a name of at most 64 letters, digits, dots, hyphens and underscores",
+]
+
+
+def flag_of(name: str) -> str:
+    """A field's name on the command line and in a run configuration."""
+    return name.replace("_", "-")
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Run(_Group):
+    """What runs"""
+
+    strategy: Algorithm = setting("fedyogi", description="server rule")
+    client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
+    objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
+    model: Algorithm = setting(
+        "auto",
+        description="network; auto is the usual one for the data, A+B are several in turn, with client alone",
+    )
+    reference: Literal["none", "alone", "pooled"] = setting(
+        "none",
+        description="instead of it what it is compared with: each client trained alone, or one model on all "
+        "their data in one place",
+    )
+    rounds: int = setting(10, ge=1, description="rounds")
+    seed: int = setting(
+        0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
+    )
+    settings: Annotated[str, "KEY=VALUE ..."] = setting(
+        "", description="settings of algorithms in one text: for those of one's own under flwr run"
+    )
+
+
+class Data(_Group):
+    """Data"""
+
+    dataset: str = setting(
+        "digits",
+        description="'digits', a local folder or file, text:FILE, a Hugging Face name, synthetic:ALPHA,BETA, "
+        "quadratic:DIM, or shape:SIZES:OUTPUTS where only SuperNodes have data",
+    )
+    partition: Annotated[str, PartitionSpec.FORMS] = setting(
+        "auto",
+        description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
+        "clients that the data have, or iid",
+    )
+    num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
+    val_fraction: float = setting(
+        0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
+    )
+    normalize: bool = setting(False, description="standardise images per channel")
+    feature_shift: Annotated[str, SHIFT_FORMS] = setting(
+        PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
+    )
+    augment: Literal["none", "crop-flip"] = setting(
+        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    )
+    image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
+    image_column: str = setting("auto", description="column of the images")
+    label_column: str = setting(
+        "auto", description="column of the labels; of a table also with its classes: NAME=CLASS|CLASS"
+    )
+    predict: Literal["auto", "classes", "numbers"] = setting(
+        "auto", description="what a table's labels are; auto: numbers if not all whole, or over 100 of them"
+    )
+    columns: str = setting(
+        "auto",
+        description="columns of a table that the model sees, a category's with its values: age,sex=f|m",
+    )
+    cache_dir: str = setting("auto", description="where decoded datasets are kept")
+
+
+class Training(_Group):
+    """Training"""
+
+    local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
+    batch_size: int = setting(32, ge=0, description="0 takes all of a client's examples at once")
+    client_optimizer: Literal["sgd", "adam"] = setting("sgd", description="optimiser of the clients")
+    client_lr: float = setting(0.05, gt=0, description="learning rate of the clients")
+    client_lr_decay: float = setting(1.0, gt=0, description="factor on the clients' rate per round")
+    client_momentum: float = setting(0.0, ge=0, lt=1, description="momentum of the clients' SGD")
+    weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
+    clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
+    softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
+    weighting: Literal["num-examples", "uniform"] = setting(
+        "num-examples", description="what weighs a client"
+    )
+    fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
+    round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
+
+
+class System(_Group):
+    """System heterogeneity"""
+
+    stragglers: float = setting(
+        0.0, ge=0, le=1, description="probability that a sampled client does a uniform part of its local work"
+    )
+    drop_stragglers: bool = setting(False, description="what stragglers have done is not used")
+    dropout: float = setting(
+        0.0, ge=0, lt=1, description="probability that a sampled client's answer never comes"
+    )
+    availability: Annotated[str, AVAILABILITY] = setting(
+        "always",
+        description="in which rounds a client is there, to train or to evaluate: ON of every PERIOD, from a "
+        "round of its own on, or those that a file names",
+    )
+
+
+class Evaluation(_Group):
+    """Evaluation"""
+
+    eval_model: Literal["aggregated", "local"] = setting(
+        "aggregated",
+        description="what a client evaluates: the aggregated model with its own local BN, "
+        "or the local one it has just trained",
+    )
+    eval_data: Literal["auto", "global", "local"] = setting(
+        "auto",
+        description="the whole held-out set, or the client's share of it; auto is local for tables (each "
+        "client standardises by its own rows) where every client has a share, otherwise global",
+    )
+    fine_tune: int = setting(
+        0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
+    )
+    fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
+    final_test: bool = setting(
+        True, description="beside a validation share the test set is used, once, after the last round"
+    )
+    evaluate_every: int = setting(1, ge=1, description="rounds between evaluations; the last has one anyway")
+    patience: int = setting(
+        0,
+        ge=0,
+        description="rounds without a better validation figure after which a run ends, with the model of its "
+        "best round; 0 never",
+    )
+    target_accuracy: float = setting(
+        0.0, ge=0, le=1, description="the accuracy whose first round the summary tells; 0 for none"
+    )
+    stop_at_target: bool = setting(False, description="end the run in the round that has the target accuracy")
+    holdout_clients: int = setting(
+        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+    )
+
+
+class Runtime(_Group):
+    """Runtime"""
+
+    backend: Literal["ray", "inline"] = setting("ray", description="inline is for debugging")
+    workers: int = setting(0, ge=0, description="Ray actors; 0 for one a core")
+    ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to run in")
+    fast: Literal["auto", "off"] = setting(
+        "auto", description="train clients of small models many at a time, where that is known to be right"
+    )
+    device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
+    verbose: bool = setting(False, description="show Flower's and Ray's own log lines")
+
+
+class Folder(_Group):
+    """Results and memories"""
+
+    run_dir: str = setting("auto", description="folder for the results")
+    checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
+    tensorboard: bool = setting(False, description="write the rounds for TensorBoard too (an extra)")
+    resume: str = setting("", description="run folder to go on with, from its last checkpoint")
+    memory_name: Name = setting("default", description="under which name SuperNodes keep their memories")
+    continue_state: bool = setting(
+        False, description="SuperNodes start from the memories under that name that their last run left"
+    )
+
+
+GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Runtime, Folder)
+
+OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+"""Every key with its declaration."""
+
+FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}
+"""Other words for a key; ``auto`` is as if they were not given."""

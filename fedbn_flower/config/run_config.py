@@ -1,0 +1,214 @@
+"""The run configuration: its own keys, and the settings of the algorithms that it names."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import UserConfig, UserConfigValue
+from pydantic import Field as setting
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from fedbn_flower.strategies.settings import allowed
+
+from ..core.errors import UserError, not_allowed
+from ..data.images.shift_spec import PLAIN, domains
+from ..data.partition.spec import PartitionSpec
+from ..models import InputSpec
+from . import keys
+from .availability import wherever
+from .baselines import reference_of
+from .defaults import defaults_for
+from .keys import FORMER_KEYS, OWN_KEYS
+from .registry import MODEL, models_named
+from .selection import (
+    NOT_GIVEN,
+    Named,
+    Setting,
+    check_requirements,
+    check_used,
+    flags,
+    named,
+    resolve,
+    settings_of,
+)
+
+
+class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Training, keys.Data, keys.Run):
+    """One run; made by `of`."""
+
+    algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)
+    """Those of its algorithms by flag, defaults filled in."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, UserConfigValue]) -> "RunConfig":
+        """The configuration from kebab-case keys, checked; values may be strings.
+
+        Raises
+        ------
+        UserError
+            For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
+        """
+        if "availability" in values:  # not within what is kept: the current folder may be another one later
+            values = {**values, "availability": wherever(str(values["availability"]))}
+        return _resolved(tuple(sorted(values.items())))
+
+    @classmethod
+    def grid(cls, tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list["RunConfig"]:
+        """A configuration for every cell of every table; a setting goes where it is used.
+
+        Raises
+        ------
+        UserError
+            As `of` does; for a setting that no cell of its table uses, or of any table if all have it.
+        """
+        given = [[_given(cell) for cell in table] for table in tables]
+        runs = [[named(cell) for cell in table] for table in given]
+        keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
+        common = {key: value for key, value in keys[0].items() if all(key in own for own in keys)}
+        check_used(common, [run for table in runs for run in table])
+        for own, table in zip(keys, runs, strict=True):
+            check_used({key: value for key, value in own.items() if key not in common}, table)
+        return [
+            cls.of({key: value for key, value in cell.items() if key in OWN_KEYS or key in _used_by(run)})
+            for cells, table in zip(given, runs, strict=True)
+            for cell, run in zip(cells, table, strict=True)
+        ]
+
+    def to_user_config(self) -> UserConfig:
+        """All keys and settings with their values, as Flower's run config carries them."""
+        flat = {key: NOT_GIVEN if value is None else value for key, value in self.algorithm_settings}
+        return self.model_dump(by_alias=True) | flat
+
+    def settings_for(self, cls: type) -> dict[str, Any]:
+        """What a class of this run is told: values by its attributes."""
+        known = {**self.model_dump(by_alias=True), **dict(self.algorithm_settings)}
+        return {name: known[key] for key, name in flags(cls).items() if key in known}
+
+    def messages_for(self, cls: type) -> UserConfig:
+        """The same by flag, as messages carry it: what has no value is left out."""
+        values = self.settings_for(cls)
+        return {key: values[name] for key, name in flags(cls).items() if values.get(name) is not None}
+
+    @property
+    def num_training(self) -> int:
+        """How many clients can train: all but those held out."""
+        return self.num_clients - self.holdout_clients
+
+    @property
+    def clients_a_round(self) -> int:
+        """How many clients are sampled to train in a round; one where all data are in one place."""
+        if self.reference == "pooled":
+            return 1
+        return max(1, int(self.num_training * self.fraction_train + 1e-9))
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether what a round comes to may make it the last."""
+        return self.patience > 0 or self.stop_at_target
+
+    @property
+    def partitioning(self) -> PartitionSpec:
+        return PartitionSpec.parse(self.partition)
+
+
+@lru_cache(maxsize=64)  # a worker sees the same configuration with every message
+def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
+    config = _checked(dict(items))
+    return config if config.reference == "none" else _checked(reference_of(config.to_user_config()))
+
+
+def _checked(values: Mapping[str, Any]) -> RunConfig:
+    given = _given(values)
+    algorithms = named(given)
+    check_used(given, [algorithms])
+    own = {key: value for key, value in given.items() if key in OWN_KEYS}
+    try:
+        config = RunConfig.model_validate(own)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise not_allowed(key, own[key], allowed(OWN_KEYS[key])) from None
+    auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
+    config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
+    for name in models_named(config.model):
+        MODEL.find(name)
+    resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
+    config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
+    check_requirements(algorithms, config.to_user_config())
+    InputSpec.parse(config.dataset)
+    domains(config.feature_shift)
+    _check_trust(config, resolved)
+    _check_trim(resolved, settings_of(algorithms[0].cls))
+    config.partitioning.check_clients(config.num_clients)
+    if config.reference == "pooled" and config.feature_shift != PLAIN:
+        told = f"{PLAIN!r} with reference 'pooled': the examples would have no one domain"
+        raise not_allowed("feature-shift", config.feature_shift, told)
+    if not (config.final_test or config.val_fraction):
+        raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
+    if config.num_training < 1:
+        most = f"at most {config.num_clients - 1}: one client at least is to train (num-clients)"
+        raise not_allowed("holdout-clients", config.holdout_clients, most)
+    if config.patience and not config.val_fraction:
+        raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
+    if config.stop_at_target and not config.target_accuracy:
+        raise not_allowed("stop-at-target", True, "false without target-accuracy")
+    if config.fraction_train == 0:
+        raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
+    if config.drop_stragglers and config.stragglers == 1:
+        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
+    return config
+
+
+def _used_by(algorithms: Iterable[Named]) -> set[str]:
+    return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, by key: former keys under their new names, settings out of the text ``settings``,
+    those that are ``auto`` left out."""
+    given = dict(values)
+    text = str(given.pop("settings", ""))
+    for former, key in FORMER_KEYS.items():
+        value = given.pop(former, NOT_GIVEN)
+        if value != NOT_GIVEN:
+            given[key] = value
+    given = {key: value for key, value in given.items() if key in OWN_KEYS or value != NOT_GIVEN}
+    for key, value in _parsed(text).items():
+        if key in OWN_KEYS:
+            raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of its own")
+        if key in given:
+            raise UserError(f"{key}: given twice, the second time in settings")
+        if value != NOT_GIVEN:
+            given[key] = value
+    return given
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """``KEY=VALUE ...`` as a shell would split it."""
+    try:
+        pairs = [word.split("=", 1) for word in shlex.split(text)]
+        parsed = {key: value for key, value in pairs if key}
+    except ValueError:
+        parsed, pairs = {}, [[]]
+    if len(parsed) < len(pairs):
+        raise not_allowed("settings", text, "KEY=VALUE ..., no key twice")
+    return parsed
+
+
+def _check_trust(config: RunConfig, settings: Mapping[str, Any]) -> None:
+    """Refuse bounds that no round could meet, or that would bound nothing."""
+    sampled = config.clients_a_round
+    if (wanted := settings.get("min-replies", 1)) > sampled:
+        of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
+        most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
+        raise not_allowed("min-replies", wanted, most)
+    if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
+        raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
+
+
+def _check_trim(settings: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> None:
+    """Refuse a share to leave out where nothing is left out."""
+    mean, trim = settings.get("mean", "trimmed"), settings.get("trim")
+    if mean != "trimmed" and "trim" in declared and trim != declared["trim"].default:
+        raise UserError(f"trim: {trim} is not used by mean {mean!r}; it is a setting of mean 'trimmed'")

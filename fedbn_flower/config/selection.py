@@ -1,0 +1,200 @@
+"""The algorithms that a run names: what they can be told, and what they need of each other."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import UserConfigValue
+from pydantic import ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+
+from fedbn_flower.strategies.messages.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
+from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
+
+from ..core.errors import UserError, not_allowed, unknown_name
+from .client_unions import parts
+from .keys import FORMER_KEYS, OWN_KEYS
+from .registry import CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY, Registry
+
+REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
+NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
+"""The built-in names of every key that one's own code can be named by."""
+NOT_GIVEN = "auto"
+MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
+COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
+
+Setting = UserConfigValue | None
+
+
+@dataclass(frozen=True)
+class Named:
+    """An algorithm by the name it was asked for."""
+
+    kind: str
+    name: str
+    cls: type
+    built_in: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
+    """The strategy, the client, the objective and the loss of a configuration.
+
+    Raises
+    ------
+    UserError
+        When one cannot be had, or declares settings that cannot be.
+    """
+    found = []
+    for registry in REGISTRIES:
+        name = str(names.get(registry.key, OWN_KEYS[registry.key].default))
+        algorithm = _named(registry.key, name, registry.find(name))
+        _check_declaration(algorithm)
+        found.append(algorithm)
+    return tuple(found)
+
+
+def _named(kind: str, name: str, cls: type) -> Named:
+    built_in = next(r.names for r in REGISTRIES if r.key == kind)
+    return Named(kind, name, cls, name in built_in)
+
+
+def _check_declaration(algorithm: Named) -> None:
+    try:
+        fields = settings_of(algorithm.cls)
+    except KeyError as error:
+        raise UserError(f"{algorithm}: its setting {error} has no type") from error
+    except (NameError, TypeError, PydanticUserError) as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"{algorithm}: its settings cannot be read: {problem}") from error
+    for key, field in fields.items():
+        if key in MESSAGE_KEYS | FORMER_KEYS.keys() | COMMANDS:
+            raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
+        if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
+            told = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
+            raise UserError(f"{told}: {field.default!r}")
+
+
+@lru_cache(maxsize=256)
+def flags(cls: type) -> Mapping[str, str]:
+    """The attribute of every setting by its flag; those declared with ``exclude`` have none."""
+    return {flag(name, field): name for name, field in declared(cls).items() if not field.exclude}
+
+
+@lru_cache(maxsize=256)
+def settings_of(cls: type) -> Mapping[str, FieldInfo]:
+    """A class's settings by flag, but for those that the run has a key for."""
+    fields = model_of(cls).model_fields if declared(cls) else {}
+    return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in OWN_KEYS}
+
+
+def built_in_users(key: str) -> list[str]:
+    """The built-in algorithms that have this setting."""
+    users = {name for r in REGISTRIES for name, cls in r.names.items() if key in settings_of(cls)}
+    return sorted(users)
+
+
+def built_in_settings() -> list[str]:
+    """The settings of all built-in algorithms, in their order."""
+    return list(dict.fromkeys(k for r in REGISTRIES for cls in r.names.values() for k in settings_of(cls)))
+
+
+def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> None:
+    """Refuse keys that no run knows.
+
+    Raises
+    ------
+    UserError
+        For the first one: with whose setting it is, or the nearest key.
+    """
+    algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
+    used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
+    for key, value in given.items():
+        if key in used or key in OWN_KEYS:
+            continue
+        if users := built_in_users(key):
+            *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
+            told = f"{', '.join(others)} or {last}"
+            raise UserError(f"{key}: {value} is not used by {told}; it is a setting of {', '.join(users)}")
+        raise unknown_name("configuration", key, [*OWN_KEYS, *{*used, *built_in_settings()}])
+
+
+def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, Setting]:
+    """Every setting of the algorithms by flag: what is given, checked, and the other defaults.
+
+    Parameters
+    ----------
+    algorithms : Iterable[Named]
+        Those of a run.
+    given : Mapping[str, object]
+        The run's own keys, and settings.
+
+    Raises
+    ------
+    UserError
+        For a value that is not allowed.
+    """
+    resolved: dict[str, Setting] = {}
+    for algorithm in algorithms:
+        own = settings_of(algorithm.cls)
+        if not own:
+            continue
+        model, known = model_of(algorithm.cls), flags(algorithm.cls)
+        try:
+            values = model.model_validate({key: given[key] for key in known if key in given}, by_name=False)
+        except ValidationError as error:
+            key = str(error.errors()[0]["loc"][0])
+            words = allowed(model.model_fields[known[key].strip("_")])
+            if key not in given:
+                raise UserError(f"{key}: missing; {algorithm} needs {words}") from None
+            raise not_allowed(key, given[key], words) from None
+        for key in own:
+            value = getattr(values, known[key].strip("_"))
+            if resolved.setdefault(key, value) != value:
+                told = f"{resolved[key]!r} or {value!r}"
+                raise UserError(f"{key}: missing; {algorithm} and another have different defaults ({told})")
+    return resolved
+
+
+def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> None:
+    """Refuse a configuration that an algorithm does not go with.
+
+    Raises
+    ------
+    UserError
+        For the first key that is not what an algorithm requires.
+    """
+    partners = {algorithm.kind: algorithm for algorithm in algorithms}
+    for algorithm in algorithms:
+        required: Mapping[str, Collection[object]] = getattr(algorithm.cls, "requires", {})
+        for key, wanted in required.items():
+            if key not in values:
+                raise UserError(f"{algorithm}: it requires {key!r}, which is no key of this run")
+            value = values[key]
+            if key in partners:
+                met = any(_is_called(partners[key], str(name)) for name in wanted)
+            else:
+                met = value in wanted
+            if not met:
+                words = " or ".join(sorted(map(repr, wanted)))
+                raise not_allowed(key, value, f"{words}, which goes with {algorithm}")
+
+
+def _is_called(algorithm: Named, name: str) -> bool:
+    """By its name as given, or its class's; one from a file also by those of the classes it extends; several
+    joined by what one of them is called."""
+    if algorithm.kind == CLIENT.key and len(several := parts(algorithm.name)) > 1:
+        classes = algorithm.cls.__bases__
+        pairs = zip(several, classes, strict=True)
+        return any(_is_called(_named(algorithm.kind, one, cls), name) for one, cls in pairs)
+    if name in (algorithm.name, algorithm.cls.__name__) or algorithm.name.endswith(f"/{name}"):
+        return True
+    if algorithm.built_in:
+        return False
+    registered = next(r.names for r in REGISTRIES if r.key == algorithm.kind)
+    bases = algorithm.cls.__mro__
+    return name in {base.__name__ for base in bases} or registered.get(name) in bases

@@ -1,0 +1,61 @@
+"""Code that a folder or a file from somebody else names: it is not run unasked.
+
+``FILE.py:NAME`` and ``package.module:NAME`` run Python, and so does what a Ray cluster sends. On the command
+line and in a TOML file, which a person writes, they are the caller's words; in what a run, a sweep or a
+search has left they are those of whoever made the folder.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UserError
+from .client_unions import parts
+from .registry import absolute
+from .selection import NAMED
+
+CLUSTER = "ray-address"
+
+Names = Iterable[tuple[str, str]]
+"""Values by key; a key may come again."""
+
+
+def code_in(key: str, value: str) -> set[str]:
+    """The files, modules and clusters whose code that value of a key would run."""
+    if key == CLUSTER:
+        return {value} - {""}
+    names = parts(value, NAMED[key]) if key in NAMED else []
+    return {name.rpartition(":")[0] for name in names if ":" in name}
+
+
+def names_of(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The values that may name code, of a configuration or of tables with lists."""
+    for key, value in values.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            yield key, str(one)
+
+
+def check_code(names: Names, source: Path, given: Names = ()) -> None:
+    """Refuse to run code that a file names, but for what the caller names too.
+
+    Parameters
+    ----------
+    names : Names
+        What the file says.
+    source : Path
+        The file.
+    given : Names, optional
+        What the caller says.
+
+    Raises
+    ------
+    UserError
+        For the first one.
+    """
+    known = {code for key, value in given for code in code_in(key, absolute(value, NAMED.get(key, ())))}
+    for key, value in names:
+        if code_in(key, value) - known:
+            raise UserError(
+                f"{key}: {value!r} is code that {str(source)!r} names, which is not run unasked; "
+                "expected trust-code true, if you trust it, or the same name given by yourself"
+            )

@@ -1,0 +1,3 @@
+"""This project's version."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,1 @@
+"""Images: decoding, augmentation, shifts of what clients see."""

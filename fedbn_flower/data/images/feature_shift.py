@@ -1,0 +1,135 @@
+"""Feature shift: the same images as sites with other scanners would see them, made without a network."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Columns
+
+from ...core.errors import not_allowed
+from ..dataset import Dataset, Decoded
+from .decoding import in_colour
+from .kind import Images
+from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains
+
+Pixels = NDArray[np.uint8]
+"""uint8 (N, channels, height, width)."""
+CHUNK = 4096  # images, of which a copy in floats is made at a time
+ANGLE = 45.0
+SIGMA = 0.2 * 255
+COLOURFUL = frozenset({"coloured", "blended"})
+
+
+def shifted(dataset: Dataset, text: str) -> Decoded:
+    """Images with a column for each of their domains, and one in which the domains take turns.
+
+    What is random is drawn image after image: a row's noise, colour or patch depends on the row alone. Facts
+    stay those of the images as they were.
+
+    Raises
+    ------
+    UserError
+        When the data are no images.
+    """
+    if not isinstance(dataset.kind, Images):
+        raise not_allowed("feature-shift", text, f"'none': only images are shifted, not {dataset.spec}")
+    names = domains(text)
+    facts, notes = dict(dataset.kind.facts), list(dataset.notes)
+    train, test = dataset.train.columns, dataset.test.columns
+    channels, colourful = dataset.spec.channels, COLOURFUL.intersection(names)
+    if colourful and channels not in (1, 3):
+        expected = f"no colours: the images have {channels} channels, neither 1 nor 3"
+        raise not_allowed("feature-shift", "+".join(sorted(colourful)), expected)
+    if colourful and channels == 1:
+        notes.append("feature-shift: the images are given three channels, for the colours of others")
+        train, test = ({**columns, "x": in_colour(columns["x"])} for columns in (train, test))
+        facts |= {key: facts[key] * 3 for key in ("mean", "std")}
+    groups = None
+    if dataset.train.groups is not None and dataset.test.groups is not None:
+        groups = dataset.train.groups, dataset.test.groups
+    train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
+    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes))
+
+
+def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:
+    """The columns, those of the domains, and the mixed one."""
+    found = dict(columns)
+    for name in names:
+        found[column_of(name)] = _seen(columns["x"], name, split)
+    mixed = np.empty_like(columns["x"])
+    for place, name in enumerate(names):
+        mixed[place :: len(names)] = found[column_of(name)][place :: len(names)]
+    return {**found, column_of(MIXED): mixed}
+
+
+def _seen(images: Pixels, name: str, split: int) -> Pixels:
+    """All images in a domain."""
+    if name == PLAIN:
+        return images
+    rng = np.random.default_rng([split, SHIFTS.index(name)])
+    seen = np.empty_like(images)
+    for start in range(0, len(images), CHUNK):
+        part = slice(start, start + CHUNK)
+        seen[part] = FUNCTIONS[name](np.array(images[part]), rng)
+    return seen
+
+
+# ---- each domain ------------------------------------------------------------------------------------
+
+
+def inverted(images: Pixels, rng: Generator) -> Pixels:
+    """Dark for light."""
+    return 255 - images
+
+
+def rotated(images: Pixels, rng: Generator) -> Pixels:
+    """By 45 degrees counter-clockwise, bilinear; the corners black."""
+    import torch
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2.functional import rotate
+
+    turned: Pixels = rotate(torch.from_numpy(images), ANGLE, InterpolationMode.BILINEAR).numpy()
+    return turned
+
+
+def noisy(images: Pixels, rng: Generator) -> Pixels:
+    """With Gaussian noise, its standard deviation a fifth of the range."""
+    noise = SIGMA * rng.standard_normal(images.shape, np.float32)
+    return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
+
+
+def coloured(images: Pixels, rng: Generator) -> Pixels:
+    """In one colour an image, whose largest channel is 1."""
+    colours = rng.random((len(images), 3), np.float32)
+    colours /= colours.max(1, keepdims=True)
+    tinted: Pixels = np.rint(images * colours[:, :, None, None]).astype(np.uint8)
+    return tinted
+
+
+def blended(images: Pixels, rng: Generator) -> Pixels:
+    """``|patch - image|``, the patch from a photo, as MNIST-M is made (Ganin et al. 2016); the photos are the
+    two that scikit-learn has, repeated where they are too small."""
+    patches = np.empty_like(images)
+    for patch in patches:
+        photo = _photos()[rng.integers(2)]
+        rows, columns = (
+            (rng.integers(whole) + np.arange(part)) % whole
+            for whole, part in zip(photo.shape[1:], patch.shape[1:], strict=True)
+        )
+        patch[:] = photo[:, rows[:, None], columns]
+    return np.maximum(patches, images) - np.minimum(patches, images)
+
+
+@lru_cache(maxsize=1)
+def _photos() -> list[Pixels]:
+    from sklearn.datasets import load_sample_images
+
+    return [photo.transpose(2, 0, 1) for photo in load_sample_images().images]
+
+
+FUNCTIONS: dict[str, Callable[[Pixels, Generator], Pixels]] = dict(
+    zip(SHIFTS, (inverted, rotated, noisy, coloured, blended), strict=True)
+)

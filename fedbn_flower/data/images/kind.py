@@ -1,0 +1,96 @@
+"""Images, and what is learnt of each: its class, or numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedbn_flower.clients import Prepare
+from fedbn_flower.clients.examples import Augment
+
+from ...core.input_spec import InputSpec
+from ..dataset import Decoded, Kind, Rows
+from ..labels import Classes
+from .augment import CropFlip
+
+CHUNK = 4096  # a float copy of a whole training set would be eight times its size
+
+NOTHING_DECLARED = Classes()
+
+Part = tuple[NDArray, ...]
+"""Images, uint8 (N, channels, height, width), and class numbers, int64 (N,), or float32 (N, values)."""
+
+
+class Images(Kind):
+    """``x`` uint8 (N, channels, height, width), ``y`` class numbers or float32 (N, values); facts: the number
+    of ``classes``, or of values where it ``predicts`` numbers, whether classes are ``numbered-here``
+    (`labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1]."""
+
+    keys: ClassVar = frozenset({"augment", "image-column", "image-size", "label-column", "normalize"})
+
+    def spec(self) -> InputSpec:
+        return InputSpec(
+            self.train["x"].shape[1:], self.facts["classes"], self.facts.get("predicts", "classes")
+        )
+
+    def prepare(self, rows: Rows, normalize: bool) -> Prepare:
+        if normalize:
+            return Scaled(tuple(self.facts["mean"]), tuple(self.facts["std"]))
+        return Scaled()
+
+    def augmentation(self, name: str) -> Augment | None:
+        return CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else None
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """An image becomes ``(image / 255 - mean) / std``, float32, per channel."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __call__(self, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        values = columns["x"].float().div_(255)
+        if any(self.mean) or set(self.std) != {1.0}:
+            mean, std = (torch.tensor(v, device=values.device).view(-1, 1, 1) for v in (self.mean, self.std))
+            values.sub_(mean).div_(std)
+        return values, columns["y"]
+
+
+def images_decoded(
+    train: Part,
+    test: Part,
+    classes: Classes = NOTHING_DECLARED,
+    groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
+    notes: Sequence[str] = (),
+) -> Decoded:
+    """Images and their targets as a dataset; at least so many classes as are declared."""
+    x = train[0]
+    chunks = np.array_split(x, max(1, len(x) // CHUNK))
+    sums = sum(c.sum((0, 2, 3), dtype=np.float64) for c in chunks)
+    squares = sum(np.square(c, dtype=np.float64).sum((0, 2, 3)) for c in chunks)
+    count = x[:, 0].size
+    mean = sums / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    numbers = train[1].ndim == 2
+    found = max(classes.declared, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
+    facts = {
+        "classes": train[1].shape[1] if numbers else found,
+        "predicts": "numbers" if numbers else "classes",
+        "mean": (mean / 255).tolist(),
+        "std": (np.where(std > 0, std, 255) / 255).tolist(),
+        "numbered-here": classes.numbered_here,
+    }
+    return Decoded(
+        "images",
+        {"x": train[0], "y": train[1]},
+        {"x": test[0], "y": test[1]},
+        facts,
+        groups,
+        tuple(classes.names),
+        tuple(notes),
+    )

@@ -1,0 +1,1 @@
+"""Which rows each client holds."""

@@ -1,0 +1,167 @@
+"""The kinds of `PartitionSpec`, one function each: how labelled rows, or ids, are dealt to clients."""
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ...core.errors import UserError, not_allowed
+
+Rows = NDArray[np.int64]
+ClassSets = tuple[frozenset[int], ...]
+MIN_DIRICHLET_EXAMPLES = 2  # BatchNorm cannot train on one
+
+
+def even(count: int, num_clients: int) -> list[Rows]:
+    """``count`` rows in as many nearly even parts as there are clients."""
+    return np.array_split(np.arange(count), num_clients)
+
+
+def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: int) -> list[Rows]:
+    """Each class by shares from Dir(alpha) over the clients, as flwr-datasets' DirichletPartitioner.
+
+    Raises
+    ------
+    UserError
+        When eleven draws each left a client with fewer than two examples.
+    """
+    from datasets import Dataset
+    from datasets.utils.logging import disable_progress_bar
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    disable_progress_bar()
+    partitioner = DirichletPartitioner(
+        num_clients, "label", alpha, min_partition_size=MIN_DIRICHLET_EXAMPLES, seed=seed
+    )
+    partitioner.dataset = Dataset.from_dict({"row": np.arange(len(labels)), "label": labels})
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            shares = [partitioner.load_partition(i)["row"][:] for i in range(num_clients)]
+    except ValueError as error:  # each of its draws failed
+        raise UserError(
+            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves one with fewer "
+            f"than {MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a greater alpha"
+        ) from error
+    return [np.asarray(share, dtype=np.int64) for share in shares]
+
+
+def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator) -> list[Rows]:
+    """The rows sorted by label, cut into nearly even shards; ``per_client`` of them to each client.
+
+    Raises
+    ------
+    UserError
+        When there are more shards than rows.
+    """
+    count = num_clients * per_client
+    if count > len(labels):
+        most = len(labels) // num_clients
+        allowed = f"at most shards:{most} among {num_clients} clients, for {len(labels)} training examples"
+        raise not_allowed("partition", f"shards:{per_client}", allowed)
+    pieces = np.array_split(np.argsort(labels, kind="stable"), count)
+    dealt = rng.permutation(count).reshape(num_clients, per_client)
+    return [np.concatenate([pieces[i] for i in own]) for own in dealt]
+
+
+def draw_class_sets(
+    labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator
+) -> ClassSets:
+    """``per_client`` classes for each client: those that the fewest have so far, ties drawn.
+
+    So every class has an owner wherever there are enough of them, and as many as any other, or one more.
+
+    Raises
+    ------
+    UserError
+        When there are too few classes, or fewer examples of one than clients that share it.
+    """
+    classes, examples = np.unique(labels, return_counts=True)
+    if per_client > len(classes):
+        allowed = f"at most pathological:{len(classes)}, the classes of the training examples"
+        raise not_allowed("partition", f"pathological:{per_client}", allowed)
+    owners = np.zeros(len(classes), np.int64)
+    drawn = []
+    for _ in range(num_clients):
+        fewest = np.lexsort((rng.permutation(len(classes)), owners))[:per_client]
+        owners[fewest] += 1
+        drawn.append(frozenset(classes[fewest].tolist()))
+    for label, count, sharing in zip(classes, examples, owners, strict=True):
+        if count < sharing:
+            raise UserError(
+                f"partition: pathological:{per_client} among {num_clients} clients lets {sharing} of them "
+                f"share class {label}, which has {count} training examples"
+            )
+    return tuple(drawn)
+
+
+def even_class_sets(labels: NDArray[np.int64], num_clients: int) -> ClassSets:
+    """The classes that occur, in their order, in as many nearly even parts as there are clients.
+
+    Raises
+    ------
+    UserError
+        When there are fewer classes than clients.
+    """
+    classes = np.unique(labels)
+    if num_clients > len(classes):
+        allowed = f"at most {len(classes)}, the classes, with silos, or another partition, such as iid"
+        raise not_allowed("num-clients", num_clients, allowed)
+    return tuple(frozenset(part.tolist()) for part in np.array_split(classes, num_clients))
+
+
+def by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
+    """Rows by class; a class that several clients have is divided evenly among them.
+
+    Raises
+    ------
+    UserError
+        When a client would have no examples.
+    """
+    found: list[list[Rows]] = [[] for _ in class_sets]
+    for label in sorted(frozenset().union(*class_sets)):
+        owners = [i for i, classes in enumerate(class_sets) if label in classes]
+        shares = np.array_split(np.flatnonzero(labels == label), len(owners))
+        for owner, share in zip(owners, shares, strict=True):
+            found[owner].append(share)
+    rows = [np.concatenate(parts) for parts in found]
+    for classes, share in zip(class_sets, rows, strict=True):
+        if not len(share):
+            raise UserError(f"partition: the silo with classes {sorted(classes)} has no examples")
+    return rows
+
+
+def draw_ids(groups: NDArray[np.str_], num_clients: int, rng: Generator) -> list[str]:
+    """As many of the ids as there are clients, in natural order (``w2`` before ``w10``).
+
+    Raises
+    ------
+    UserError
+        When there are fewer ids than clients.
+    """
+    ids = sorted(np.unique(groups).tolist(), key=_natural)
+    if num_clients > len(ids):
+        raise not_allowed("num-clients", num_clients, f"at most {len(ids)}, the natural clients")
+    return [ids[i] for i in sorted(rng.choice(len(ids), num_clients, replace=False))]
+
+
+def _natural(text: str) -> list[Any]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
+
+
+def in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[Rows]:
+    """Divide each class's rows in proportion to a column of ``counts``, shape (clients, classes).
+
+    A class of which no client has any stays out.
+    """
+    shares: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in counts]
+    for label in range(counts.shape[1]):
+        total = counts[:, label].sum()
+        if total:
+            rows = np.flatnonzero(labels == label)
+            stops = np.rint(np.cumsum(counts[:, label]) / total * len(rows)).astype(int)
+            for client, share in enumerate(np.split(rows, stops[:-1])):
+                shares[client].append(share)
+    return [np.concatenate(parts) for parts in shares]

@@ -1,0 +1,190 @@
+"""Which rows of a dataset each client holds."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ...core.errors import not_allowed, os_errors_told
+from ...core.files import write_atomically
+from ..dataset import Dataset, Split
+from .division import (
+    Rows,
+    by_class,
+    dirichlet,
+    draw_class_sets,
+    draw_ids,
+    even,
+    even_class_sets,
+    in_proportion,
+    shards,
+)
+from .flwr_partitioners import NamedPartitioner
+from .spec import PartitionSpec
+
+FORMAT = 3  # of the files that divisions are kept in, and of how they are drawn; part of their key
+HELD_OUT = frozenset({"validation examples", "test examples"})
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Rows by client: ``train`` and ``val`` index the training set, ``test`` the test set.
+
+    ``val_rows`` are all rows kept apart for validation, whichever client's share they are in. ``unused``
+    says what no client has: of ids or classes, and of the examples of each set, how many, and of how many.
+    """
+
+    train: list[Rows]
+    val: list[Rows]
+    test: list[Rows]
+    val_rows: Rows
+    unused: Mapping[str, tuple[int, int]]
+    names: tuple[str, ...] = ()
+    """Whose each client's rows are, under ``natural``."""
+
+    def left_out(self, partition: str, evaluates_locally: bool) -> str:
+        """One line on what the partition of this name gives to no client; empty where nothing is left out.
+
+        Held-out examples count where clients are evaluated on their share only.
+        """
+        counts = [
+            f"{count} of {total} {things}"
+            for things, (count, total) in self.unused.items()
+            if count and (evaluates_locally or things not in HELD_OUT)
+        ]
+        among = f"partition: {partition!r} among {len(self.train)} clients"
+        return f"{among} leaves out {', '.join(counts)}" if counts else ""
+
+
+@lru_cache(maxsize=4)
+def partition_dataset(
+    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float
+) -> Partitions:
+    """Divide the training set as ``text`` says (`PartitionSpec`), the held-out sets to match.
+
+    Each client's share of the held-out examples of a class is proportional to its training examples of
+    that class (``natural``: the examples that carry its id), so that it is tested on what it trains for.
+    Kept beside the decoded dataset, so that it is computed once and not by every process.
+
+    Raises
+    ------
+    UserError
+        When a client would have no examples, or the partition does not fit the data.
+    """
+    key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction}"
+    path = dataset.folder / f"partition-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
+    if not path.exists():
+        _save(path, _divide(dataset, text, num_clients, seed, val_fraction))
+    with np.load(path) as stored:
+        shares = {
+            name: np.split(stored[name], stored[f"{name}-stops"][:-1]) for name in ("train", "val", "test")
+        }
+        counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
+        unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
+        names = tuple(stored["names"].tolist())
+        return Partitions(**shares, val_rows=stored["val_rows"], unused=unused, names=names)
+
+
+def _save(path: Path, partitions: Partitions) -> None:
+    arrays: dict[str, Any] = {
+        "val_rows": partitions.val_rows,
+        "unused": np.array(list(partitions.unused)),
+        "names": np.array(partitions.names, np.str_),
+        "unused-counts": np.array(list(partitions.unused.values())),
+    }
+    for name in ("train", "val", "test"):
+        rows: list[Rows] = getattr(partitions, name)
+        arrays[name] = np.concatenate(rows)
+        arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    with os_errors_told("cache-dir", f"write {path.parent}"):
+        write_atomically(path, content.getvalue())
+
+
+def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float) -> Partitions:
+    spec = PartitionSpec.parse(text)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(dataset.train))
+    cut = int(val_fraction * len(order))
+    val_rows, train_rows = np.sort(order[:cut]), order[cut:]
+    if num_clients > len(train_rows):
+        raise not_allowed(
+            "num-clients", num_clients, f"at most {len(train_rows)}, the training examples there are"
+        )
+    test_rows = np.arange(len(dataset.test))
+    ids: list[str] = []
+    if spec.kind == "natural":
+        things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
+        ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
+        train, val, test = (
+            [rows[_groups(split)[rows] == i] for i in ids]
+            for split, rows in (
+                (dataset.train, train_rows),
+                (dataset.train, val_rows),
+                (dataset.test, test_rows),
+            )
+        )
+    else:
+        things, labels = "classes", _labels(dataset, dataset.train, spec, text)
+        kinds = labels
+        spec.check_classes(dataset.spec.outputs)
+        if isinstance(spec.argument, NamedPartitioner):
+            values = _groups(dataset.train) if spec.column else labels
+            shares = spec.argument.divide(values[train_rows], num_clients, seed)
+        else:
+            shares = _by_label(labels[train_rows], spec, num_clients, seed, rng)
+        train = [train_rows[r] for r in shares]
+        counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
+        val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
+        test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec, text), counts)]
+    there = len(np.unique(kinds[train_rows]))
+    unused = {
+        things: (there - len(np.unique(kinds[np.concatenate(train)])), there),
+        "training examples": _unused(train, train_rows),
+        "validation examples": _unused(val, val_rows),
+        "test examples": _unused(test, test_rows),
+    }
+    return Partitions(train, val, test, val_rows, unused, tuple(ids))
+
+
+def _groups(split: Split) -> NDArray[np.str_]:
+    assert split.groups is not None
+    return split.groups
+
+
+def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> NDArray[np.int64]:
+    """Class numbers; where there are none, all examples are of one kind."""
+    if dataset.has_classes:
+        return split.columns["y"]
+    if spec.needs_classes:
+        raise not_allowed("partition", text, "'iid' or 'natural:COLUMN': the data have no classes")
+    return np.zeros(len(split), np.int64)
+
+
+def _by_label(
+    labels: NDArray[np.int64], spec: PartitionSpec, num_clients: int, seed: int, rng: Generator
+) -> list[Rows]:
+    match spec.kind, spec.argument:
+        case "dirichlet", float(alpha):
+            return dirichlet(labels, num_clients, alpha, seed)
+        case "shards", int(per_client):
+            return shards(labels, num_clients, per_client, rng)
+        case "pathological", int(per_client):
+            return by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
+        case "silos", tuple(class_sets):
+            return by_class(labels, class_sets)
+        case "silos", None:
+            return by_class(labels, even_class_sets(labels, num_clients))
+    return even(len(labels), num_clients)
+
+
+def _unused(shares: list[Rows], rows: Rows) -> tuple[int, int]:
+    return len(rows) - sum(len(share) for share in shares), len(rows)

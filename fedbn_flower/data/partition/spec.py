@@ -1,0 +1,127 @@
+"""How the training set is divided among clients, as the words of ``--partition``."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...core.errors import UserError, not_allowed
+from ...core.syntax import PARTITION
+from .flwr_partitioners import NamedPartitioner
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """A parsed ``--partition``: its kind and that kind's one ``argument``.
+
+    Whatever a partition gives to no client is told when a run starts.
+
+    - ``iid`` (no argument): shuffled rows in even parts.
+    - ``dirichlet:ALPHA``: for each class, the clients' shares of its examples are drawn from Dir(alpha), as
+      in Yurochkin et al. 2019 (1905.12022) and flwr-datasets' DirichletPartitioner; without that paper's
+      code's balancing, so sizes are as uneven as they are drawn; drawn again, ten times at most, until each
+      client has two examples. It is not Hsu et al. 2019 (1909.06335), who draw for each client, all of one
+      size, its shares of the classes.
+    - ``shards:PER_CLIENT``: rows sorted by label, cut into nearly even shards, dealt at random (McMahan et
+      al. 2017, section 3).
+    - ``pathological:CLASSES_PER_CLIENT``: each client takes the classes that the fewest others have, ties
+      drawn; a class is divided evenly among its owners. All classes are used if there are enough owners.
+    - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
+      that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
+    - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
+    - ``silos`` (no argument): the classes that occur, in their order, in as many nearly even silos as there
+      are clients.
+    - ``CLASSPartitioner:KEY=VALUE,...``: a class of `flwr_datasets.partitioner` and its arguments
+      (`NamedPartitioner`).
+    """
+
+    FORMS: ClassVar[str] = PARTITION
+
+    kind: str
+    argument: float | int | str | tuple[frozenset[int], ...] | NamedPartitioner | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionSpec":
+        """Parse one of `FORMS`.
+
+        Raises
+        ------
+        UserError
+            When it is none of them.
+        """
+        kind, _, argument = text.partition(":")
+        if kind[:1].isupper():
+            return cls("partitioner", NamedPartitioner.parse(text))
+        bad = not_allowed("partition", text, cls.FORMS)
+        try:
+            match kind:
+                case "iid" | "silos" if not argument:
+                    return cls(kind)
+                case "dirichlet":
+                    alpha = float(argument)
+                    if 0 < alpha < float("inf"):
+                        return cls(kind, alpha)
+                case "shards" | "pathological":
+                    if int(argument) > 0:
+                        return cls(kind, int(argument))
+                case "natural" if argument:
+                    return cls(kind, argument)
+                case "silos":
+                    return cls(kind, _silos(argument))
+        except ValueError:
+            raise bad from None
+        raise bad
+
+    @property
+    def column(self) -> str:
+        """The column that says which rows belong together; empty if there is none."""
+        if isinstance(self.argument, NamedPartitioner):
+            return self.argument.column
+        return str(self.argument) if self.kind == "natural" else ""
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it divides by the class."""
+        if isinstance(self.argument, NamedPartitioner):
+            return self.argument.needs_classes
+        return self.kind not in {"iid", "natural"}
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse silos of classes that the dataset does not have.
+
+        Raises
+        ------
+        UserError
+            With the largest one that is named.
+        """
+        if isinstance(self.argument, tuple) and (named := max(map(max, self.argument))) >= classes:
+            expected = f"classes 0-{classes - 1}, those of the dataset, or another partition, such as iid"
+            raise UserError(f"partition: class {named} in silos is not allowed; expected {expected}")
+
+    def check_clients(self, num_clients: int) -> None:
+        """Refuse a number of clients that differs from the number of silos.
+
+        Raises
+        ------
+        UserError
+            With both numbers.
+        """
+        if isinstance(self.argument, tuple) and len(self.argument) != num_clients:
+            raise not_allowed(
+                "num-clients",
+                num_clients,
+                f"{len(self.argument)}, the number of silos in partition, or another partition, such as iid",
+            )
+
+
+def _silos(argument: str) -> tuple[frozenset[int], ...]:
+    """``0-4,5-9`` as class sets; ``+`` joins classes within a silo: ``0-2+7,3-6``."""
+    silos = []
+    for silo in argument.split(","):
+        classes: set[int] = set()
+        for part in silo.split("+"):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            if not numbers:
+                raise ValueError(f"empty range {part}")
+            classes |= set(numbers)
+        silos.append(frozenset(classes))
+    return tuple(silos)

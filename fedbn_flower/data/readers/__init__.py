@@ -1,0 +1,1 @@
+"""Where data come from: one file for each kind of source."""

@@ -1,0 +1,164 @@
+"""Datasets that `datasets` can load: of the hub, of a local folder in its layouts, or saved to disk."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import UserError, unknown_name
+from ..dataset import Decoded, Request
+from ..images.decoding import File, Pictures
+from ..images.kind import images_decoded
+from ..labels import Classes, Labels, gaps, numbered, whole_numbers
+from ..splits import both_splits, test_split
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
+Splits = Mapping[str, "Dataset"]
+
+
+def load_splits(name: str, path: str) -> Splits:
+    """What is found under a hub name, or in a folder.
+
+    Raises
+    ------
+    UserError
+        When it cannot be loaded.
+    """
+    from datasets import load_dataset
+
+    found: Splits = _loaded(name, lambda: load_dataset(path))
+    return found
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether ``save_to_disk`` wrote it."""
+    return (folder / "dataset_dict.json").exists() or (folder / "state.json").exists()
+
+
+def load_saved(name: str, folder: Path) -> Splits:
+    """What ``save_to_disk`` wrote, of a DatasetDict or of one Dataset, which is then ``train``.
+
+    Raises
+    ------
+    UserError
+        When it cannot be loaded.
+    """
+    from datasets import Dataset, load_from_disk
+
+    found = _loaded(name, lambda: load_from_disk(str(folder)))
+    return {"train": found} if isinstance(found, Dataset) else found
+
+
+def _loaded(name: str, load: Callable[[], Any]) -> Any:
+    from datasets.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    try:
+        return load()
+    except Exception as error:  # the loaders of `datasets` raise anything, even for a missing name
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"dataset: cannot load {name!r}: {reason[0]}") from error
+
+
+def content_of(splits: Splits) -> str:
+    """What tells a downloaded dataset from another version of it: its files are named by a hash."""
+    return repr([(n, s.num_rows, [file["filename"] for file in s.cache_files]) for n, s in splits.items()])
+
+
+def splits_decoded(request: Request, splits: Splits) -> Decoded:
+    """The images and labels of ``train`` and of ``test``, or what stands for it.
+
+    Raises
+    ------
+    UserError
+        When a split or a column is missing, or holds something else.
+    """
+    if "train" not in splits:
+        raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
+    test_name, notes = test_split(list(splits))
+    used = [splits[name] for name in ("train", test_name) if name]
+    image_column, label_column = _columns(request, used[0])
+    for split in used[1:]:
+        if missing := {image_column, label_column} - set(split.column_names):
+            raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
+    labels, classes, told = _labels(used, label_column)
+    pictures = Pictures(request.image_size)
+    images = [pictures.stacked(_files(split, image_column), len(split)) for split in used]
+    ids = [_ids(request, split) for split in used]
+    train, test, held_out = both_splits(list(zip(images, labels, ids, strict=True)))
+    groups = (train[2], test[2]) if request.group_column else None
+    notes += [*held_out, *told, *pictures.notes()]
+    return images_decoded(train[:2], test[:2], classes, groups, notes)
+
+
+def _columns(request: Request, split: "Dataset") -> tuple[str, str]:
+    from datasets import ClassLabel, Image
+
+    features = split.features
+    images = [name for name, feature in features.items() if isinstance(feature, Image)]
+    classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+    labels = [*classes, *(name for name in LABEL_NAMES if name in features and name not in images)]
+    chosen = []
+    for key, wanted, candidates in (
+        ("image-column", request.image_column, images),
+        ("label-column", request.label_column, labels),
+    ):
+        if wanted != "auto":
+            if wanted not in features:
+                raise unknown_name(key, wanted, features)
+            chosen.append(wanted)
+        elif candidates:
+            chosen.append(candidates[0])
+        else:
+            kind = key.removesuffix("-column")
+            raise UserError(
+                f"{key}: no {kind} column found in {request.name!r}; name one of {sorted(features)}"
+            )
+    image_column, label_column = chosen
+    if image_column not in images:
+        has = f"the columns with images are {images}" if images else "no column does"
+        raise UserError(f"image-column: {image_column!r} holds no images; {has}")
+    if label_column in images:
+        raise UserError(f"label-column: {label_column!r} holds images, not classes")
+    return image_column, label_column
+
+
+def _labels(splits: Sequence["Dataset"], column: str) -> tuple[list[Labels], Classes, list[str]]:
+    """Class numbers of each split, what else is known of them, and what is to be told."""
+    from datasets import ClassLabel
+
+    feature = splits[0].features[column]
+    values = [list(split[column]) for split in splits]
+    together = [value for part in values for value in part]
+    stops = np.cumsum([len(part) for part in values])[:-1]
+    if any(isinstance(value, str) for value in together):
+        labels, classes = numbered(together, column)
+        return np.split(labels, stops), classes, []
+    labels = whole_numbers(together, column)
+    if isinstance(feature, ClassLabel):
+        return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
+    return np.split(labels, stops), Classes(), gaps(labels)
+
+
+def _files(split: "Dataset", column: str) -> Iterator[File]:
+    """The encoded pictures, one by one."""
+    from datasets import Image
+
+    for row, found in enumerate(split.cast_column(column, Image(decode=False))[column]):
+        content, path = ((found or {}).get(key) for key in ("bytes", "path"))
+        named = f" ({path})" if path else ""
+        yield File(f"of row {row} in {column!r}{named}", content or Path(path) if path else content or b"")
+
+
+def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
+    """The natural clients' ids; empty where none were asked for."""
+    if not request.group_column:
+        return np.full(len(split), "")
+    if request.group_column not in split.features:
+        raise unknown_name("partition", request.group_column, split.features)
+    return np.asarray(split[request.group_column][:]).astype(np.str_)

@@ -1,0 +1,48 @@
+"""Folders of NumPy files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import UserError
+from ..dataset import Decoded, Request
+from ..images.kind import Part, images_decoded
+from ..labels import gaps
+from ..splits import both_splits
+
+
+def numpy_files_decoded(request: Request, folder: Path) -> Decoded:
+    """``{train,test}-{images,labels}.npy``: uint8 images (N, height, width), (N, channels, height, width) or
+    (N, height, width, channels), and class numbers (N,). Without the test files, a fifth is held out.
+
+    Raises
+    ------
+    UserError
+        When they hold something else.
+    """
+    notes: list[str] = []
+
+    def read(split: str) -> Part:
+        try:
+            images, labels = (
+                np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in ("images", "labels")
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+            raise UserError(f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not images")
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
+            raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
+        if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+            notes.append(f"dataset: {split}-images.npy has its channels last; they are put first")
+            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64)
+
+    has_test = any((folder / f"test-{kind}.npy").exists() for kind in ("images", "labels"))
+    parts = [read(split) for split in ("train", "test")[: 1 + has_test]]
+    if len({images.shape[1:] for images, _ in parts}) > 1:
+        shapes = " and ".join(str(images.shape[1:]) for images, _ in parts)
+        raise UserError(f"dataset: {request.name!r} has training and test images of {shapes}")
+    train, test, held_out = both_splits(parts)
+    every = np.concatenate([labels for _, labels in parts])
+    return images_decoded(train, test, notes=[*notes, *held_out, *gaps(every)])

@@ -1,0 +1,1 @@
+"""The protocol of a run: its inputs, the clients' tasks, the server rule, the rounds."""

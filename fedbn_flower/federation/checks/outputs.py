@@ -1,0 +1,52 @@
+"""What is surprising of what a model gives."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ...config.registry import LOSS, models_named
+from ...config.run_config import RunConfig
+from ...models import InputSpec
+from ..inputs import model_of
+
+
+def of_outputs(config: RunConfig, spec: InputSpec) -> Iterator[str]:
+    """A line for each model that has more outputs than there are classes, or a softmax before a loss that
+    applies one. A softmax that the configuration asks for is no surprise."""
+    if spec.predicts == "numbers":
+        return
+    for i, name in enumerate(models_named(config.model)):
+        model, _ = model_of(config, spec, i)
+        output = _output(model, spec.zeros(2, config.device))
+        if (width := output.shape[-1]) > spec.outputs:
+            yield (
+                f"model: {name!r} has {width} outputs for {spec.outputs} {spec.predicts}: those from number "
+                f"{spec.outputs} on are never right"
+            )
+        if config.softmax_output or config.loss not in LOSS.names:
+            continue
+        if sums_to_one(output):
+            yield (
+                f"model: {name!r} ends in a softmax, and the loss applies one itself: it learns slowly; let "
+                "the model give the values before it"
+            )
+        elif sums_to_one(output.exp()):
+            yield (
+                f"model: {name!r} ends in a log-softmax, and the loss applies one itself: the second changes "
+                "nothing, and the model needs none"
+            )
+
+
+def sums_to_one(values: Tensor) -> bool:
+    """Whether the values of each prediction are shares of 1."""
+    sums = values.sum(-1)
+    return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
+
+
+def _output(model: nn.Module, inputs: Tensor) -> Tensor:
+    trains = model.training
+    with torch.no_grad():
+        output: Tensor = model.eval()(inputs)
+    model.train(trains)
+    return output

@@ -1,0 +1,95 @@
+"""What the server knows beforehand of what its clients report."""
+
+import torch
+from torch import nn
+
+from fedbn_flower.clients import Problem
+from fedbn_flower.clients.modules.head import features
+from fedbn_flower.strategies import ExpectedMetrics, Range
+from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
+from fedbn_flower.strategies.messages.wire import (
+    CLASS_EXAMPLES,
+    CLASS_HITS,
+    LOCAL_STEPS,
+    LOSS,
+    NUM_EXAMPLES,
+    SENT_BYTES,
+    TRAIN_EXAMPLES,
+)
+from fedbn_flower.strategies.settings import declared
+
+from ..config.client_unions import parts
+from ..config.registry import CLIENT, OBJECTIVE
+from ..config.run_config import RunConfig
+from ..records.columns import (
+    CLIENT_COLUMNS,
+    CLIENT_MEAN,
+    COSTS,
+    DEVIATION,
+    GLOBAL,
+    ROUND_COLUMNS,
+    TEST,
+    WORST,
+    WORST_TENTH,
+)
+from .inputs import dataset_of
+
+FURTHER, LONGEST = 100, 10_000
+"""How many further metrics a client may report at a time, and how many numbers their lists may hold."""
+ROUNDED = 1e-6  # by which a share of many may be off
+
+
+def known_beforehand(config: RunConfig, model: nn.Module, rule: type) -> dict[str, int]:
+    """The settings of a rule by which it knows what an answer holds beside the model.
+
+    How many steps a client does is known of those that train as the project's own do.
+    """
+    known = {"num_clients": config.num_training}
+    wanted = declared(rule).keys()
+    if wanted & {"num_classes", "num_features"}:
+        model.eval()
+        with torch.no_grad():
+            inputs = dataset_of(config).spec.zeros(2, config.device)
+            if "num_features" in wanted:
+                z, output = features(model, inputs)
+                known["num_features"] = z.shape[1]
+            else:
+                output = model(inputs)
+        known["num_classes"] = output.shape[1]
+    if "local_epochs" in wanted and _trains_as_told(config):
+        head_epochs = config.settings_for(CLIENT.find(config.client)).get("head_epochs", 0)
+        known |= {"local_epochs": max(config.local_epochs, head_epochs), "batch_size": config.batch_size}
+    return {name: value for name, value in known.items() if name in wanted}
+
+
+def _trains_as_told(config: RunConfig) -> bool:
+    own = {*parts(config.client)} - CLIENT.names.keys()
+    return not own and config.objective in OBJECTIVE.names
+
+
+def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
+    """What clients may report of a problem, of ``classes`` classes or 0.
+
+    The loss that is minimised may be any number: objectives add terms to it.
+    """
+    held_out = {name: Range(0.0) for name in problem.figures}
+    for name, (low, high) in problem.ranges.items():
+        held_out[name] = Range(low, high * (1 + ROUNDED))
+    ranges = {prefix + name: known for prefix in ("", f"{TEST}-") for name, known in held_out.items()}
+    ranges |= {f"train-{name}": Range() if name == LOSS else known for name, known in held_out.items()}
+    ranges[NUM_EXAMPLES] = Range(1, MAX_WEIGHT, whole=True)
+    for name in (TRAIN_EXAMPLES, "eval-examples", f"{TEST}-examples"):
+        ranges[name] = Range(0, MAX_WEIGHT, whole=True)
+    ranges[LOCAL_STEPS] = Range(0, MAX_WEIGHT)
+    if classes:
+        counts = Range(0, MAX_WEIGHT, whole=True, length=classes)
+        ranges |= {
+            prefix + name: counts for prefix in ("", f"{TEST}-") for name in (CLASS_HITS, CLASS_EXAMPLES)
+        }
+    return ExpectedMetrics(
+        ranges,
+        frozenset({*ROUND_COLUMNS, *COSTS, *CLIENT_COLUMNS, SENT_BYTES}),
+        (GLOBAL, CLIENT_MEAN, WORST, WORST_TENTH, DEVIATION),
+        FURTHER,
+        LONGEST,
+    )

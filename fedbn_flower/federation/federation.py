@@ -1,0 +1,300 @@
+"""The protocol of a run, round by round, on any Grid."""
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+
+from fedbn_flower.clients import evaluate_splits, load_entries
+from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
+from fedbn_flower.strategies.messages.wire import (
+    CHECKPOINT_ROUND,
+    CLASSES,
+    CLIENT_LR,
+    CLIENT_LR_DECAY,
+    EVAL_SPLITS,
+    FINE_TUNE,
+    RUN,
+)
+from fedbn_flower.strategies.partial_sums import takes_sums
+
+from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
+from ..config.run_config import RunConfig
+from ..core.errors import RunFailed, UserError, not_allowed
+from ..records.checkpoint import Checkpoint
+from ..records.events import Observer, RoundResult
+from ..records.metrics import round_means, spread
+from .checks.model_fit import check_fit
+from .checks.notices import notices
+from .divergence import Divergence, first_to_diverge
+from .exchange import Exchange
+from .inputs import dataset_of, held_out_splits, model_of, whole_split
+from .new_clients import evaluate_new
+from .refusals import Refusals
+from .strategy import make_strategy, participation
+from .totals import Account, clients_evaluate
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
+"""What a strategy raises whose message is one line."""
+
+
+@contextmanager
+def _one_line_ends_the_run() -> Iterator[None]:
+    try:
+        yield
+    except TOLD as error:
+        raise RunFailed(str(error)) from None
+
+
+class Federation:
+    """One run: the strategy, the shared model, and what the server evaluates itself.
+
+    Raises
+    ------
+    UserError
+        When the data cannot be had, or does not fit the configuration; when the rule or the client cannot be
+        used.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.dataset = dataset_of(config)
+        self.problem = self.dataset.problem
+        check_fit(config)
+        self.model, self.initial = model_of(config, self.dataset.spec)
+        with told_in_one_line("client", config.client):
+            self.local_names = frozenset(CLIENT.find(config.client).local_entries(self.model))
+        if unknown := self.local_names - self.initial.keys():
+            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
+            raise UserError(f"client: {config.client!r} {told}")
+        self.shares = bool(self.initial.keys() - self.local_names)
+        """Whether anything of the model travels."""
+        without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
+        if not (self.shares or without_model):
+            raise not_allowed("client", config.client, "another one: no entry is left to share")
+        if config.may_end_early and not (clients_evaluate(config) or self.server_evaluates):
+            key, value, allowed = (
+                ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
+            )
+            raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
+        self.strategy = make_strategy(config, self.model, self.local_names)
+        self.strategy.node_participation = participation(config)
+        self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        """What clients know the run by; of two runs, the one started later has the greater name."""
+        self.account = Account()
+
+    @_one_line_ends_the_run()
+    def run(
+        self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
+    ) -> ArrayRecord:
+        """All rounds, or those after the checkpoint's, until one ends the run; the last round's shared model.
+
+        Raises
+        ------
+        UserError
+            When the federation has other nodes than the configuration speaks of.
+        RunFailed
+            When no round had enough usable answers, all of a phase were refused for one reason, too few
+            nodes were there in time, or the model diverged.
+        """
+        config, strategy = self.config, self.strategy
+        self._check_nodes(grid)
+        for notice in notices(config, self.model, self.server_evaluates):
+            LOGGER.warning("%s", notice)
+        arrays = ArrayRecord(
+            {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
+        )
+        first_round = 1
+        if checkpoint:
+            arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
+            first_round = checkpoint.server_round + 1
+            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
+            self.run_name = checkpoint.run
+            self.account = Account(**checkpoint.counters.get("account", {}))
+        updates, asked = strategy.rule_state.updates, False
+        divergence, refusals = Divergence(), Refusals()
+        train_config = ConfigRecord(
+            {
+                **config.messages_for(CLIENT.find(config.client)),
+                **config.messages_for(OBJECTIVE.find(config.objective)),
+                **self._rates(),
+                **self._fine_tuning(),
+            }
+        )
+        for server_round in range(first_round, config.rounds + 1):
+            result = self._round(server_round, arrays, train_config, grid, observers)
+            arrays = result.arrays
+            asked |= bool(result.train.metrics or result.train.failures)
+            for observer in observers:
+                observer.on_round(result)
+            refusals.note(result)
+            divergence.note(result)
+            if result.last:
+                break
+        if strategy.rule_state.updates == updates and (asked or not updates):
+            alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
+            failed = "every client failed" if alone else "too few clients answered usefully"
+            told = f"{failed} in every round" if asked else "no client took part in any round"
+            raise RunFailed(f"{told}; the model was never updated{refusals.main_reason()}")
+        for line in refusals.lines():
+            LOGGER.warning("%s", line)
+        divergence.check_end()
+        if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
+            LOGGER.warning(
+                "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
+            )
+        return arrays
+
+    def _round(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        train_config: ConfigRecord,
+        grid: Grid,
+        observers: Iterable[Observer],
+    ) -> RoundResult:
+        """Train, evaluate if it is due, and account for both."""
+        config, strategy = self.config, self.strategy
+        started = time.monotonic()
+        exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
+        planned_last = server_round == config.rounds
+        due = planned_last or server_round % config.evaluate_every == 0
+        tests = due and (planned_last or config.may_end_early)
+        splits = held_out_splits(config, final=tests) if due else ""
+        classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
+        by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
+        after_training = splits if config.eval_model == "local" else ""
+        moment: dict[str, str | int] = {
+            RUN: self.run_name,
+            CHECKPOINT_ROUND: self._checkpoint_before(server_round),
+        }
+        train_config.update(moment)
+        train_config[EVAL_SPLITS] = after_training
+        if after_training:
+            train_config.update(by_class)
+        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
+
+        def on_answer(phase: str, done: int, asked: int) -> None:
+            for observer in observers:
+                observer.on_answer(server_round, phase, done, asked)
+
+        with self._strategys_own():
+            messages = strategy.configure_train(server_round, arrays, train_config, grid)
+        replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
+        with self._strategys_own():
+            updated, train_metrics = strategy.aggregate_train(server_round, replies)
+        train_report = evaluate_report = strategy.phase_report
+        evaluate_metrics: MetricRecord | None = None
+        arrays = updated or arrays
+
+        if splits and not after_training:
+            evaluate_config = ConfigRecord({**told, **by_class})
+            with self._strategys_own():
+                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+            replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
+            with self._strategys_own():
+                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
+            evaluate_report = strategy.phase_report
+        elif not splits:
+            evaluate_report = PhaseReport()
+        new = None
+        if tests and config.holdout_clients and self.shares:
+            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(told))
+
+        means = round_means(
+            train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
+        )
+        of_global, diverged = self._judged(arrays, splits, classes, evaluate_report)
+        improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
+        last = (due and self.account.is_to_end(config, server_round)) or planned_last or bool(diverged)
+        seconds = time.monotonic() - started
+        self.account.add(seconds, exchange, len(train_report.metrics))
+        return RoundResult(
+            server_round,
+            seconds,
+            arrays,
+            train_report,
+            evaluate_report,
+            means,
+            of_global,
+            self.problem.figures,
+            splits=splits,
+            spread=spread(evaluate_report.metrics.values(), self.problem),
+            seconds_waited=exchange.seconds,
+            bytes_sent=exchange.bytes_sent,
+            bytes_received=exchange.bytes_received,
+            new=new,
+            improved=improved,
+            diverged=diverged,
+            last=last,
+        )
+
+    def _strategys_own(self) -> AbstractContextManager[None]:
+        """What a strategy that is not the project's raises ends the run in one line."""
+        name = self.config.strategy
+        return (
+            nullcontext() if name in STRATEGY.names else told_in_one_line("strategy", name, RunFailed, TOLD)
+        )
+
+    def _rates(self) -> dict[str, float]:
+        """What training clients are told of their learning rate."""
+        return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
+
+    def _fine_tuning(self) -> dict[str, float]:
+        """What evaluating clients are told of it, where they train for that."""
+        return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
+
+    def _judged(
+        self, arrays: ArrayRecord, splits: str, classes: int, report: PhaseReport
+    ) -> tuple[dict[str, Any] | None, str]:
+        """The global model's figures, and who found the model no longer finite; the clients only where the
+        server cannot evaluate."""
+        if not splits:
+            return None, ""
+        if self.server_evaluates:
+            try:
+                return self.evaluate_global(arrays, splits, classes), ""
+            except FloatingPointError as error:
+                return None, f"server: {error}"
+        of_received = self.config.eval_model != "local"
+        at_least = min(2, self.config.num_training)
+        return None, first_to_diverge(report, at_least) if of_received else ""
+
+    @property
+    def server_evaluates(self) -> bool:
+        """Whether the server can: not where BatchNorm, or all data, stay at home."""
+        return not self.local_names and self.dataset.has_examples
+
+    def evaluate_global(self, arrays: ArrayRecord, splits: str, classes: int = 0) -> dict[str, Any] | None:
+        """The global model on the whole held-out sets, with ``classes`` also by class; None where the server
+        cannot evaluate."""
+        if not self.server_evaluates:
+            return None
+        load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
+        held_out = {s: whole_split(self.config, s) for s in splits.split(",")}
+        return evaluate_splits(self.model, held_out, splits, self.problem, classes)
+
+    def _checkpoint_before(self, server_round: int) -> int:
+        """The last round that this one may have to be done again from: the last checkpoint may be on its way
+        to the disk."""
+        every = self.config.checkpoint_every or 1
+        return max(0, (server_round - 1) // every - 1) * every
+
+    def _check_nodes(self, grid: Grid) -> None:
+        expected = self.config.num_clients
+        nodes = self.strategy.node_directory.connected(grid, expected, "num-clients")
+        if len(nodes) > expected:
+            raise UserError(
+                f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
+                "(make num-clients and num-supernodes equal)"
+            )

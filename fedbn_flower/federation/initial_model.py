@@ -1,0 +1,88 @@
+"""From a model's name to the network with the run's initial weights."""
+
+import warnings
+from collections.abc import Callable
+from inspect import signature
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ..config.registry import MODEL, told_in_one_line
+from ..core.errors import UserError, not_allowed
+from ..core.input_spec import InputSpec
+
+DTYPES = frozenset(
+    {
+        torch.float16, torch.float32, torch.float64,
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    }
+)  # fmt: skip
+"""What an entry may be."""
+
+
+def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
+    """The network with the run's initial weights, the same in every process for the same seed.
+
+    Raises
+    ------
+    UserError
+        When its function raises, it has lazy modules that such inputs do not give their shapes, or entries of
+        a type that NumPy does not have, or that has no mean.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
+            with told_in_one_line("model", name):
+                model = _made(name, spec)
+            if not isinstance(model, nn.Module):
+                raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
+            if _lazy_entries(model):
+                _materialise(model, name, spec)
+            for entry, value in model.state_dict().items():
+                if value.dtype not in DTYPES:
+                    raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
+    if not softmax_output:
+        return model
+    wrapped = nn.Sequential(model, nn.Softmax(dim=-1))
+    if isinstance(head := getattr(model, "head", None), str):
+        wrapped.head = f"0.{head}"  # type: ignore[assignment]
+    return wrapped
+
+
+def _made(name: str, spec: InputSpec) -> object:
+    """What the function of that name makes; one that has no argument that must be given is called without."""
+    function: Callable[..., nn.Module] = MODEL.find(name)
+    if isinstance(function, nn.Module):
+        made = f"function that makes a {type(function).__name__}"
+        raise UserError(f"model: a module itself is not allowed; expected a {made}")
+    try:
+        arguments = signature(function).parameters.values()
+    except ValueError:  # not every callable tells
+        return function(spec)
+    if any(a.default is a.empty and a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD) for a in arguments):
+        return function(spec)
+    return function()
+
+
+def does_not_fit(name: str, spec: InputSpec, error: Exception) -> UserError:
+    """The error for a model that raised on inputs of this shape."""
+    return UserError(f"model: {name!r} does not fit inputs of {spec}: {' '.join(str(error).split())}")
+
+
+def _lazy_entries(model: nn.Module) -> list[str]:
+    entries = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, entry in entries if is_lazy(entry)]
+
+
+def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
+    """Give lazy modules their shapes and weights: by one forward, without a trace in statistics."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(spec.zeros(2))
+    except Exception as error:
+        raise does_not_fit(name, spec, error) from error
+    model.train()
+    if lazy := _lazy_entries(model):
+        raise UserError(f"model: {name!r} has lazy modules that its forward does not use: {', '.join(lazy)}")

@@ -1,0 +1,46 @@
+"""Why answers were not used, over a whole run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..records.events import RoundResult
+
+MAX_REASONS = 1000  # different ones that are counted: a liar may send others in every round
+LISTED = 3  # reasons in the log, and clients of one
+
+
+@dataclass
+class Refusals:
+    """Counts, round by round, the answers that were not used, by reason and client."""
+
+    clients: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def note(self, result: RoundResult) -> None:
+        """Take down a round."""
+        phases = [result.train, *([] if result.evaluate is result.train else [result.evaluate])]
+        for report in (*phases, *([result.new] if result.new else [])):
+            for partition, reason in report.failures.items():
+                if reason in self.clients or len(self.clients) < MAX_REASONS:
+                    self.clients.setdefault(reason, Counter())[partition] += 1
+
+    def lines(self) -> Iterator[str]:
+        """Return a line for each of the commonest reasons that came more than once."""
+        counts = {reason: clients.total() for reason, clients in self.clients.items()}
+        for reason, count in Counter(counts).most_common(LISTED):
+            if count > 1:
+                yield f"{count} answers were not used, of {self._whose(reason)}: {reason}"
+
+    def main_reason(self) -> str:
+        """The commonest reason with its count, to end a sentence with; empty where there is none."""
+        if not self.clients:
+            return ""
+        reason, clients = max(self.clients.items(), key=lambda pair: pair[1].total())
+        total = sum(counter.total() for counter in self.clients.values())
+        return f"; {clients.total()} of {total} failures: {reason}"
+
+    def _whose(self, reason: str) -> str:
+        clients = sorted(self.clients[reason])
+        told = ", ".join(map(str, clients[:LISTED]))
+        more = f" and {len(clients) - LISTED} others" if len(clients) > LISTED else ""
+        return f"client{'s' * (len(clients) > 1)} {told}{more}"

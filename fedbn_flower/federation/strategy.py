@@ -1,0 +1,71 @@
+"""The server rule of a configuration."""
+
+from collections.abc import Collection
+
+from torch import nn
+
+from fedbn_flower.clients import trainable_names
+from fedbn_flower.clients.modules.parameter_names import aliases
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
+
+from ..config.availability import SeededParticipation, availability, held_out_clients
+from ..config.registry import STRATEGY, told_in_one_line
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from .expected_metrics import expected_metrics, known_beforehand
+from .inputs import dataset_of
+
+
+def make_strategy(
+    config: RunConfig, model: nn.Module, local_names: Collection[str]
+) -> PseudoGradientStrategy:
+    """The configured rule, for a model of which entries stay at home.
+
+    Raises
+    ------
+    UserError
+        When it has no step, or its constructor raises.
+    """
+    rule = STRATEGY.find(config.strategy)
+    settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
+    settings |= known_beforehand(config, model, rule)
+    base = PseudoGradientStrategy
+    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
+        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
+    with told_in_one_line("strategy", config.strategy):
+        strategy = rule(
+            fraction_train=config.fraction_train,
+            min_train_nodes=1,
+            min_evaluate_nodes=1,
+            min_available_nodes=1,
+            weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
+            trainable=[name for name in trainable_names(model) if name not in local_names],
+            tied={names for names in aliases(model).values() if len(names) > 1},
+            ask_partitions=True,
+            **settings,
+        )
+    dataset = dataset_of(config)
+    classes = dataset.spec.outputs if dataset.has_classes else 0
+    strategy.expected_metrics = expected_metrics(dataset.problem, classes)
+    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    return strategy
+
+
+def participation(config: RunConfig) -> SeededParticipation:
+    """Who takes part in which round.
+
+    Raises
+    ------
+    UserError
+        When ``availability`` names a file that cannot be used.
+    """
+    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+    return SeededParticipation(
+        config.seed,
+        config.dropout,
+        config.stragglers if config.drop_stragglers else 0.0,
+        availability(config.availability, config.seed, config.num_clients),
+        min(set(range(config.num_clients)) - held_out) if config.reference == "pooled" else None,
+        held_out,
+    )

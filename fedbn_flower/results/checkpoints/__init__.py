@@ -1,0 +1,1 @@
+"""The files that a run goes on from: the server's, and one a client."""

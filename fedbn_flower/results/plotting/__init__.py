@@ -1,0 +1,1 @@
+"""The figures of a run, as PNG files and inside the report."""

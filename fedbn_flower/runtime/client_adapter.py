@@ -1,0 +1,268 @@
+"""The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+from flwr.common import Scalar
+from flwr.common.constant import ErrorCode
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from fedbn_flower.clients.lockstep import fit_in_lockstep
+from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
+from fedbn_flower.strategies.messages.wire import (
+    ARRAYS,
+    CONFIG,
+    LOSS,
+    METRICS,
+    NUM_EXAMPLES,
+    PARTITION,
+    PARTITION_ID,
+    SENT_BYTES,
+    SERVER_ROUND,
+)
+from fedbn_flower.strategies.partial_sums import GroupSum
+
+from ..config.registry import CLIENT
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..core.files import path_of
+from ..federation.cohorts import why_one_by_one
+from ..federation.inputs import dataset_of, local_task, model_of, remembers
+from ..federation.strategy import make_strategy
+from ..results.checkpoints.memory_file import signature
+from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
+from .evaluation_cache import Evaluations
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+app = ClientApp()
+
+_evaluations = Evaluations()
+
+
+def partition_id_of(context: Context) -> int | None:
+    """The node's ``partition-id``; a node that has its own data may leave it out.
+
+    Raises
+    ------
+    UserError
+        When it is not a whole number, or missing from a node without a ``data-path``.
+    """
+    partition_id = context.node_config.get("partition-id")
+    if type(partition_id) is int and partition_id >= 0:
+        return partition_id
+    if partition_id is None and "data-path" in context.node_config:
+        return None
+    raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
+
+
+def _client(message: Message, context: Context) -> FedAvgClient:
+    config = RunConfig.of(context.run_config)
+    task = local_task(config, partition_id_of(context), context.node_config)
+    return CLIENT.find(config.client)(task, _memory(message, context, config, task))
+
+
+def _memory(message: Message, context: Context, config: RunConfig, task: LocalTask) -> Memory:
+    """The client's: in the node's ``state-dir`` if it has one, else in the Context."""
+    state_dir = context.node_config.get("state-dir")
+    if state_dir is None:
+        for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
+            if value and remembers(config, task.model):
+                raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
+        return Memory(ContextStore(context.state))
+    fits = signature(config.memory_name, config.client, config.objective, task.initial)
+    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits)
+    moment = Moment.of(message.content.config_records[CONFIG])
+    after_training = message.metadata.message_type != MessageType.TRAIN
+    return Memory(FolderStore(folder, _name(context), moment, after_training, config.continue_state))
+
+
+def _name(context: Context) -> str:
+    """What the client's files are called."""
+    partition_id = partition_id_of(context)
+    if partition_id is not None:
+        return client_name(partition_id)
+    data_path = path_of(str(context.node_config["data-path"])).resolve()
+    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
+
+
+def _received(client: FedAvgClient, message: Message) -> Received:
+    records = {
+        name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
+        for name, record in message.content.array_records.items()
+    }
+    arrays = records.pop(ARRAYS)
+    if arrays.keys() != set(client.shared_names):
+        raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
+    return Received((arrays[name] for name in client.shared_names), records)
+
+
+def _array(array: Array, like: NDArray | None) -> NDArray:
+    """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
+    return array.numpy() if like is None else np.array(decoded(array, like))
+
+
+def _config(message: Message) -> dict[str, Scalar]:
+    return {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
+
+
+def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
+    """Flower's MetricRecord takes int, float and lists of them only: not bool, np.float32 or str."""
+    return MetricRecord({k: v if type(v) in (int, list) else float(v) for k, v in metrics.items()})
+
+
+def _fit(client: FedAvgClient, message: Message) -> Update:
+    result = client.fit(_received(client, message), _config(message))
+    return result if isinstance(result, Update) else Update(*result)
+
+
+def _trained(
+    message: Message, client: FedAvgClient, update: Update, group: GroupSum | None = None
+) -> Message:
+    """The reply with what `fit` gave; the client's memory changes now.
+
+    With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
+    """
+    if taken := update.records.keys() & {ARRAYS, METRICS}:
+        raise ValueError(f"a further record cannot be called {min(taken)!r}")
+    model = dict(zip(client.shared_names, map(np.asarray, update.arrays), strict=True))
+    metrics = _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})
+    content = RecordDict({METRICS: metrics})
+    for name, arrays in update.records.items():
+        content[name] = _record(arrays)
+    if group is None:
+        content[ARRAYS] = _record(model)
+    client.memory.commit()
+    if group:
+        try:
+            group.add(content, model)
+            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, model.values()))
+            content = RecordDict({METRICS: metrics})
+        except ReplyRefused:
+            content[ARRAYS] = _record(model)
+    return Message(content, reply_to=message)
+
+
+def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
+    return ArrayRecord({name: encoded(array) for name, array in arrays.items()})
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the received model; the client's memory changes only if all went well."""
+    client = _client(message, context)
+    return _trained(message, client, _fit(client, message))
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the received model."""
+    client = _client(message, context)
+    loss, num_examples, metrics = _evaluations.find(
+        client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
+    )
+    record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
+    return Message(RecordDict({METRICS: record}), reply_to=message)
+
+
+@app.query("partition_id")
+def query_partition_id(message: Message, context: Context) -> Message:
+    """Tell which partition this node holds, so that the strategy can order nodes by it."""
+    partition_id = partition_id_of(context)
+    record = ConfigRecord({} if partition_id is None else {PARTITION_ID: partition_id})
+    return Message(RecordDict({PARTITION: record}), reply_to=message)
+
+
+def answer_all(
+    messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+) -> list[Message]:
+    """The app's replies to messages of one content; more than one train message is done in lockstep if the
+    configuration says so. A client that raises is answered for by an error that says what.
+
+    ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
+    used carries the sum of their models, in the place of all.
+    """
+    config = RunConfig.of(contexts[0].run_config)
+    group = _group(config, messages[0]) if summed else None
+    replies: list[Message]
+    training = messages[0].metadata.message_type == MessageType.TRAIN
+    if training and len(messages) > 1 and not why_one_by_one(config):
+        replies = _train_in_lockstep(messages, contexts, group)
+    else:
+        replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
+    if group:
+        bearer = (r.content for r in replies if r.has_content() and ARRAYS not in r.content)
+        next(bearer, RecordDict()).update(group.records())
+    return replies
+
+
+_rule = lru_cache(maxsize=4)(make_strategy)
+
+
+def _group(config: RunConfig, message: Message) -> GroupSum:
+    model, initial = model_of(config, dataset_of(config).spec)
+    arrays = message.content.array_records[ARRAYS]
+    sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
+    rule = _rule(config, model, frozenset(initial.keys() - sent.keys()))
+    return GroupSum(rule, int(_config(message)[SERVER_ROUND]), sent)
+
+
+def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:
+    try:
+        if group is None:
+            return app(message, context)
+        client = _client(message, context)
+        return _trained(message, client, _fit(client, message), group)
+    except Exception as error:  # a client's failure is an answer, never the end of the runtime
+        return _failed(message, error)
+
+
+def _failed(message: Message, error: Exception) -> Message:
+    reason = f"{type(error).__name__}: {error}"
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _train_in_lockstep(
+    messages: Sequence[Message], contexts: Sequence[Context], group: GroupSum | None
+) -> list[Message]:
+    """The replies of a cohort; one by one where one of its clients cannot even begin."""
+    pairs = list(zip(messages, contexts, strict=True))
+    try:
+        clients = [_client(message, context) for message, context in pairs]
+        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+    except Exception as error:
+        LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
+        return [_answer(message, context, group) for message, context in pairs]
+    return [
+        _trained_or_failed(message, client, result, group)
+        for message, client, result in zip(messages, clients, results, strict=True)
+    ]
+
+
+def _trained_or_failed(
+    message: Message, client: FedAvgClient, result: Update | Exception, group: GroupSum | None
+) -> Message:
+    if isinstance(result, Exception):
+        return _failed(message, result)
+    try:
+        return _trained(message, client, result, group)
+    except Exception as error:  # one client's failure is no other's
+        return _failed(message, error)

@@ -1,0 +1,68 @@
+"""What clients of one process would all find, found once."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import ArrayRecord, RecordDict
+from flwr.common import Scalar
+from torch import nn
+
+from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.strategies.messages.wire import CONFIG, FINE_TUNE, TRAIN_EXAMPLES
+
+Found = tuple[float, int, dict[str, Scalar]]
+"""As a client's `evaluate` returns it."""
+
+
+class Evaluations:
+    """The last evaluation, for those clients that would do it again: of the same content, by a client that
+    keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples,
+    without training for it.
+
+    A model of one's own might draw at random, or remember, where PyTorch knows nothing of it. So the second
+    client evaluates too, once for each model; unless it finds the very same, every client goes on doing so.
+    """
+
+    def __init__(self) -> None:
+        self._content: object = None
+        self._task: tuple[Any, ...] = ()
+        self._found: Found = 0.0, 0, {}
+        self._model: nn.Module | None = None
+        self._finds_the_same: bool | None = None
+
+    def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
+        """What ``evaluate()`` gives; it is called only if it is not known."""
+        if not _evaluates_as_all_do(client) or content.config_records[CONFIG].get(FINE_TUNE):
+            return evaluate()
+        task, received = client.task, _copied(content)
+        on = (task.model, task.problem, *task.evaluation.items())
+        again = on == self._task and received == self._content
+        if not (again and self._finds_the_same):
+            loss, num_examples, metrics = evaluate()
+            found = loss, num_examples, {k: v for k, v in metrics.items() if k != TRAIN_EXAMPLES}
+            if task.model is not self._model:
+                self._model, self._finds_the_same = task.model, None
+            elif again and self._finds_the_same is None:
+                self._finds_the_same = repr(found) == repr(self._found)  # NaN is not equal to itself
+            self._content, self._task, self._found = received, on, found
+        loss, num_examples, metrics = self._found
+        return loss, num_examples, {**metrics, TRAIN_EXAMPLES: len(task.train)}
+
+
+def _evaluates_as_all_do(client: FedAvgClient) -> bool:
+    """Whether nothing but the received model, and how many examples it has, is the client's own."""
+    if client.local_names or client.shared_names != list(client.task.initial):
+        return False
+    names = ("evaluate", "figures", "load", "load_to_evaluate")
+    methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)
+    return all(getattr(method, "__func__", None) is base for method, base in methods)
+
+
+def _copied(content: RecordDict) -> dict[str, dict[str, Any]]:
+    """What the records hold, should somebody change them in place; arrays are bytes, which nobody can."""
+    return {
+        name: {key: (a.dtype, a.shape, a.stype, a.data) for key, a in record.items()}
+        if isinstance(record, ArrayRecord)
+        else {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+        for name, record in content.items()
+    }

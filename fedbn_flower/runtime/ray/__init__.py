@@ -1,0 +1,1 @@
+"""Ray actors as a federation's nodes."""

@@ -1,0 +1,97 @@
+"""What Ray does not offer: daemons out of a signal's way, and Rays that are somebody else's."""
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import ray
+from ray._private import services
+
+from ...core.errors import RunCutOff, not_allowed
+
+
+def check_cluster(address: str) -> None:
+    """Refuse an address that nobody answers at; Ray itself would go on trying for minutes.
+
+    Raises
+    ------
+    UserError
+        When nobody answers there, or this process has a Ray already.
+    """
+    if ray.is_initialized():
+        raise not_allowed("ray-address", address, "none: this process is connected to a Ray, which is used")
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
+
+
+@contextmanager
+def daemons_in_groups_of_their_own() -> Iterator[None]:
+    """What is sent to this process's group, as by a terminal or a scheduler of jobs, does not reach the
+    daemons of a Ray that is started within: without its raylet, Ray would end this process without a word
+    before what was done is saved. They end with this process."""
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen  # type: ignore[misc]
+
+
+def raylet_address() -> tuple[str, int]:
+    """Host and port of the raylet that this process is connected to."""
+    here = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == here)  # type: ignore[no-untyped-call]
+    return node["NodeManagerAddress"], node["NodeManagerPort"]
+
+
+def check_raylet(address: tuple[str, int]) -> None:
+    """Refuse to go on without the raylet, and leave Ray: it would end this process without a word, when it
+    uses the store or some seconds later.
+
+    Raises
+    ------
+    RunCutOff
+        When nobody answers there.
+    """
+    try:
+        socket.create_connection(address, timeout=10).close()
+    except OSError as error:
+        ray.shutdown()
+        raise RunCutOff(f"Ray's raylet on this machine has died ({error})") from error
+
+
+PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended
+
+
+def free_cores(workers: int) -> int:
+    """How many cores the Ray that this process is connected to has free.
+
+    Raises
+    ------
+    UserError
+        When it has none, or fewer than ``workers``: those that get no core would be waited for in vain.
+    """
+    cores = _free()
+    if cores < max(1, workers):
+        raise not_allowed("workers", workers, f"at most {cores}, the cores that the running Ray has free")
+    return cores
+
+
+def end_workers(workers: Iterable[Any], cores: int) -> None:
+    """End actors, and wait until as many cores are free again."""
+    for worker in workers:
+        ray.kill(worker)
+    deadline = time.monotonic() + PATIENCE
+    while _free() < cores and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _free() -> int:
+    resources: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))

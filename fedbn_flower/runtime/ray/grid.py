@@ -1,0 +1,240 @@
+"""Clients in Ray actors: any worker serves any client, whose memory lives in the object store."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from flwr.app import Error, Message, MessageType, UserConfig
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import ErrorCode
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+
+from fedbn_flower.clients import ContextStore, Groups
+
+from ...core.errors import RunCutOff
+from ..grid import CALLS, LocalGrid, about_node, in_groups, partition_of
+from .clusters import check_raylet
+from .pool import RayPool
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+CALL_BYTES = 4 * 2**20  # of replies that come back together
+QUEUED = 2  # calls a worker has at a time, so that it never waits for the driver
+AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that wait to be reduced
+
+
+@dataclass
+class Call:
+    """Messages that a worker answers together, and perhaps sums; the ``order``-th of its phase."""
+
+    order: int
+    messages: list[Message]
+    summed: bool = False
+    retried: bool = False
+
+
+class RayGrid(LocalGrid):
+    """Sends messages to the pool's workers; the content of a round's messages is stored once.
+
+    The next call goes to whichever worker is free. A worker that dies is replaced and what it was at is tried
+    once more, from the same memories; a second time, these clients count as failed. So does, at the
+    end of a timeout, whoever has not answered: the workers still busy with it are ended.
+
+    Parameters
+    ----------
+    pool : RayPool
+        The workers.
+    num_clients, run_config, cohort, sums
+        As `LocalGrid` has them.
+    remembers : bool
+        Whether clients have memories at all; each is an object of Ray's, which is not free.
+    examples : Sequence[int], optional
+        How many training examples each client has: what takes longest is begun first.
+
+    Raises
+    ------
+    RunCutOff
+        When Ray itself fails, or a client's memory is lost with the machine that held it.
+    """
+
+    def __init__(
+        self,
+        pool: RayPool,
+        num_clients: int,
+        run_config: UserConfig,
+        cohort: int = 1,
+        sums: bool = False,
+        remembers: bool = True,
+        examples: Sequence[int] = (),
+    ) -> None:
+        super().__init__(num_clients, run_config, cohort, sums)
+        self._pool = pool
+        self._remembers = remembers
+        self._examples = examples
+        self._memories = _Memories(self)
+        pool.start_run(run_config, num_clients)
+
+    def client_memory(self, partition_id: int) -> Groups:
+        memory = self._memories[partition_id]
+        return {} if memory is None else ContextStore(ray.get(memory)).groups()
+
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        check_raylet(self._pool.raylet)
+        calls = self._longest_first(self._calls(messages))
+        remembers = self._remembers and not (messages and about_node(messages[0]))
+        phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
+        self._pool.begin(phase)
+        try:
+            yield from phase.replies()
+        except RayError as error:
+            raise RunCutOff(f"Ray failed: {str(error).strip().splitlines()[0]}") from error
+
+    def _calls(self, messages: list[Message]) -> list[Call]:
+        """Groups that are summed, or cohorts where clients train in lockstep, whatever the workers; otherwise
+        what balances them."""
+        if not messages:
+            return []
+        if summed := self.to_be_summed(messages, len(self._pool.workers)):
+            return [Call(i, group, summed=True) for i, group in enumerate(summed)]
+        size = self.cohort
+        if size == 1 or messages[0].metadata.message_type != MessageType.TRAIN:
+            arrays = messages[0].content.array_records.values()
+            reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
+            shares = CALLS * len(self._pool.workers)
+            size = min(-(-len(messages) // shares), max(1, CALL_BYTES // max(1, reply_bytes)))
+        return [Call(i, group) for i, group in enumerate(in_groups(messages, size))]
+
+    def _longest_first(self, calls: list[Call]) -> list[Call]:
+        """The calls so that the last to be begun are short; few at a time, since replies wait for earlier
+        ones, and a call for those that are far behind it."""
+        if not self._examples:
+            return calls
+        window = AHEAD * len(self._pool.workers) // 2
+        return [
+            call
+            for start in range(0, len(calls), window)
+            for call in sorted(calls[start : start + window], key=self._work, reverse=True)
+        ]
+
+    def _work(self, call: Call) -> int:
+        return sum(self._examples[partition_of(message)] for message in call.messages)
+
+
+class _Memories(dict[int, Any]):
+    """Each client's memory in the object store, by partition; None where it has none."""
+
+    def __init__(self, grid: LocalGrid) -> None:
+        super().__init__()
+        self.grid = grid
+
+    def __missing__(self, partition: int) -> Any:
+        store = ContextStore()
+        store.save(self.grid.saved(partition))
+        self[partition] = ray.put(store.state) if store.state else None
+        return self[partition]
+
+
+class _Phase:
+    """The calls of one phase on their way."""
+
+    def __init__(
+        self,
+        pool: RayPool,
+        memories: _Memories,
+        calls: list[Call],
+        timeout: float | None,
+        apart: bool,
+        remembers: bool,
+    ) -> None:
+        self.pool = pool
+        self.apart = apart  # whether the clients of a call may be tried again one by one
+        self.remembers = remembers
+        self.memories = memories
+        self.calls = deque(calls)
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.running: dict[int, list[tuple[Call, list[Any]]]] = {i: [] for i in range(len(pool.workers))}
+        self.contents: dict[int, Any] = {}
+
+    def replies(self) -> Iterator[Message]:
+        """The replies, until all have come or the time is over."""
+        while True:
+            self._submit()
+            waiting = {futures[0]: i for i, queue in self.running.items() for _, futures in queue}
+            if not waiting:
+                return
+            left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not ready:
+                return
+            check_raylet(self.pool.raylet)
+            worker = waiting[ready[0]]
+            try:
+                replies, changed = ray.get(ready[0])
+            except (RayActorError, OutOfMemoryError) as error:
+                yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
+                continue
+            call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
+            self.running[worker].remove((call, futures))
+            if self.remembers:
+                for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
+                    if new:
+                        self.memories[partition_of(message)] = memory
+            self._submit()  # before the driver is busy with what came
+            yield from replies
+
+    def abandon(self) -> None:
+        """End the workers that are still busy, so that they do not hold up what comes next."""
+        for worker, queue in self.running.items():
+            if queue:
+                self.pool.replace(worker)
+                queue.clear()
+
+    def _submit(self) -> None:
+        """Give out calls, evenly, as long as none runs too far ahead of the first that is not done.
+
+        One that is tried again has its worker for itself: the reply of a call may be lost when the next one
+        kills the worker, which is then nobody else's death.
+        """
+        while self.calls:
+            shared = [i for i, queue in self.running.items() if not any(call.retried for call, _ in queue)]
+            if not shared:
+                return
+            worker = min(shared, key=lambda i: len(self.running[i]))
+            queue = self.running[worker]
+            if self.calls[0].retried and queue:
+                return
+            orders = [call.order for calls in self.running.values() for call, _ in calls]
+            ahead = self.calls[0].order - min(orders, default=self.calls[0].order)
+            if len(queue) >= QUEUED or ahead > AHEAD * len(self.running):
+                return
+            call = self.calls.popleft()
+            content = call.messages[0].content
+            if id(content) not in self.contents:
+                self.contents[id(content)] = ray.put(content)
+            envelopes = [remove_content_from_message(message) for message in call.messages]
+            own = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
+            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
+            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *own)
+            queue.append((call, futures if self.remembers else [futures]))
+
+    def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:
+        """Replace a dead worker. It died of the first of its calls; those behind it had not begun."""
+        (first, _), *rest = self.running[worker]
+        self.running[worker] = []
+        self.pool.replace(worker)
+        self.calls.extendleft(call for call, _ in reversed(rest))
+        clients = ", ".join(str(partition_of(message)) for message in first.messages)
+        if first.retried:
+            LOGGER.warning("a worker died again of clients %s, which count as failed: %s", clients, reason)
+            for message in first.messages:
+                error = Error(ErrorCode.CLIENT_APP_CRASHED, f"its worker died twice: {reason}")
+                yield Message(error, reply_to=message)
+            return
+        LOGGER.warning("a worker died; its clients %s are tried once more: %s", clients, reason)
+        summed = first.summed and not self.apart
+        apart = [[message] for message in first.messages] if self.apart else [first.messages]
+        self.calls.extendleft(Call(first.order, messages, summed, True) for messages in reversed(apart))

@@ -1,0 +1,127 @@
+"""The Ray actors that simulations share, and the Ray they live in."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+from flwr.app import UserConfig
+from ray.exceptions import RayError
+
+from ...core.errors import RunFailed
+from ...core.session_objects import own_objects
+from ..process_memory import MEMORY
+from ..signals import sigterm_handled_as_before
+from .clusters import check_cluster, daemons_in_groups_of_their_own, end_workers, free_cores, raylet_address
+from .worker import Worker, stored
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Phase(Protocol):
+    """What keeps workers busy."""
+
+    def abandon(self) -> None:
+        """End the workers that are still busy with it."""
+
+
+class RayPool:
+    """Workers of one core each, in a Ray of their own or in a running cluster; ended by `close`.
+
+    A Ray that this process is connected to is used, and left as it was: there can be no other beside it.
+
+    Parameters
+    ----------
+    workers : int
+        Number of actors; 0 for one a core.
+    verbose : bool
+        Whether Ray's own log lines are shown.
+    address : str
+        ``HOST:PORT`` of a running cluster; by default a Ray of its own. The project's code is sent to the
+        cluster; datasets must lie at the same path on every machine.
+
+    Raises
+    ------
+    UserError
+        When there is no cluster at the address, or the running Ray has too few free cores.
+    """
+
+    def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
+        os.environ.setdefault("RAY_free_objects_batch_size", "1")
+        # Ray's control service would keep a record of every call, by which it grows for hours.
+        os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
+        level = logging.INFO if verbose else logging.ERROR
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"env_vars": {"PYTHONPATH": path, **MEMORY}}
+        options: dict[str, Any] = {}
+        self._owns_ray = bool(address) or not ray.is_initialized()
+        if address:
+            check_cluster(address)
+            packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
+            with sigterm_handled_as_before():
+                ray.init(
+                    address=address,
+                    runtime_env={"py_modules": packages, "env_vars": MEMORY},
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            cores = int(resources["CPU"])
+        elif not self._owns_ray:
+            cores = free_cores(workers)
+            options = {"runtime_env": environment}
+        else:
+            cores = os.cpu_count() or 1
+            with sigterm_handled_as_before(), daemons_in_groups_of_their_own():
+                ray.init(
+                    address="local",  # never somebody's running cluster
+                    num_cpus=workers or cores,
+                    include_dashboard=False,
+                    runtime_env=environment,
+                    log_to_driver=verbose,
+                    logging_level=level,
+                )
+        self._cores = cores
+        self.raylet = raylet_address()
+        self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
+        self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
+        self._phase: Phase | None = None
+        self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
+
+    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+        """Have every worker serve this run, and know the caller's own objects.
+
+        Raises
+        ------
+        UserError
+            When an object cannot be sent.
+        RunFailed
+            When a worker cannot be had, or cannot take one.
+        """
+        self._run = run_config, num_clients, stored(own_objects())
+        try:
+            ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
+        except RayError as error:
+            raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
+
+    def replace(self, index: int) -> None:
+        """End a worker, if it still lives, and put a new one into its place."""
+        ray.kill(self.workers[index])
+        self.workers[index] = self._actor.remote(*self._run)
+
+    def begin(self, phase: Phase) -> None:
+        """Give the workers to a phase; those still busy with an earlier one are ended."""
+        if self._phase:
+            self._phase.abandon()
+        self._phase = phase
+
+    def close(self) -> None:
+        """End the workers, and Ray if it is the pool's own."""
+        if self._owns_ray or not ray.is_initialized():
+            ray.shutdown()
+            return
+        end_workers(self.workers, self._cores)

@@ -1,0 +1,118 @@
+"""The Ray actor that runs clients."""
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
+
+from ...core.errors import UserError
+from ...core.session_objects import take_over
+from ..client_adapter import answer_all
+from ..grid import identify_process, node_context, partition_of
+
+LARGE = 2**12  # bytes
+
+
+class Worker:
+    """Runs the ClientApp for any client: its memory comes with the call and goes back with the replies.
+
+    Datasets, partitions and modules stay warm in the process, whichever clients it serves.
+    """
+
+    def __init__(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
+        identify_process()
+        self.start_run(run_config, num_clients, own)
+        self._content: tuple[Any, RecordDict] = (None, RecordDict())
+
+    def process_id(self) -> int:
+        """This worker's process."""
+        return os.getpid()
+
+    def start_run(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
+        """Serve another run, whose configuration may name objects of the caller's own."""
+        take_over(own)
+        self._run_config = run_config
+        self._num_clients = num_clients
+
+    def handle(
+        self,
+        envelopes: Sequence[Message],
+        stored: Sequence[Any],
+        summed: bool,
+        *memories: RecordDict | None,
+    ) -> tuple[Any, ...]:
+        """Answer messages of one content; each client's memory, or None for an empty one.
+
+        Parameters
+        ----------
+        envelopes : Sequence[Message]
+            The messages without their content.
+        stored : Sequence[ObjectRef]
+            The content in the object store, fetched once a worker and round.
+        summed : bool
+            Whether the clients' models come back as one sum.
+        *memories : RecordDict, optional
+            The memories of the clients, in the messages' order; nothing for clients that have none.
+
+        Returns
+        -------
+        tuple
+            The replies and, by message, whether the client's memory changed; then each memory that did.
+        """
+        if self._content[0] != stored[0]:
+            self._content = stored[0], ray.get(stored[0])
+        contexts = []
+        for message, memory in zip(envelopes, memories or (None,) * len(envelopes), strict=True):
+            message.content = self._content[1]
+            state = RecordDict(dict(memory)) if memory else None
+            contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
+        replies = answer_all(envelopes, contexts, summed)
+        for reply in replies:
+            lend(reply)
+        if not memories:
+            return replies, []
+        changed = [
+            any(memory is None or record is not memory.get(name) for name, record in context.state.items())
+            for context, memory in zip(contexts, memories, strict=True)
+        ]
+        return (replies, changed), *(
+            context.state if new else None for context, new in zip(contexts, changed, strict=True)
+        )
+
+
+def stored(own: Mapping[str, object]) -> Any:
+    """A caller's own objects in the object store, as workers take them.
+
+    Raises
+    ------
+    UserError
+        When one cannot be sent.
+    """
+    try:
+        return ray.put(own) if own else own
+    except Exception as error:  # pickling runs code of the objects
+        words = " ".join(str(error).split())[:200]
+        raise UserError(f"{', '.join(own)}: cannot be sent to Ray's workers ({words})") from error
+
+
+class _Lent:
+    """Bytes that arrive as a view of where they lie in the object store; `pickle` would copy them twice."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[type, tuple[pickle.PickleBuffer]]:
+        return memoryview, (pickle.PickleBuffer(self.data),)
+
+
+def lend(reply: Message) -> None:
+    """Have large arrays go out of band, and the driver read them in place."""
+    if reply.has_content():
+        for record in reply.content.values():
+            if isinstance(record, ArrayRecord):
+                for array in record.values():
+                    if len(array.data) >= LARGE:
+                        array.__dict__["data"] = _Lent(array.data)

@@ -1,0 +1,109 @@
+"""The Flower ServerApp: what ``flwr run`` starts."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from ..config.run_config import RunConfig
+from ..core.errors import RunCutOff, RunFailed, UserError
+from ..core.logs import colour_in_terminals_only
+from ..federation.federation import Federation
+from ..records.events import Observer, RoundResult
+from ..results.resume import check_unchanged, load_checkpoint
+from ..results.run_directory import default_run_folder, run_folder_locked
+from ..results.run_folder import RunFolder
+from ..results.tensorboard import check_tensorboard, tensorboard
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+LONGEST_LINE = 50  # figures
+LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
+PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
+
+app = ServerApp()
+
+
+class RoundLog(Observer):
+    """Logs a line a round."""
+
+    def on_round(self, result: RoundResult) -> None:
+        told = [f"{name} {value:.4f}" for name, value in result.figures.items()]
+        if len(told) > LONGEST_LINE:
+            told[LONGEST_LINE:] = [f"and {len(told) - LONGEST_LINE} more"]
+        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(told), result.failures)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the federation that the run config describes; the results go to ``run-dir``, by default a new
+    folder under ``$FLWR_HOME/fedbn-flower/runs`` of the process; the log names it first and last.
+
+    With ``resume``, it goes on in that folder from the last checkpoint; the SuperNodes go on from what they
+    have in their ``state-dir``.
+
+    Raises
+    ------
+    UserError, RunFailed
+        Told in one line; Flower marks the run as failed.
+    """
+    logging.getLogger("flwr").addFilter(_without_traceback)
+    colour_in_terminals_only()
+    try:
+        with _superlink_lost(grid):
+            _run(grid, RunConfig.of(context.run_config))
+    except (UserError, RunFailed) as error:
+        LOGGER.error("%s", error)
+        raise
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Flower logs whatever ends a ServerApp with its traceback; what was told in one line needs none."""
+    if record.exc_info and isinstance(record.exc_info[1], UserError | RunFailed):
+        record.exc_info = None
+    return True
+
+
+@contextmanager
+def _superlink_lost(grid: Grid) -> Iterator[None]:
+    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the folder locked."""
+    retries = getattr(grid, "_retry_invoker", None)
+    if retries:
+        retries.max_time = LOST
+    try:
+        yield
+    except getattr(retries, "recoverable_exceptions", ()) as error:
+        raise RunCutOff(f"the SuperLink is lost ({error}); go on with the key resume") from error
+
+
+def _run(grid: Grid, config: RunConfig) -> None:
+    check_tensorboard(config)
+    federation = Federation(config)
+    if config.resume:
+        check_unchanged(federation)
+    folder = _folder(config)
+    LOGGER.info("results go to %s", folder)
+    with run_folder_locked(config, folder, patience=PATIENCE):
+        checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
+        if checkpoint:
+            LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
+        results = RunFolder(folder, federation, checkpoint=checkpoint)
+        first_round = checkpoint.server_round + 1 if checkpoint else 1
+        try:
+            with tensorboard(config, folder, first_round) as board:
+                federation.run(grid, [RoundLog(), results, *board], checkpoint)
+        finally:
+            results.finish()
+    LOGGER.info("results are in %s", folder)
+
+
+def _folder(config: RunConfig) -> Path:
+    """The run's folder, in full: a person does not see in which directory this process is."""
+    path = config.resume or config.run_dir
+    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
+    folder = default_run_folder(Path(home) / "fedbn-flower") if path == "auto" else Path(path)
+    return folder.resolve()

@@ -1,0 +1,124 @@
+"""One simulated run on a runtime of our own."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
+
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..federation.cohorts import cohort_size
+from ..federation.federation import Federation
+from ..federation.inputs import dataset_of, partitions_of, remembers
+from ..records.events import Observer
+from ..results.resume import check_data, checkpoints_of, load_checkpoint
+from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
+from ..results.run_folder import RunFolder
+from ..results.tensorboard import check_tensorboard, tensorboard
+from . import InlineGrid, LocalGrid
+
+if TYPE_CHECKING:
+    from .ray.pool import RayPool
+
+
+def simulate(
+    federation: Federation, folder: Path, pool: "RayPool | None", observers: Iterable[Observer] = ()
+) -> dict[str, Any]:
+    """Run a federation on the pool, or in this process without one, and return its summary.
+
+    With ``resume`` in its configuration it goes on in that folder from the last checkpoint: the server's
+    state and every client's are those of the checkpoint's round, so the final model is the same, bit for
+    bit, as if the run had never stopped.
+
+    Raises
+    ------
+    UserError, RunFailed
+        See `Federation.run`; what was done so far stays in the folder.
+    """
+    config = federation.config
+    grid = make_grid(federation, pool)
+    with run_folder_locked(config, folder):
+        checkpoint = load_checkpoint(config, clients_here=True) if config.resume else None
+        if config.resume:
+            check_data(federation)
+        if checkpoint:
+            grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
+        results = RunFolder(folder, federation, grid.client_memory, checkpoint)
+        first_round = checkpoint.server_round + 1 if checkpoint else 1
+        try:
+            with tensorboard(config, folder, first_round) as board:
+                federation.run(grid, [results, *board, *observers], checkpoint)
+        finally:
+            results.finish()
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return summary
+
+
+def check_simulation(config: RunConfig) -> None:
+    """Refuse what only SuperNodes can do, and what is not installed.
+
+    Raises
+    ------
+    UserError
+        When clients would have no data, or are to start from memories that a simulation does not have; when
+        TensorBoard is asked for and not there.
+    """
+    check_tensorboard(config)
+    if not dataset_of(config).has_examples:
+        raise not_allowed(
+            "dataset", config.dataset, "one with examples: simulated clients have none of their own"
+        )
+    if config.continue_state:
+        raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
+
+
+def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
+    """A Grid for this federation with one virtual node for each partition."""
+    config = federation.config
+    if sums := federation.shares and can_be_summed(federation.strategy):
+        take_sums(federation.strategy)
+    # Its clients do not resume by themselves: their memories are put back.
+    run_config = config.model_copy(update={"resume": ""}).to_user_config()
+    settings = (config.num_clients, run_config, cohort_size(config), sums)
+    if pool is None:
+        return InlineGrid(*settings)
+    from .ray.grid import RayGrid
+
+    examples = [len(rows) for rows in partitions_of(config).train]
+    return RayGrid(pool, *settings, remembers(config, federation.model), examples)
+
+
+def prepared_folder(config: RunConfig) -> Path:
+    """The folder of the results, which a run can be written to, or be resumed in.
+
+    Raises
+    ------
+    UserError
+        When it is in use, cannot be made, or holds no run to go on with.
+    """
+    if config.run_dir == "auto":
+        return default_run_folder()
+    folder = Path(config.run_dir)
+    if config.resume:
+        with run_folder_locked(config, folder):
+            load_checkpoint(config, clients_here=True)
+    else:
+        prepare_run_folder(folder)
+    return folder
+
+
+def ray_pool(config: RunConfig) -> "RayPool | None":
+    """The workers that the configuration asks for; None for this process alone."""
+    if config.backend != "ray":
+        return None
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from .ray.pool import RayPool  # half a second that nobody else is to wait for
+
+    return RayPool(config.workers, config.verbose, config.ray_address)

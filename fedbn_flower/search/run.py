@@ -1,0 +1,202 @@
+"""A search as a job: its trials one after another, and the run of the best."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as Shown
+
+from ..core.command_line import command
+from ..core.errors import RunFailed
+from ..core.logs import show_log
+from ..federation.federation import Federation
+from ..records.metrics import shown
+from ..results import report
+from ..results.manifest import stored_configuration
+from ..results.progress import progress, say, summary_table, waiting
+from ..results.run_directory import folder_locked
+from ..results.terminal import fitted
+from ..runtime.capacity import check_workers
+from ..runtime.simulation import check_simulation, ray_pool
+from .search import AGAIN, Search
+from .search_folder import COMPLETE, FAILED, Table, check_same, prepared_search_folder, write_facts
+from .study import WARM_UP, Study, warm_up_rounds
+from .trial import Outcome, Watch, figures_by_round, rounds_done, run_to_its_end, run_trial
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+    from ..runtime.ray.pool import RayPool
+
+
+def run_search(search: Search) -> int:
+    """Run what is left of a search; the exit status: 0 if it found something, 1 if every trial failed.
+
+    Raises
+    ------
+    UserError
+        For a mistake, before anything starts.
+    KeyboardInterrupt
+        On Ctrl-C and SIGTERM; its message says how to go on.
+    """
+    console = Console()
+    configs = search.configs()
+    first = configs[0]
+    show_log(first.verbose)
+    check_workers(first)
+    with waiting(console, "reading data"):
+        for config in configs:  # every mistake is told before anything starts
+            check_simulation(config)
+            Federation(config)
+    facts = search.facts()
+    folder = prepared_search_folder(first.run_dir, facts)
+    with folder_locked(folder, "run-dir"):
+        stored = check_same(folder, facts, AGAIN)
+        write_facts(folder, {**facts, "best": stored["best"]})
+        say(console, f"results go to {folder}")
+        if search.told:
+            say(console, search.told)
+        try:
+            return _Running(search, folder, first, facts, console).run()
+        except KeyboardInterrupt:
+            again = command(["--resume", str(folder)])
+            told = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
+            raise KeyboardInterrupt(told) from None
+
+
+class _Running:
+    """A search in its folder."""
+
+    def __init__(
+        self, search: Search, folder: Path, first: "RunConfig", facts: dict[str, Any], console: Console
+    ) -> None:
+        self.search = search
+        self.folder = folder
+        self.facts = facts
+        self.console = console
+        self.first = first
+        problem = Federation(first).problem
+        self.by = problem.compared_by
+        self.higher = self.by in problem.higher_is_better
+        self.table = Table(folder, [searched.key for searched in search.space])
+        self.study = Study(search.space, first.seed, first.rounds, self.higher)
+        for row in self.table.rows:
+            self._remember(row)
+
+    def run(self) -> int:
+        from_on = f"from round {warm_up_rounds(self.first.rounds) + 1} on, once {WARM_UP} are complete"
+        say(self.console, f"a trial worse than the median of the others is ended {from_on}")
+        pool = ray_pool(self.first)
+        try:
+            for number in range(len(self.table.rows), self.search.trials):
+                self._try(number, pool)
+            best = self.table.best(self.higher)
+            self.console.print(fitted(self._shown(), self.console.width))
+            if best is None:
+                print("every trial failed", file=sys.stderr)
+                return 1
+            return self._run_best(best, pool)
+        finally:
+            if pool:
+                pool.close()
+            if self.table.rows:
+                report.write_report(self.folder)
+
+    def _remember(self, row: dict[str, str]) -> None:
+        """Have the study know of a trial that has ended before."""
+        value = float(row["value"]) if row["value"] else None
+        by_round: dict[int, float] = {}
+        if row["state"] != FAILED:
+            by_round = figures_by_round(self.folder / row["folder"], self.by, int(row["rounds"]))
+        self.study.add(self._values(row), row["state"], value, by_round)
+
+    def _values(self, row: dict[str, str]) -> dict[str, Any]:
+        return {searched.key: searched.read(row[searched.key]) for searched in self.search.space}
+
+    def _try(self, number: int, pool: "RayPool | None") -> None:
+        trial = self.study.ask(number)
+        where = f"trials/{number}"
+        config = self.search.config(trial.params, run_dir=str(self.folder / where), final_test=False)
+        title = f"trial {number} of {self.search.trials}: {_in_words(trial.params)}"
+        with self.console.status(title) as status:
+
+            def tell(server_round: int) -> None:
+                status.update(f"{title}  round {server_round}/{config.rounds}")
+
+            watch = Watch(trial, self.by, config.rounds, tell)
+            outcome = run_trial(config, pool, watch)
+        value = outcome.value
+        self.study.tell(trial, outcome.state, value)
+        self.table.add(
+            {
+                "trial": number,
+                "state": outcome.state,
+                "rounds": outcome.rounds,
+                "seconds": outcome.seconds,
+                "value": "" if value is None else value,
+                **trial.params,
+                "folder": where,
+            }
+        )
+        self._tell(title, outcome)
+
+    def _tell(self, title: str, outcome: Outcome) -> None:
+        if outcome.state == FAILED:
+            print(f"{title} failed: {outcome.problem}", file=sys.stderr)
+            return
+        figure = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
+        say(self.console, f"{title}  {figure} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
+
+    def _run_best(self, best: dict[str, str], pool: "RayPool | None") -> int:
+        """The one run that uses the test set, or what it came to before."""
+        values, place = self._values(best), self.folder / "best"
+        config = self.search.config(values, run_dir=str(place))
+        if (place / "config.json").exists():
+            stored, wanted = stored_configuration(place), config.to_user_config()
+            if any(stored[key] != wanted[key] for key in values):
+                shutil.rmtree(place)
+        with progress(config, self.console) as watch:
+            try:
+                run_to_its_end(config, rounds_done(place), pool, watch)
+            except RunFailed as error:
+                print(f"the run of the best failed: {error}", file=sys.stderr)
+                return 1
+        summary = json.loads((place / "summary.json").read_text())
+        again = command(self.search.arguments(values))
+        test = (summary["mean"] or summary["global"] or {}).get(self.by) if config.final_test else None
+        found = {
+            **{"trial": int(best["trial"]), "values": values, "compared-by": self.by},
+            **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
+        }
+        write_facts(self.folder, {**self.facts, "best": found})
+        self.console.print(fitted(summary_table(config, summary), self.console.width))
+        say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
+        say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
+        if test is not None:
+            once = "" if config.may_end_early else ", used this once"
+            say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
+        say(self.console, f"its command: {again}")
+        say(self.console, f"results are in {self.folder}")
+        return 0
+
+    def _shown(self) -> Shown:
+        """The table of the trials for the terminal."""
+        keys = [searched.key for searched in self.search.space]
+        table = Shown(title=f"{self.by} on the validation share")
+        for column in ("trial", *keys, "rounds", "state", self.by):
+            table.add_column(column, justify="right")
+        for row in self.table.rows:
+            value = shown(self.by, float(row["value"])) if row["value"] else ""
+            values = [_short(value) for value in self._values(row).values()]
+            table.add_row(row["trial"], *values, row["rounds"], row["state"], value)
+        return table
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _in_words(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items())

@@ -1,0 +1,60 @@
+"""Experiment files: TOML, or the JSON that runs and sweeps leave."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UserError, not_allowed
+from ..results.earlier import is_of_0_1
+from ..results.manifest import EXPERIMENT, NOT_KEYS
+from ..results.resume import check_may_change
+from .experiment import Experiment
+
+TOML = ".toml"
+OF_A_RUN = (*NOT_KEYS, "run-dir", "resume")
+"""What a run's ``config.json`` tells that another run does not share."""
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment of a file; a run's ``config.json`` is one.
+
+    Raises
+    ------
+    UserError
+        When the file cannot be read or is no experiment; see `Experiment.of`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        given: Any = tomllib.loads(text) if path.suffix == TOML else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
+    if not isinstance(given, dict):
+        raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")
+    if "search" in given and "values" in given:
+        raise not_allowed("experiment", str(path), "an experiment: a search goes on with --resume FOLDER")
+    if "versions" in given:
+        if is_of_0_1(given):
+            made = f"a run of version {given['versions']['fedbn-flower']}, whose keys were others"
+            raise UserError(f"experiment: {str(path)!r} is {made}; expected a run of 0.2.0 or later")
+        given = {key: value for key, value in given.items() if key not in OF_A_RUN}
+    if "resume" in given:
+        raise UserError(
+            f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
+        )
+    return Experiment.of(given, str(path))
+
+
+def resumed_sweep(values: Mapping[str, str]) -> Experiment:
+    """The experiment of the sweep in the folder that ``resume`` names; a few keys may be given anew.
+
+    Raises
+    ------
+    UserError
+        For a key that may not, when the file cannot be read.
+    """
+    folder = Path(values["resume"])
+    check_may_change(values, {"resume"})
+    given = {key: value for key, value in values.items() if key != "resume"}
+    return read_experiment(folder / EXPERIMENT).overridden({**given, "run-dir": str(folder)})

@@ -1,0 +1,170 @@
+"""A sweep's runs: one table with the mean and the sample standard deviation over the seeds."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..config.registry import short
+from ..config.run_config import RunConfig
+from ..core.files import csv_text, write_atomically
+from ..results import report
+from ..results.plotting.plots import save_figure
+from ..results.progress import cell_name, told_apart
+from ..results.summary import ROUNDS, figures_by_whose, rounds_reached, seeds_told
+
+Cell = tuple[str, ...]
+AXES = ("strategy", "client", "objective")
+MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
+
+
+class Comparison:
+    """Collects the runs of a sweep and writes ``grid.csv`` and ``grid.md`` after each.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's.
+    keys : Sequence[str]
+        What the sweep is about beside strategy, client, objective and seed; a column each.
+    order : Iterable[str]
+        The runs' folders in the order of the table, which otherwise is that in which they are added.
+    """
+
+    def __init__(self, folder: Path, keys: Sequence[str] = (), order: Iterable[str] = ()) -> None:
+        self.folder = folder
+        self.keys = tuple(keys)
+        self.axes = tuple(dict.fromkeys((*AXES, *keys)))
+        self.compared_by = "accuracy"
+        self._places = {name: place for place, name in enumerate(order)}
+        self._rows: dict[str, dict[str, object]] = {}
+        self._figures: dict[str, dict[str, float]] = {}
+
+    def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
+        """Add a run by its summary, or what went wrong if it has none."""
+        name = cell_name(config, self.keys)
+        figures: dict[str, float] = {}
+        if summary:
+            by = self.compared_by = summary["compared-by"]
+            of_models = figures_by_whose(summary).items()
+            figures = {f"{by}: {whose}": told[by] for whose, told in of_models if told[by] is not None}
+            figures |= rounds_reached(summary)
+        axes = (short(config.strategy), short(config.client), short(config.objective))
+        self._figures[name] = figures
+        self._rows[name] = {
+            **dict(zip(AXES, axes, strict=True)),
+            **told_apart(config, self.keys),  # with the whole name where a short one is not enough
+            "seed": config.seed,
+            "status": problem or "ok",
+            "seconds": summary["seconds"] if summary else "",
+            "failures": summary["failures"] if summary else "",
+            **figures,
+            "folder": name,
+        }
+        self._write()
+
+    def _write(self) -> None:
+        leading = [*self.axes, "seed", "status", "seconds", "failures"]
+        columns = dict.fromkeys([*leading, *self._names(), "folder"])
+        write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
+        write_atomically(self.folder / "grid.md", self.markdown())
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of ``grid.csv``, in order."""
+        names = sorted(self._rows, key=lambda name: self._places.get(name, len(self._places)))
+        return [self._rows[name] for name in names]
+
+    def _names(self) -> list[str]:
+        """The figures' names in the order in which they come, clients by number: not all runs have all."""
+        names = dict.fromkeys(n for row in self.rows for n in self._figures[str(row["folder"])])
+        kinds = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in names))
+        return sorted(names, key=lambda n: (kinds.index(re.sub(r"\d+$", "", n)), len(n), n))
+
+    def _groups(self) -> dict[Cell, list[dict[str, object]]]:
+        """The rows by all but their seed."""
+        groups: dict[Cell, list[dict[str, object]]] = defaultdict(list)
+        for row in self.rows:
+            groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
+        return groups
+
+    def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Header, rows, and beside each row which of its runs failed and why."""
+        names = self._names()
+        beginning = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
+        header = [*self.axes, *(name.removeprefix(beginning) for name in names)]
+        rows, problems = [], []
+        for cell, members in self._groups().items():
+            found = [self._figures[str(row["folder"])] for row in members]
+            values = [_cell([f[name] for f in found if name in f], name, members) for name in names]
+            rows.append([*cell, *values])
+            seeds = defaultdict(list)
+            for row in members:
+                if row["status"] != "ok":
+                    seeds[row["status"]].append(f"seed {row['seed']}")
+            problems.append("; ".join(f"{', '.join(which)}: {why}" for why, which in seeds.items()))
+        return header, rows, problems
+
+    def markdown(self) -> str:
+        """The table in Markdown, and under it what its figures are."""
+        header, rows, problems = self._table()
+        if any(problems):
+            header = [*header, "failed"]
+            rows = [[*row, problem] for row, problem in zip(rows, problems, strict=True)]
+        lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
+
+    def _title(self) -> str:
+        runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
+        seeds = seeds_told(runs)
+        deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
+        figures = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
+        return f"{', '.join(figures)}{deviation}"
+
+    def _compared_by(self) -> list[str]:
+        """By which figures the runs are compared: several where they learn different things."""
+        found = (name.partition(": ")[0] for name in self._names() if not name.startswith(ROUNDS))
+        return list(dict.fromkeys(found)) or [self.compared_by]
+
+    def table(self) -> Table:
+        """The table for the terminal: what all runs have in common is in its title, what failed under it."""
+        header, rows, problems = self._table()
+        alike = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
+        common = " ".join(rows[0][i] for i in alike)
+        header, *rows = ([text for i, text in enumerate(row) if i not in alike] for row in (header, *rows))
+        table = Table(title=f"{common}: {self._title()}" if common else self._title())
+        told: list[str] = []
+        for column in [*header, *(["failed"] if any(problems) else [])]:
+            table.add_column(column)
+        for row, problem in zip(rows, problems, strict=True):
+            number = [f"[{len(told) + 1}]"] if problem else [""]
+            table.add_row(*map(escape, [*row, *(number if any(problems) else [])]))
+            told += [f"{number[0]} {problem}"] if problem else []
+        table.caption = escape("\n".join(told)) or None
+        table.caption_justify = "left"
+        return table
+
+    def plot(self) -> None:
+        """The figure by round as ``grid.png``, a line a cell, the mean over its seeds: of the clients where
+        they evaluate, else of the global model; and the report."""
+        self._write()
+        save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
+        report.write_report(self.folder)
+
+
+def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]]) -> str:
+    """Mean and deviation; of how many seeds, where some of those that ended well have none."""
+    if not values:
+        return ""
+    factor = 100 if name.startswith("accuracy: ") else 1
+    form = ".1f" if name.startswith(("accuracy: ", ROUNDS)) else ".4g"
+    deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
+    ended = sum(row["status"] == "ok" for row in members)
+    some = f" ({len(values)} of {ended})" if len(values) < ended else ""
+    return f"{factor * mean(values):{form}}{deviation}{some}"

@@ -1,0 +1,47 @@
+"""What a person sees while runs go on side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..records.metrics import shown
+from ..results.progress import WINDOW
+from .cells import Cell
+
+
+class RoundsBar:
+    """One bar over the rounds of all runs, read from their folders; use as a context manager."""
+
+    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+        self._cells = cells
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            speed_estimate_period=WINDOW,
+        )
+        total = sum(cell.config.rounds for cell in cells)
+        self._task = self._bar.add_task(f"{len(cells)} runs, rounds", total=total)
+
+    def __enter__(self) -> "RoundsBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self) -> None:
+        """Look at how far they are."""
+        self._bar.update(self._task, completed=sum(cell.rounds_done for cell in self._cells))
+
+
+def end_line(name: str, summary: dict[str, Any]) -> str:
+    """A run's end in a line: the figure by which runs are compared, of the clients or else of the server."""
+    by = summary["compared-by"]
+    figures = summary["mean"] or summary["global"] or {}
+    figure = f"  {by} {shown(by, figures[by])}" if figures.get(by) is not None else ""
+    return f"{name}: {summary['rounds']} rounds{figure}  {summary['seconds']:.1f} s"

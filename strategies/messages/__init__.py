@@ -1,0 +1,1 @@
+"""What travels between server and nodes: names, arrays, checks of replies."""

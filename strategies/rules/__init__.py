@@ -1,0 +1,1 @@
+"""The server rules: one file each."""

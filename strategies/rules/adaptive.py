@@ -1,0 +1,64 @@
+"""What FedAdagrad, FedYogi and FedAdam share: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2."""
+
+from abc import abstractmethod
+
+import numpy as np
+
+from ..aggregation.fold import Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector, blocks
+from ..base import PseudoGradientStrategy
+from ..rule import CURRENT_ARRAYS
+from ..settings import setting
+
+
+class AdaptiveStrategy(PseudoGradientStrategy):
+    """``m = b1 m + (1 - b1) D``, v by the rule, ``x += eta m^ / (sqrt(v^) + tau)``.
+
+    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at the t-th update, and v^ as the rule says; without,
+    ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
+    """
+
+    eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
+    eta_l: float = setting(0.1, gt=0, exclude=True, description="unused, as in Flower: no flag")
+    beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")
+    tau: float = setting(1e-3, gt=0, description="degree of adaptivity: the denominator is sqrt(v) + tau")
+    bias_correction: bool = setting(True, description="whether the moments' start at 0 is corrected")
+    v_init: float = setting(0.0, ge=0, description="every entry of the second moment before the first update")
+
+    current_arrays = CURRENT_ARRAYS
+
+    @abstractmethod
+    def second_moment(self, v: Vector, squared: Vector) -> None:
+        """Update ``v`` in place from the squared pseudo-gradient, the one line the rules differ in.
+
+        Called for one part of the vectors after the other: entry by entry, nothing else.
+        """
+
+    def second_correction(self, t: int) -> float:
+        """What v is divided by at the t-th update, t = 1, 2, ..., where bias is corrected."""
+        return 1.0
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        m = state.vector("m", like=delta)
+        v = state.vector("v", like=delta, fill=self.v_init)
+        t, corrected = round.update, self.bias_correction
+        m_correction = 1 - self.beta_1**t if corrected else 1.0
+        v_correction = self.second_correction(t) if corrected else 1.0
+        for part in blocks(delta.size):
+            m[part] *= self.beta_1
+            m[part] += (1 - self.beta_1) * delta[part]
+            self.second_moment(v[part], np.square(delta[part]))
+            denominator = np.sqrt(v[part] / v_correction)
+            denominator += self.tau
+            np.divide((self.eta / m_correction) * m[part], denominator, out=delta[part])
+        return delta
+
+
+class DecayingStrategy(AdaptiveStrategy):
+    """An adaptive rule whose v decays by beta_2: ``v^ = v / (1 - b2^t)``."""
+
+    beta_2: float = setting(0.99, ge=0, lt=1, description="decay of the second moment")
+
+    def second_correction(self, t: int) -> float:
+        return 1 - self.beta_2**t

@@ -1,0 +1,96 @@
+"""FedAvg, and what Flower has beside it that is FedAvg on another mean or with a word to the clients.
+
+McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data"
+(arXiv 1602.05629), Algorithm 1; with server momentum it is FedAvgM, Hsu et al. 2019 (1909.06335).
+"""
+
+from collections.abc import Iterable
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from ..aggregation.fold import Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..messages.validation import LOGGER
+from ..messages.wire import PROXIMAL_MU
+from ..rule import CURRENT_ARRAYS
+from ..settings import setting
+
+
+def momentum_step(delta: Vector, state: RuleState, eta: float, momentum: float) -> Vector:
+    """``eta D``; with momentum ``eta v`` where ``v = momentum v + D``."""
+    if momentum:
+        velocity = state.vector("velocity", like=delta)
+        velocity *= momentum
+        velocity += delta
+        return eta * velocity
+    return eta * delta
+
+
+class FedAvg(PseudoGradientStrategy):
+    """``x += eta D``; with momentum ``v = momentum v + D; x += eta v``.
+
+    With the defaults, ``x`` becomes the weighted mean of the clients' models.
+    """
+
+    _eta_: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    _momentum_: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return momentum_step(delta, state, self._eta_, self._momentum_)
+
+
+class FedAvgM(PseudoGradientStrategy):
+    """``v = server_momentum v + D; x += server_learning_rate v``, under Flower's argument names.
+
+    Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution" (arXiv 1909.06335). Flower's
+    default momentum is 0, which makes it FedAvg.
+    """
+
+    server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")
+
+    current_arrays = CURRENT_ARRAYS
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return momentum_step(delta, state, self.server_learning_rate, self.server_momentum)
+
+
+class FedProx(FedAvg):
+    """FedAvg that tells the clients ``proximal-mu``: their part is the proximal term.
+
+    Li et al. 2020, "Federated Optimization in Heterogeneous Networks" (arXiv 1812.06127). With this
+    project's clients the term is the objective ``fedprox``, whatever the strategy.
+    """
+
+    proximal_mu: float = setting(0.0, ge=0, description="weight of the clients' proximal term")
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        if self.proximal_mu == 0:
+            LOGGER.warning("FedProx initialized with `proximal_mu=0.0`: it is FedAvg then.")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        config[PROXIMAL_MU] = self.proximal_mu
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class FedMedian(FedAvg):
+    """FedAvg on the coordinate-wise median: Yin et al. 2018 (arXiv 1803.01498), Definition 1."""
+
+    _mean_ = "median"
+
+
+class FedTrimmedAvg(FedAvg):
+    """FedAvg on the coordinate-wise trimmed mean: Yin et al. 2018 (arXiv 1803.01498), Definition 2."""
+
+    _mean_ = "trimmed"
+    beta: float = setting(0.2, ge=0, lt=0.5, description="share that the mean leaves out at each end")
+
+    @property
+    def _trim_(self) -> float:  # type: ignore[override]
+        return self.beta

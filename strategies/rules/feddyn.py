@@ -1,0 +1,26 @@
+"""FedDyn: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization" (arXiv 2111.04263)."""
+
+from ..aggregation.fold import Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..settings import setting
+
+
+class FedDyn(PseudoGradientStrategy):
+    """``h -= (alpha/M) sum_i (x_i - x); x = mean_i x_i - h / alpha`` (Algorithm 1), over those that answered.
+
+    Goes with the local objective of that name and its ``alpha``. The mean is plain, by the paper. M is the
+    number of all clients; by default the nodes connected.
+    """
+
+    requires = {"objective": {"feddyn"}}  # noqa: RUF012
+    weighs_alike = True
+
+    alpha: float = setting(0.01, gt=0, description="weight of the dynamic regulariser, as the clients'")
+    num_clients: int | None = setting(None, gt=0, description="M, the number of all clients")
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        h = state.vector("h", like=delta)
+        h -= (self.alpha * round.num_answers / (self.num_clients or round.num_nodes)) * delta
+        return delta - h / self.alpha

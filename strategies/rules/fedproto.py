@@ -1,0 +1,85 @@
+"""FedProto: Tan et al. 2022, "FedProto: Federated Prototype Learning" (arXiv 2105.00243)."""
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+from ..aggregation.fold import Extras, Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..messages.npy import encoded
+from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.wire import NUM_EXAMPLES, PROTOTYPES
+from ..settings import setting
+from .fedavg import FedAvg
+
+SUMS, SHARES, KNOWN = "sums", "shares", "known"
+LARGEST_FEATURE = 1e6
+ROUNDED = 0.999  # shares are float32
+
+
+class FedProto(FedAvg):
+    """FedAvg, and a mean feature for every class, its prototype: ``sum_i p_i sums_i / sum_i p_i shares_i``.
+
+    Goes with the local objective of that name, whose answers have an ArrayRecord ``prototypes``: the sums of
+    a client's features by class, over how many examples it has, and the classes' shares of them. Weighted by
+    examples, this is the mean over all examples of the class (equation 6, but for its 1/|N_j|, by which
+    prototypes would shrink with the number of clients). A class that nobody had in a round keeps the
+    prototype that it had. They go out in a record of that name, once there are any; the model may stay at
+    home.
+
+    A class's share is none, or that of one of the client's examples at least; where it is none, so are the
+    features. No mean feature is above `LARGEST_FEATURE`.
+    """
+
+    requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012
+    goes_without_model = True
+
+    num_classes: int | None = setting(
+        None, gt=0, exclude=True, description="how many classes there are; None for as many as the first has"
+    )
+    num_features: int | None = setting(
+        None, gt=0, exclude=True, description="how many numbers a feature has; None for as many as the first"
+    )
+
+    def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
+        arrays = {name: state.vectors[name] for name in (PROTOTYPES, KNOWN) if name in state.vectors}
+        return {PROTOTYPES: ArrayRecord({n: encoded(a) for n, a in arrays.items()})} if arrays else {}
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        record = answer.content.get(PROTOTYPES)
+        if not isinstance(record, ArrayRecord):
+            raise ReplyRefused(f"the ArrayRecord {PROTOTYPES!r} is missing", "no prototypes")
+        arrays = check_arrays(record, self._expected())
+        sums, shares = (arrays.get(name, np.empty(0)) for name in (SUMS, SHARES))
+        if sums.ndim != 2 or shares.shape != sums.shape[:1] or not len(shares):
+            raise ReplyRefused(
+                f"{PROTOTYPES}: {SUMS!r} is {sums.shape}, {SHARES!r} is {shares.shape}", "shape"
+            )
+        if shares.min() < 0 or shares.sum() > 1.001:
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are no shares")
+        has, examples = shares > 0, answer.metrics.get(NUM_EXAMPLES)
+        if isinstance(examples, int | float) and np.any(shares[has] < ROUNDED / examples):
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are of less than one of {examples} examples")
+        bound = np.where(has, LARGEST_FEATURE, 0) * shares.astype(np.float64)
+        if np.any(np.abs(sums) > bound[:, None]):
+            raise ReplyRefused(f"{PROTOTYPES}: a mean feature above {LARGEST_FEATURE:.0e}")
+        known = self.rule_state.vectors.get(PROTOTYPES, sums)
+        if sums.shape != known.shape:
+            raise ReplyRefused(f"{PROTOTYPES}: shape {sums.shape}, expected {known.shape}", "shape")
+        return Extras(vectors={SUMS: sums.astype(np.float64).ravel(), SHARES: shares.astype(np.float64)})
+
+    def _expected(self) -> dict[str, NDArray] | None:
+        if self.num_classes is None or self.num_features is None:
+            return None
+        return {SUMS: np.zeros((self.num_classes, self.num_features)), SHARES: np.zeros(self.num_classes)}
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        shares = round.means[SHARES]
+        sums = round.means[SUMS].reshape(len(shares), -1)
+        seen = shares > 0
+        prototypes = state.vectors.setdefault(PROTOTYPES, np.zeros(sums.shape, np.float32))
+        prototypes[seen] = sums[seen] / shares[seen, None]
+        known = state.vectors.setdefault(KNOWN, np.zeros(len(shares), np.float32))
+        known[seen] = 1
+        return super().server_step(delta, state, round)

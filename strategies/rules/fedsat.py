@@ -1,0 +1,61 @@
+"""FedSat: struggle-aware aggregation; goes with the local objective of that name."""
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from ..aggregation.fold import Extras, Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.wire import STRUGGLE
+from ..settings import setting
+
+SCORES, KEPT = "scores", "kept"
+
+
+class FedSat(PseudoGradientStrategy):
+    """``x += eta mean_{c in P} sum_k w_k^c (x_k - x)``, ``w_k^c`` proportional to ``max(0, 1 - S_k[c])``.
+
+    S_k[c] in [0, 1] tells how client k struggles with class c, in an ArrayRecord ``struggle`` of its answer;
+    P are the ``top_p`` classes of the greatest ``mean_k S_k``. Where all weights of a class are 0, all
+    clients count alike. So they do for BatchNorm statistics.
+
+    P is known when all answers are there, so a sum is kept for every class: that many models' memory.
+    """
+
+    requires = {"objective": {"fedsat"}, "mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012
+    weighs_alike = True
+    reads_extras_anywhere = True
+
+    eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
+    top_p: int = setting(
+        3,
+        ge=1,
+        description="how many classes, those that clients struggle with most, count; all if there are fewer",
+    )
+    num_classes: int | None = setting(
+        None, gt=0, exclude=True, description="how many scores an answer has; None for as many as the first"
+    )
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        record = answer.content.get(STRUGGLE)
+        if not isinstance(record, ArrayRecord):
+            raise ReplyRefused(f"the ArrayRecord {STRUGGLE!r} is missing", "no scores")
+        expected = {SCORES: np.zeros(self.num_classes)} if self.num_classes else None
+        scores = check_arrays(record, expected).get(SCORES, np.empty(0))
+        if scores.ndim != 1 or not len(scores) or scores.min() < 0 or scores.max() > 1:
+            raise ReplyRefused(f"{STRUGGLE}: {SCORES!r} are no numbers in [0, 1], one a class")
+        kept = 1 - scores.astype(np.float64)
+        sent, found = (round.layout.flatten_parameters(arrays) for arrays in (round.sent, answer.arrays))
+        difference = found - sent
+        by_class = {f"class-{c}": difference * difference.dtype.type(weight) for c, weight in enumerate(kept)}
+        return Extras(vectors={KEPT: kept, **by_class})
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        kept = round.means[KEPT]
+        chosen = np.argsort(kept, kind="stable")[: self.top_p]
+        step = np.zeros_like(delta)
+        for c in chosen:
+            step += round.means[f"class-{c}"] / kept[c] if kept[c] > 0 else delta
+        return step * (self.eta / len(chosen))

@@ -1,0 +1,63 @@
+"""SCAFFOLD: Karimireddy et al. 2020, "Stochastic Controlled Averaging" (arXiv 1910.06378)."""
+
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from ..aggregation.fold import Extras, Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.wire import CONTROL
+from ..settings import setting
+
+
+class Scaffold(PseudoGradientStrategy):
+    """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over those that answered.
+
+    Goes with the local objective of that name. c goes out, and the changes come back, in an ArrayRecord
+    ``control`` of their own. The means are plain, by the paper; with a robust mean, both are that mean
+    (of the changes, times the number of answers). M is the number of all clients; by default the nodes
+    connected.
+    """
+
+    requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
+    weighs_alike = True
+    reads_extras_anywhere = True
+
+    eta: float = setting(1.0, gt=0, alias="server-lr", description="global step size eta_g")
+    num_clients: int | None = setting(None, gt=0, description="M, the number of all clients")
+
+    def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
+        x = round.layout.flatten_parameters(round.sent)
+        return {CONTROL: round.layout.parameters_record(state.vector("c", like=x))}
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        record = answer.content.get(CONTROL)
+        if not isinstance(record, ArrayRecord):
+            raise ReplyRefused(f"the ArrayRecord {CONTROL!r} is missing", "no control")
+        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
+        return Extras(vectors={CONTROL: round.layout.flatten_parameters(check_arrays(record, expected))})
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        share = round.num_answers / (self.num_clients or round.num_nodes)
+        c = state.vector("c", like=delta)
+        c += share * round.means[CONTROL]
+        return self.eta * delta
+
+
+class ScaffoldMomentum(Scaffold):
+    """``x += eta sum_i p_i (x_i - x)``, and c as in SCAFFOLD: as the code of NIID-Bench has it.
+
+    Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name. BatchNorm
+    statistics are weighed as the parameters are; the changes of c_i are not.
+    """
+
+    requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012
+    weighs_alike = False
+    reads_extras_anywhere = True
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        return replace(super().read_extras(answer, round), weight=1.0)
