@@ -11,9 +11,9 @@ from clients.lockstep import why_alone, why_unknown
 
 from .helpers import CONFIG
 from .helpers import make_client as small_client
+from .lockstep.test_lockstep import assert_same, cohort, rounds
 from .networks import dropping
-from .test_fedsam import RHO, uphill
-from .test_lockstep import assert_same, cohort, rounds
+from .objectives.test_fedsam import RHO, uphill
 from .written import (
     CASES,
     CLASSES,

@@ -11,7 +11,7 @@ from .processes import ROOT, bits, processes_with
 
 pytestmark = pytest.mark.slow
 
-OWN = (ROOT / "tests" / "fedbn_flower" / "own_objects.py").read_text()
+OWN = (ROOT / "tests" / "fedbn_flower" / "api" / "own_objects.py").read_text()
 DEFINITIONS = (
     f"{OWN}\n"
     + """

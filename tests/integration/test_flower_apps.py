@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategies.scenarios import assert_same
+from tests.strategies.drop_in.scenarios import assert_same
 
 from .processes import ROOT
 

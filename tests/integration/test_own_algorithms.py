@@ -13,7 +13,7 @@ from .processes import ROOT, bits, run_sim
 
 pytestmark = pytest.mark.slow
 
-OWN = (ROOT / "tests" / "fedbn_flower" / "own_objects.py").read_text()
+OWN = (ROOT / "tests" / "fedbn_flower" / "api" / "own_objects.py").read_text()
 
 
 SMALL = ("--partition", "dirichlet:0.5", "--num-clients", 5, "--fraction-train", 0.6)

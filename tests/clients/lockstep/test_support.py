@@ -1,0 +1,164 @@
+"""Which models train in lockstep: those of known parts that pass a trial. Everything else trains alone."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
+from clients.lockstep import why_alone, why_unknown
+
+from ..helpers import make_client, small_model
+from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Tokens, network
+from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
+
+
+def why_not(make_model, cls=FedAvgClient, objective="sgd", values=None):
+    client = make_client(cls, model=make_model(), objective=objective)
+    return why_unknown(cls, client.task) or why_alone(cls, client.task, values or {})
+
+
+def unknown(model, device="cpu"):
+    task = make_client(FedAvgClient, model=model).task
+    return why_unknown(FedAvgClient, replace(task, train=replace(task.train, device=device)))
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_models_that_are_not_known_train_alone(name):
+    assert unknown(UNKNOWN[name]())
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_models_that_fail_the_trial_train_alone(name):
+    model = TRIED[name]()
+    assert not unknown(model)
+    assert "the trial" in why_alone(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
+
+
+@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("objective", ELEMENTWISE)
+def test_models_of_known_parts_are_served(name, objective):
+    assert why_not(SERVED[name], objective=objective) == ""
+
+
+def test_a_hook_on_every_module():
+    handle = nn.modules.module.register_module_forward_hook(lambda *a: None)
+    try:
+        assert "hooks on every module" in why_not(small_model)
+    finally:
+        handle.remove()
+
+
+def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
+    task = make_client(FedAvgClient, model=small_model()).task
+    augmented = replace(task, train=replace(task.train, augment=lambda inputs: inputs))
+    assert why_unknown(FedAvgClient, augmented) == "examples are augmented"
+    several = replace(task, problem=NextCharacter())
+    assert why_unknown(FedAvgClient, several) == "an example holds several predictions"
+
+
+def test_convolutions_gain_only_on_a_gpu():
+    reasons = [unknown(conv_model(), device) for device in ("cpu", "cuda")]
+    assert reasons == ["convolutions gain nothing on a CPU", ""]
+
+
+@settings(max_examples=60)
+@given(
+    middle=st.lists(st.sampled_from(MIDDLES), max_size=3),
+    served=st.lists(st.sampled_from(MIDDLES[:8]), max_size=3),
+    changes=st.lists(st.sampled_from(CHANGES), max_size=2),
+    wrapped=st.sampled_from([nn.Identity, nn.Identity, Double, Tokens]),
+    objective=st.sampled_from(ELEMENTWISE),
+    client=st.sampled_from(sorted(CLIENTS)),
+)
+def test_lockstep_equals_alone_or_is_not_used(middle, served, changes, wrapped, objective, client):
+    parts = [make() for make in (middle if changes else served)]
+    model = network(*parts)
+    for change in changes:
+        change(model)
+    model = model if wrapped is nn.Identity else wrapped(model)
+    if why_not(lambda: model, CLIENTS[client], objective):
+        return
+    made = [copy.deepcopy(model) for _ in range(2)]
+    training = LocalTraining(2, 8, momentum=0.5, weight_decay=0.01, clip_norm=5.0)
+    runs = [
+        rounds(
+            cohort(CLIENTS[client], training, lambda own=own: own, (17, 9, 8, 5), objective),
+            {"alpha": 0.1, "mu": 0.5},
+            lockstep,
+        )
+        for own, lockstep in zip(made, (True, False), strict=True)
+    ]
+    assert_same(*runs, atol=1e-4)
+
+
+def test_the_trial_leaves_everything_as_it_was():
+    client = make_client(CLIENTS["fedbn"], objective="feddyn")
+    model = client.task.model.eval()
+    before = {n: e.clone() for n, e in model.state_dict().items()}
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    assert why_alone(CLIENTS["fedbn"], client.task, {"alpha": 0.1}) == ""
+    assert torch.equal(torch.rand(2), expected)
+    assert not model.training
+    assert all(torch.equal(entry, before[n]) for n, entry in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+class Norm(Objective):
+    """Pulls to zero with a force of one: mixes entries. Says that it does not."""
+
+    elementwise = True
+
+    def correct_gradients(self):
+        length = torch.stack([w.norm() for _, w, _ in self.gradients()]).norm()
+        for _, w, gradient in self.gradients():
+            gradient.add_(w / length)
+
+
+class Silent(OBJECTIVES["fedprox"]):
+    def loss(self, model, images, labels, reduction="mean"):
+        return super().loss(model, images, labels.flip(0), reduction)
+
+
+def test_an_objective_says_of_itself_that_it_is_elementwise(monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "norm", Norm)
+    monkeypatch.setitem(OBJECTIVES, "silent", Silent)
+    monkeypatch.setitem(OBJECTIVES, "base", Objective)
+    assert why_not(small_model, objective="silent") == "objective Silent does not say that it is elementwise"
+    assert why_not(small_model, objective="base") == "objective Objective does not say that it is elementwise"
+    assert "the trial disagreed" in why_not(small_model, objective="norm")
+
+
+def test_the_trial_of_a_model_that_draws_leaves_torchs_generator_alone():
+    client = make_client(FedAvgClient, model=TRIED["functional dropout"]())
+    before = torch.get_rng_state()
+    assert why_alone(FedAvgClient, client.task, {})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("method", ["fit", "begin_run", "end_run", "load", "get_parameters"])
+def test_a_client_with_training_of_its_own_trains_alone(method):
+    def own(self, *arguments):
+        return getattr(FedAvgClient, method)(self, *arguments)
+
+    assert why_not(small_model, type("Own", (FedAvgClient,), {method: own})) == (
+        f"client Own has a {method} of its own"
+    )
+
+
+def test_a_client_that_decides_what_stays_at_home_is_served():
+    class FedPer(FedAvgClient):
+        @staticmethod
+        def local_entries(model):
+            return frozenset({"4.weight", "4.bias"})
+
+        def evaluate(self, parameters, config):
+            return super().evaluate(parameters, config)
+
+    assert why_not(small_model, FedPer) == ""

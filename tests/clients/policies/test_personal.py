@@ -1,0 +1,289 @@
+"""FedPer, FedRep, Ditto and fine-tuning: rounds worked by hand, and what neither moves nor leaves."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import (
+    CLIENTS,
+    ContextStore,
+    DittoClient,
+    Examples,
+    FedAvgClient,
+    FedPerClient,
+    FedRepClient,
+    LocalTask,
+    LocalTraining,
+    Memory,
+    Regression,
+    SiloBNClient,
+)
+from clients.fine_tuning import FineTuning
+from clients.lockstep import why_alone, why_unknown
+
+from ..helpers import CONFIG, make_client, small_model
+
+PULLED = CONFIG | {"eval-splits": "test"}
+
+
+class SiloBNDitto(DittoClient, SiloBNClient):
+    """silobn+ditto, as a run makes it."""
+
+
+def line(x, y):
+    """One example, tested on itself."""
+    return Examples({"x": np.float32([[x]]), "y": np.float32([[y]])}, np.arange(1))
+
+
+def two_clients(cls, layers, training, **settings):
+    """f_0 = (2 - w)^2 and f_1 = (1 - 2w)^2, w the product of the layers' single weights, all 1 at first."""
+    model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(layers)))
+    initial = {name: np.ones((1, 1), np.float32) for name in model.state_dict()}
+    return [
+        cls(
+            LocalTask(
+                model, initial, own, {"test": own}, training, (0, i),
+                problem=Regression(), client_settings=settings,
+            ),
+            Memory(ContextStore()),
+        )
+        for i, own in enumerate((line(1, 2), line(2, 1)))
+    ]  # fmt: skip
+
+
+def fit(clients, x, **config):
+    """What each sends, in a round from x."""
+    updates = [client.fit([np.float32([[x]])], CONFIG | config) for client in clients]
+    for client in clients:
+        client.memory.commit()
+    return [float(update.arrays[0].item()) for update in updates]
+
+
+def test_two_rounds_of_ditto_by_hand():
+    """w - 0.1 * 2 (w - 2) and w - 0.1 * 4 (2 w - 1), twice a round; v with 0.1 * 0.5 (v - x) more."""
+    clients = two_clients(DittoClient, 1, LocalTraining(2, 0), ditto_lambda=0.5)
+
+    def personal():
+        return [client.memory.read("personal")["0.weight"].item() for client in clients]
+
+    assert fit(clients, 1.0) == pytest.approx([1.36, 0.52])  # 1 -> 1.2 -> 1.36; 1 -> 0.6 -> 0.52
+    assert personal() == pytest.approx([1.35, 0.54])  # 1 -> 1.2 -> 1.2 + 0.16 - 0.01; 0.6 - 0.08 + 0.02
+    x = 0.94  # the mean
+    assert fit(clients, x) == pytest.approx([1.3216, 0.5176])  # 1.152 ->; 0.588 ->
+    # 1.35 + 0.13 - 0.0205 = 1.4595, + 0.1081 - 0.025975; 0.54 - 0.032 + 0.02 = 0.528, - 0.0224 + 0.0206
+    assert personal() == pytest.approx([1.541625, 0.5262])
+    losses = [client.evaluate([np.float32([[x]])], PULLED)[0] for client in clients]
+    assert losses == pytest.approx([(2 - 1.541625) ** 2, (1 - 2 * 0.5262) ** 2], rel=1e-4)
+
+
+def test_two_rounds_of_fedrep_by_hand():
+    """f = (h a x - y)^2, a the body: h -= 0.1 * 2 a x (h a x - y) twice, then a with h as it is now."""
+    clients = two_clients(FedRepClient, 2, LocalTraining(1, 0), head_epochs=2)
+
+    def heads():
+        return [client.memory.read("local")["1.weight"].item() for client in clients]
+
+    assert [client.shared_names for client in clients] == [["0.weight"]] * 2
+    assert fit(clients, 1.0) == pytest.approx([1.17408, 0.99168])
+    assert heads() == pytest.approx([1.36, 0.52])  # 1 -> 1.2 -> 1.36; 1 -> 0.6 -> 0.52
+    a, h = 1.08288, 1.36  # the mean, and client 0's own
+    for _ in range(2):
+        h -= 0.2 * a * (h * a - 2)
+    assert fit(clients, a)[0] == pytest.approx(a - 0.2 * h * (h * a - 2), rel=1e-5)
+    assert heads()[0] == pytest.approx(h, rel=1e-5)
+    assert clients[0].evaluate([np.float32([[a]])], PULLED)[0] == pytest.approx((h * a - 2) ** 2, rel=1e-3)
+
+
+class Watched(nn.Module):
+    """Notes of both halves whether they are in training mode; both have a BatchNorm and a dropout."""
+
+    head = "top"
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout())
+        self.top = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3), nn.Dropout())
+        self.seen = []
+
+    def forward(self, x):
+        body = {name: entry.clone() for name, entry in self.body.state_dict().items()}
+        modes = [{m.training for m in half.modules()} for half in (self.body, self.top)]
+        self.seen.append((modes, [p.requires_grad for p in self.parameters()], body))
+        return self.top(self.body(x))
+
+
+def test_fedrep_trains_one_half_while_nothing_of_the_other_moves():
+    model = Watched()
+    client = make_client(FedRepClient, model=model, training=LocalTraining(2, 8))
+    client.fit(client.get_parameters({}), CONFIG)
+    head, body = model.seen[:50], model.seen[50:]  # 5 batches an epoch: 10 of the head, 2 of the body
+    assert len(body) == 10
+    assert all(modes == [{False}, {True}] for modes, _, _ in head)
+    assert all(modes == [{True}, {False}] for modes, _, _ in body)
+    assert all(trained == [False] * 4 + [True] * 4 for _, trained, _ in head)
+    assert all(trained == [True] * 4 + [False] * 4 for _, trained, _ in body)
+    for name, entry in body[0][2].items():
+        np.testing.assert_array_equal(entry.numpy(), client.task.initial[f"body.{name}"])
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    local = client.memory.read("local")
+    assert int(local["top.1.num_batches_tracked"]) == 50
+    assert int(model.body[2].num_batches_tracked) == 10
+
+
+@pytest.mark.parametrize("objective", ["sgd", "feddyn"])
+@pytest.mark.parametrize(("cls", "without"), [(DittoClient, FedAvgClient), (SiloBNDitto, SiloBNClient)])
+def test_what_ditto_sends_is_what_is_sent_without_it(cls, without, objective):
+    records = RecordDict(), RecordDict()
+    for server_round in (1, 2):
+        ours, theirs = (
+            make_client(kind, record, objective=objective)
+            for kind, record in zip((cls, without), records, strict=True)
+        )
+        start = [array + 0.01 * server_round for array in theirs.get_parameters({})]
+        start = [a.astype(b.dtype) for a, b in zip(start, theirs.get_parameters({}), strict=True)]
+        config = CONFIG | {"server-round": server_round, "eval-splits": "test"}
+        one, other = (client.fit(list(start), config) for client in (ours, theirs))
+        for a, b in zip(one.arrays, other.arrays, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert one.metrics["train-loss"] == other.metrics["train-loss"]
+        assert one.metrics["loss"] != other.metrics["loss"]
+        ours.memory.commit()
+        theirs.memory.commit()
+        for group in ("local", objective):
+            mine, its = ours.memory.read(group) or {}, theirs.memory.read(group) or {}
+            assert mine.keys() == its.keys()
+            assert all(np.array_equal(mine[name], its[name]) for name in mine)
+
+
+def test_dittos_batch_norm_statistics_are_the_personal_models():
+    """It evaluates by them whatever comes; before it ever trained it estimates those at home (AdaBN)."""
+    record = RecordDict()
+    client = make_client(SiloBNDitto, record)
+    start = client.get_parameters({})
+    new = make_client(SiloBNClient).evaluate(start, PULLED)
+    assert client.evaluate(start, PULLED) == new
+    client.fit(start, CONFIG)
+    client.memory.commit()
+    personal, local = (client.memory.read(group) for group in ("personal", "local"))
+    assert personal.keys() == client.task.initial.keys()
+    assert not np.array_equal(personal["2.running_mean"], local["2.running_mean"])
+    again = make_client(SiloBNDitto, record, model=small_model(5))
+    again.evaluate([a + 1 for a in start], PULLED)
+    for name, entry in again.task.model.state_dict().items():
+        np.testing.assert_array_equal(entry.numpy(), personal[name])
+
+
+def test_a_personal_model_that_diverges_is_told_and_not_kept():
+    client = make_client(DittoClient, RecordDict())
+    client.ditto_lambda = 1e30
+    with pytest.raises(FloatingPointError, match="training diverged"):
+        client.fit(client.get_parameters({}), CONFIG)
+    assert client.memory._store.groups() == {}
+
+
+def test_fine_tuning_by_hand():
+    """Two steps of w - 0.05 * 2 (w - 2) from 1: 1.1, 1.19; the rate is 0.1 * 0.5 in round 2."""
+    client, _ = two_clients(FedAvgClient, 1, LocalTraining(1, 0))
+    config = PULLED | {"fine-tune": 2, "server-round": 2, "client-lr-decay": 0.5}
+    assert client.evaluate([np.float32([[1.0]])], config)[0] == pytest.approx(0.81**2)
+    update = client.fit([np.float32([[1.0]])], config)
+    assert update.arrays[0].item() == pytest.approx(1.1)
+    assert update.metrics["loss"] == pytest.approx(0.729**2)  # from 1.1: 1.19, 1.271
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_fine_tuning_is_forgotten(name):
+    def trained(**config):
+        record = RecordDict()
+        client = make_client(CLIENTS[name], record, training=LocalTraining(1, 8))
+        update = client.fit(client.get_parameters({}), PULLED | config)
+        client.memory.commit()
+        return client, update, record
+
+    client, plain, record = trained()
+    _, tuned, other = trained(**{"fine-tune": 7})
+    for a, b in zip(plain.arrays, tuned.arrays, strict=True):
+        np.testing.assert_array_equal(a, b)
+    groups = [ContextStore(r).groups() for r in (record, other)]
+    assert str(groups[0]) == str(groups[1])
+    assert plain.metrics["loss"] != tuned.metrics["loss"]
+    assert plain.metrics["train-loss"] == tuned.metrics["train-loss"]
+
+    figures = [client.evaluate(plain.arrays, PULLED | config)
+               for config in ({}, {"fine-tune": 7}, {"fine-tune": 7}, {})]  # fmt: skip
+    assert figures[0] == figures[3] != figures[1] == figures[2]
+    client.memory.commit()
+    assert str(ContextStore(record).groups()) == str(groups[0])
+    moved = client.evaluate(plain.arrays, PULLED | {"fine-tune": 7, "server-round": 2})
+    assert moved != figures[1]
+
+
+def test_who_trains_in_lockstep():
+    task = make_client(FedPerClient).task
+    assert why_unknown(FedPerClient, task) or why_alone(FedPerClient, task, {}) == ""
+    assert why_unknown(FedRepClient, task) == "client FedRepClient has a train of its own"
+    assert why_unknown(DittoClient, task) == "client DittoClient has a fit of its own"
+
+
+def test_a_tied_head_keeps_the_embedding_at_home():
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(nn.Flatten(), layer, nn.Linear(4, 4), layer)
+    client = make_client(FedPerClient, model=model)
+    assert client.local_names == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    client = make_client(FedPerClient)
+    assert client.local_names == ["4.weight", "4.bias"]
+
+
+@pytest.mark.parametrize("frozen", ["head", "body"])
+def test_fedrep_trains_what_can_be_trained(frozen):
+    """A pretrained body that stays is the usual case."""
+    model = small_model()
+    for p in (model[4] if frozen == "head" else model[1]).parameters():
+        p.requires_grad_(False)
+    if frozen == "body":
+        for p in model[2].parameters():
+            p.requires_grad_(False)
+    client = make_client(FedRepClient, model=model)
+    client.fit(client.get_parameters({}), CONFIG)
+    moved = [
+        not np.array_equal(p.detach().numpy(), client.task.initial[n]) for n, p in model.named_parameters()
+    ]
+    assert moved == [frozen == "head"] * 4 + [frozen == "body"] * 2
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("fedavg", 1), ("fedrep", 11), ("ditto", 2)])
+def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs):
+    """Fine-tuning too, by steps: 7 batches are an epoch of 5 and 2 of the next."""
+    orders, batches = [], Examples.batches
+
+    def noted(self, size, rng=None):
+        found = list(batches(self, size, rng))
+        if rng is not None:
+            orders.append(tuple(np.concatenate(found)))
+        return iter(found)
+
+    monkeypatch.setattr(Examples, "batches", noted)
+    client = make_client(CLIENTS[name])
+    client.fit(client.get_parameters({}), PULLED | {"fine-tune": 7})
+    assert len(orders) == len(set(orders)) == epochs + 2
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    tuning = FineTuning.like(run, 7)
+    (only,) = tuning.epochs(tuning.generator())
+    assert [len(batch) for batch in only] == [8] * 7
+
+
+@pytest.mark.parametrize("steps", [1, 2, 11])
+def test_fine_tuning_has_its_steps_whatever_an_epoch_has(steps):
+    client = make_client(FedAvgClient, training=LocalTraining(1, 8))
+    count = len(client.task.train)
+    epoch = -(-count // 8)
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    batches = [batch for epoch in FineTuning.like(run, steps).epochs(run.generator()) for batch in epoch]
+    assert len(batches) == steps
+    assert 2 < epoch < 11
+    seen = np.concatenate(batches[:epoch])
+    assert len(set(seen)) == len(seen)
+    assert steps < epoch or sorted(seen) == list(range(count))

@@ -1,0 +1,103 @@
+"""A share of the local work: how many steps, which ones, and what is told of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
+from clients.lockstep import why_alone
+from clients.objectives import Objective
+from clients.training import LocalRun, evaluate_model, train_model
+
+from ..helpers import CONFIG, make_client, make_examples
+from ..lockstep.test_lockstep import assert_same, cohort, rounds
+from ..test_training import linear_model
+
+TWO_EPOCHS = LocalTraining(2, 8)  # of 40 examples: ten steps
+
+
+def local_run(share, training=TWO_EPOCHS, rate=0.1):
+    return LocalRun(make_examples(), training, Objective({}, {}), rate, (0,), share)
+
+
+def sharing(client, *shares):
+    """The client with its share by round."""
+    client.task.__dict__["share"] = lambda server_round: shares[server_round - 1]
+    return client
+
+
+@pytest.mark.parametrize(
+    ("share", "steps"),
+    [(1.0, [5, 5]), (0.51, [5, 1]), (0.5, [5]), (0.31, [4]), (0.1, [1]), (0.01, [1]), (0.0, [1])],
+)
+def test_a_share_is_so_many_steps_rounded_up_and_one_at_least(share, steps):
+    """Those that come first in all of the work; a last epoch of none is none."""
+    everything, run = local_run(1.0), local_run(share)
+    own = list(run.epochs(run.generator()))
+    assert [len(batches) for batches in own] == steps
+    assert TWO_EPOCHS.steps(make_examples(), share) == sum(steps)
+    for mine, all_of_it in zip(own, everything.epochs(everything.generator()), strict=False):
+        for batch, expected in zip(mine, all_of_it, strict=False):
+            np.testing.assert_array_equal(batch, expected)
+
+
+def test_two_thirds_of_three_full_batches_are_two():
+    models = [linear_model() for _ in range(2)]
+    train_model(models[0], local_run(0.6, LocalTraining(3, 0)))
+    train_model(models[1], local_run(1.0, LocalTraining(2, 0)))
+    for partial, whole in zip(*(model.parameters() for model in models), strict=True):
+        assert partial.equal(whole)
+
+
+def test_figures_of_training_are_over_the_partial_epoch():
+    """At a rate of next to nothing they are the start's own, on the sixth and seventh batch alone."""
+    run = local_run(0.7, rate=1e-12)
+    metrics = train_model(linear_model(), run)
+    last = np.concatenate(list(run.epochs(run.generator()))[-1])
+    assert len(last) == 16
+    start, _ = evaluate_model(linear_model(), Examples(run.examples.columns, last), Classification())
+    assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
+    assert metrics["train-accuracy"] == start["accuracy"]
+    assert metrics["local-steps"] == 7
+
+
+def test_scaffold_divides_by_the_steps_that_were_done():
+    """With c_i = c = 0: c_i+ = (x - x_i) / (K lr), K = 3 of 10."""
+    client = sharing(make_client(FedAvgClient, training=TWO_EPOCHS, objective="scaffold"), 0.3)
+    start = client.get_parameters({})
+    control = {n: np.zeros_like(client.task.initial[n]) for n in client.trained_names}
+    update = client.fit(Received(start, {"control": control}), CONFIG)
+    assert update.metrics["local-steps"] == 3
+    named = dict(zip(client.shared_names, zip(start, update.arrays, strict=True), strict=True))
+    for name in client.trained_names:
+        x, x_i = named[name]
+        np.testing.assert_allclose(update.records["control"][name], (x - x_i) / 0.3, atol=1e-5)
+
+
+SHARES = [(0.05, 1.0), (0.3, 0.9), (1.0, 0.5), (0.99, 0.02), (0.5, 0.6), (1.0, 0.1)]
+
+
+@pytest.mark.parametrize("objective", ["sgd", "feddyn", "scaffold"])
+@pytest.mark.parametrize("batch_size", [8, 0])
+def test_lockstep_does_what_one_by_one_does(objective, batch_size):
+    """Clients with many examples and few steps among them, others in every round."""
+    ways = []
+    for lockstep in (True, False):
+        clients = cohort(CLIENTS["fedbn"], LocalTraining(3, batch_size), objective=objective)
+        for client, shares in zip(clients, SHARES, strict=True):
+            sharing(client, *shares)
+        ways.append(rounds(clients, {"alpha": 0.1}, lockstep))
+    assert_same(*ways)
+    told = [answer[2]["local-steps"] for answer in ways[0][0]]
+    # 17, 40, 8, 33, 9 and 2 examples are 2, 5, 1, 4, 1 and 1 batches of 8, thrice
+    by_hand = [1, 5, 3, 12, 2, 3, 6, 14, 2, 1, 2, 1]
+    assert told == (by_hand if batch_size else [1, 1, 3, 3, 2, 3, 3, 3, 2, 1, 2, 1])
+
+
+def test_the_trial_before_lockstep_does_all_of_its_work():
+    def never(server_round):
+        raise AssertionError
+
+    task = replace(make_client(FedAvgClient).task, share=never)
+    assert why_alone(FedAvgClient, task, {}) == ""

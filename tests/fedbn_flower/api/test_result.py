@@ -1,0 +1,108 @@
+"""What a run from Python gives back: tables, models and a picture."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch.utils.data import TensorDataset
+
+from clients import CLIENTS
+from fedbn_flower import Result, UserError, load_model
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.inputs import whole_split
+
+from .own_objects import Fixed, thin
+
+
+def test_what_comes_back(run, tmp_path):
+    result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
+    assert result.folder.parent.name == "runs"
+    with (result.folder / "metrics.csv").open() as file:
+        told = [float(row["global-loss"]) for row in csv.DictReader(file)]
+    assert result.history["global-loss"].tolist() == told
+    assert result.history["round"].tolist() == [1, 2, 3]
+    evaluated = result.clients.query("phase == 'evaluate' and partition == 1")
+    assert evaluated["accuracy"].iloc[-1] == result.summary["clients"]["1"]["accuracy"]
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+    lines = {line.get_label(): line for line in result.plot().axes[0].lines}
+    assert lines["global model, held out"].get_ydata().tolist() == told
+    assert Result(result.folder).summary == result.summary
+    assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
+
+
+@pytest.mark.parametrize("client", [*sorted(CLIENTS.keys() - {"alone"}), "fedbn+ditto", "silobn+fedrep"])
+def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
+    """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
+    result = run(client=client)
+    test = whole_split(RunConfig.of({"cache-dir": str(cache_dir)}), "test")
+    images, labels = next(iter(test.load([np.arange(len(test))])))
+    for number in (0, 1):
+        model = load_model(result.folder, client=number)
+        assert not model.training
+        with torch.no_grad():
+            right = (model(images).argmax(1) == labels).double().mean().item()
+        assert right == pytest.approx(result.summary["clients"][str(number)]["accuracy"], abs=1e-9)
+    own = [
+        torch.cat([x.flatten() for x in load_model(result.folder, n).state_dict().values()]) for n in (0, 1)
+    ]
+    assert torch.equal(*own) == (client == "fedavg")
+
+
+def test_the_aggregated_model_needs_no_client_s_file(run, tmp_path):
+    (tmp_path / "mine.py").write_text("from clients import FedAvgClient\nclass Mine(FedAvgClient): pass\n")
+    result = run(client=f"{tmp_path / 'mine.py'}:Mine")
+    facts = result.folder / "config.json"
+    facts.write_text(facts.read_text().replace("mine.py", "gone.py"))
+    assert load_model(result.folder)
+
+
+def test_the_aggregated_model_has_the_weights_of_the_file(run):
+    result = run(client="fedavg", softmax_output=True)
+    entries = load_file(result.folder / "model.safetensors")
+    found = result.model().state_dict()
+    assert found.keys() == entries.keys()
+    assert all(np.array_equal(found[name].numpy(), entry) for name, entry in entries.items())
+
+
+def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
+    result = run(partition="iid", num_clients=4, fraction_train=0.25, rounds=1)
+    (trained,) = result.clients.query("phase == 'train'")["partition"]
+    other = (trained + 1) % 4
+    result.model(client=trained)
+    unsaved = run(checkpoint_every=0, rounds=1)
+    named = run(model=thin, client="fedavg", rounds=1)
+    for load, words in (
+        (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
+        (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
+        (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
+        (lambda: unsaved.model(client=0), "the run saved no client's own entries"),
+        (lambda: load_model(named.folder), "model: 'thin@.* to be given again, from Python: model=thin$"),
+        (lambda: result.model(client="Lyon"), "client: 'Lyon' is not allowed; expected 0 to 3$"),
+        (lambda: load_model(named.folder, model=Fixed), "does not fit the weights in"),
+        (lambda: load_model(tmp_path / "nowhere"), "run-dir: .*nowhere' is not the folder of a run"),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            load()
+        assert "\n" not in str(caught.value)
+    assert load_model(named.folder, model=thin)[1].in_features == 64
+
+
+def test_a_client_is_called_by_the_name_that_its_data_give_it(run):
+    rng = np.random.default_rng(0)
+    sites = {
+        name: TensorDataset(torch.tensor(rng.normal(size=(20, 3)), dtype=torch.float32), torch.arange(20) % 2)
+        for name in ("Paris", "Lyon")
+    }
+    result = run(data=sites, strategy="fedavg", client="fedbn", model="mlp-bn", rounds=1)
+    own, by_name = (result.model(client=client).state_dict() for client in (0, "Lyon"))
+    assert all(torch.equal(own[key], entry) for key, entry in by_name.items())
+    assert not all(torch.equal(result.model(1).state_dict()[key], entry) for key, entry in by_name.items())
+    with pytest.raises(UserError) as caught:
+        load_model(result.folder, client="Lion")
+    assert str(caught.value) == (
+        "client: 'Lion' is not allowed (did you mean 'Lyon'?); expected 0 to 1, or a name: 'Lyon', 'Paris'"
+    )
+    with pytest.raises(UserError, match=r"^client: 2 is not allowed; expected 0 to 1, or a name: 'Lyon'"):
+        result.model(client=2)

@@ -1,0 +1,145 @@
+"""``report`` and ``compare``: what they write and say, and what they refuse."""
+
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.cli import report_commands as looking
+from fedbn_flower.results.report import write_report
+from fedbn_flower.results.report.compare_page import costs, differences, groups_of, of_different_data
+from fedbn_flower.results.report.groups import figures_table
+
+from ..results.written import METRICS, summary_of, write_run, write_sweep
+
+
+@pytest.fixture(autouse=True)
+def _reports_are_written(monkeypatch):
+    monkeypatch.setattr(looking, "write_report", write_report)
+
+
+@pytest.fixture
+def two(tmp_path):
+    one = write_run(tmp_path / "one", summary_of([0.5, 0.6]))
+    other = {"strategy": "fedadam", "server_lr": 0.1, "seed": 3, "tau": 0.5, "run_dir": "elsewhere"}
+    sent = {"bytes-sent": 2_000_000, "bytes-received": 1_000}
+    return [one, write_run(tmp_path / "other", summary_of([0.7, 0.9], **sent), METRICS, **other)]
+
+
+def test_two_runs_side_by_side(two):
+    groups = groups_of(two)
+    table = figures_table(groups, "accuracy")
+    assert table.header == [
+        "folder",
+        "mean over examples",
+        "mean over clients",
+        "client 0",
+        "client 1",
+        "seconds",
+    ]
+    assert table.rows == [
+        ["one", "55.0", "55.0", "50.0", "60.0", "1.5"],
+        ["other", "80.0", "80.0", "70.0", "90.0", "1.5"],
+    ]
+    assert differences(groups).rows == [
+        ["strategy", "fedyogi", "fedadam"],
+        ["server-lr", "0.01", "0.1"],
+        ["tau", "", "0.5"],
+    ]
+    assert costs(groups).rows == [
+        ["one", "3", "1.5", "0.5", "0", "", ""],
+        ["other", "3", "1.5", "0.5", "0", "2 MB", "1 kB"],
+    ]
+
+
+def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
+    to = tmp_path / "page"
+    assert main(["compare", *map(str, two), "--to", str(to)]) == 0
+    told = capsys.readouterr().out
+    assert "80.0" in told
+    assert told.splitlines()[-1] == f"the page is {to / 'compare.html'}"
+    assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
+    assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
+    assert "<td>fedadam</td>" in (to / "compare.html").read_text()
+
+
+def test_different_data_are_said_to_be(two, tmp_path, capsys):
+    words = "The runs are of different data ({}): their figures do not tell which is better."
+    assert of_different_data(groups_of(two)) == ""
+    other = write_run(tmp_path / "iris", summary_of([0.7, 0.9]), METRICS, dataset="/data/iris.csv", data="b")
+    groups = groups_of([two[0], other])
+    assert of_different_data(groups) == words.format("digits, iris.csv")
+    assert of_different_data(groups_of([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
+    changed = [tmp_path / "a", write_run(tmp_path / "b", data="b")]
+    assert of_different_data(groups_of(changed)) == words.format("digits with different examples")
+    to = tmp_path / "page"
+    assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
+    assert words.format("digits, iris.csv") in capsys.readouterr().out
+    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 2
+    assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
+
+
+def test_data_that_the_seed_draws_are_not_different(tmp_path):
+    runs = [
+        write_run(tmp_path / f"{name}{seed}", dataset="synthetic:1,1", data=f"drawn {seed}", seed=seed)
+        for name in "ab"
+        for seed in (0, 1)
+    ]
+    assert of_different_data(groups_of(runs)) == ""
+
+
+def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *map(str, two)]) == 0
+    (page,) = (tmp_path / "runs").glob("*/compare.html")
+    assert str(page.relative_to(tmp_path)) in capsys.readouterr().out
+
+
+def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
+    groups = groups_of([two[0], write_sweep(tmp_path / "sweep")])
+    rows = figures_table(groups, "accuracy").rows
+    assert rows[0][:4] == ["one", "", "", "55.0"]
+    assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
+
+
+def test_the_same_number_is_no_difference(tmp_path):
+    for name, decay in (("a", 1), ("b", 1.0)):
+        write_run(tmp_path / name, summary_of([0.5, 0.5]), client_lr_decay=decay)
+    write_run(tmp_path / "c", summary_of([0.5, 0.5]), client_lr_decay=1.5)
+    assert not differences(groups_of([tmp_path / "a", tmp_path / "b"])).rows
+    (row,) = differences(groups_of([tmp_path / "a", tmp_path / "c"])).rows
+    assert row == ["client-lr-decay", "1", "1.5"]
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path):
+    places = [write_run(tmp_path / part / "run", summary_of([0.5])) for part in "ab"]
+    assert [group.names["folder"] for group in groups_of(places)] == list(map(str, places))
+
+
+def test_report_writes_the_page_anew(two, capsys, monkeypatch):
+    assert main(["report", *map(str, two)]) == 0
+    assert capsys.readouterr().out.splitlines() == [str(folder / "report.html") for folder in two]
+    assert all((folder / "report.html").exists() for folder in two)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["compare", "nowhere", "nowhere"],
+            "error: compare: 'nowhere' is not allowed; expected the folder",
+        ),
+        (["compare"], "error: compare: the following arguments are required: DIR"),
+        (["report", "."], "error: report: '.' is not allowed; expected the folder of a run, a sweep or a"),
+        (["compare", "one"], "error: compare: 'one' is one run; expected two at least"),
+        (
+            ["compare", "one", "other", "--to", "one"],
+            "error: to: 'one' is not allowed; expected a new or",
+        ),
+        (["compare", "one", "--two", "x"], "error: compare: unrecognized arguments: --two"),
+    ],
+)
+def test_a_mistake_is_a_line(two, tmp_path, words, told, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(told)
+    assert error.count("\n") == 1

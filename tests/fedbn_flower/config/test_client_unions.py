@@ -1,0 +1,234 @@
+"""Clients joined by ``+``: the union of what stays at home, the methods of all; or why there is none."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
+from fedbn_flower import cli
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.registry import CLIENT, absolute, short
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.selection import check_requirements, named
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.checks.notices import notices
+from fedbn_flower.federation.cohorts import why_one_by_one
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import remembers
+from fedbn_flower.runtime.simulation import simulate
+
+from ...clients.helpers import CONFIG, make_client, small_model
+
+OWN = """
+from clients import FedAvgClient, FedPerClient, setting
+
+class First(FedAvgClient):
+    "Keeps the first bias."
+    pull: float = setting(0.5, ge=0)
+    requires = {"client-optimizer": {"sgd"}}
+
+    @staticmethod
+    def local_entries(model):
+        return {"1.bias"}
+
+class Second(FedAvgClient):
+    pull: float = setting(0.7, ge=0)
+
+class Adam(FedAvgClient):
+    requires = {"client-optimizer": {"adam"}}
+
+class Head(FedPerClient):
+    pass
+"""
+HEAD = {"4.weight", "4.bias"}
+STATISTICS = {"2.running_mean", "2.running_var", "2.num_batches_tracked"}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current directory, with a file in a folder that has a + in its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c++").mkdir()
+    (tmp_path / "c++" / "own.py").write_text(OWN)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "bases", "local"),
+    [
+        ("fedbn+fedper", (FedBNClient, FedPerClient), STATISTICS | HEAD | {"2.weight", "2.bias"}),
+        ("silobn+fedrep", (SiloBNClient, FedRepClient), STATISTICS | HEAD),
+        ("silobn+ditto", (SiloBNClient, DittoClient), STATISTICS),
+        ("ditto+fedper+silobn", (DittoClient, FedPerClient, SiloBNClient), STATISTICS | HEAD),
+    ],
+)
+def test_the_union_of_what_stays_at_home_and_the_methods_of_all(name, bases, local):
+    cls = CLIENT.find(name)
+    assert CLIENT.find(name) is cls
+    assert cls.__bases__ == bases
+    assert cls.__name__ == "+".join(base.__name__ for base in bases)
+    assert cls.local_entries(small_model()) == local
+    assert make_client(cls).with_objective(make_client(cls).task.objective).local_names
+    for base in bases:
+        for method in vars(base).keys() & {"train", "load_to_evaluate"}:
+            assert getattr(cls, method) is getattr(base, method)
+    assert short(name) == absolute(name) == name
+
+
+@pytest.mark.parametrize("name", ["ditto+fedrep", "fedrep+ditto"])
+def test_in_either_order_the_shared_training_is_that_without_ditto(name):
+    client, without = make_client(CLIENT.find(name)), make_client(FedRepClient)
+    updates = [c.fit(c.get_parameters({}), CONFIG) for c in (client, without)]
+    for a, b in zip(updates[0].arrays, updates[1].arrays, strict=True):
+        np.testing.assert_array_equal(a, b)
+    personal = client.memory.read("personal")
+    assert not np.array_equal(personal["4.weight"], client.memory.read("local")["4.weight"])
+
+
+def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
+    name = "c++/own.py:First+fedbn"
+    cls = CLIENT.find(name)
+    assert cls.__bases__[1] is FedBNClient
+    assert cls.local_entries(small_model()) == STATISTICS | {"1.bias", "2.weight", "2.bias"}
+    assert short(name) == "own.First+fedbn"
+    assert absolute(name) == f"{here}/c++/own.py:First+fedbn"
+    assert absolute("fedbn+c++/own.py:First") == f"fedbn+{here}/c++/own.py:First"
+    config = RunConfig.of({"client": f"{name}+ditto", "pull": 0.25, "ditto-lambda": 2.0})
+    told = config.settings_for(CLIENT.find(config.client))
+    assert (told["pull"], told["ditto_lambda"]) == (0.25, 2.0)
+    with pytest.raises(UserError, match="client-optimizer: 'adam' is not allowed; expected 'sgd'"):
+        RunConfig.of({"client": name, "client-optimizer": "adam"})
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fedbn+fedbn", "client: 'fedbn+fedbn' is not allowed; expected no name twice"),
+        (
+            "silobn+fedbn",
+            "client: 'silobn+fedbn' is not allowed; expected only one of 'silobn' and 'fedbn', which both "
+            "decide about BatchNorm",
+        ),
+        (
+            "ditto+fedper+fedrep",
+            "client: 'ditto+fedper+fedrep' is not allowed; expected only 'fedrep', which is 'fedper' "
+            "and more",
+        ),
+        (
+            "c++/own.py:Head+fedrep",
+            "client: 'c++/own.py:Head+fedrep' is not allowed; expected only one of 'c++/own.py:Head' and "
+            "'fedrep', which both decide about the head",
+        ),
+        (
+            "fedbn+fedavg",
+            "client: 'fedbn+fedavg' is not allowed; expected only 'fedbn', which is 'fedavg' and more",
+        ),
+        (
+            "c++/own.py:First+c++/own.py:Second",
+            "client: 'c++/own.py:First+c++/own.py:Second' is not allowed; expected only one of "
+            "'c++/own.py:First' and 'c++/own.py:Second': they differ in the setting 'pull'",
+        ),
+        (
+            "c++/own.py:First+c++/own.py:Adam",
+            "client: 'c++/own.py:First+c++/own.py:Adam' is not allowed; expected only one of "
+            "'c++/own.py:First' and 'c++/own.py:Adam': they differ in what they require of 'client-opt",
+        ),
+        ("fedbm+fedper", "client: unknown name 'fedbm' (did you mean 'fedbn'?); expected one of alone,"),
+        ("fedbn+", "client: unknown name ''; expected one of alone, ditto, fedavg"),
+        ("c++/own.py:Frist+fedbn", "client: unknown name 'Frist' (did you mean 'First'?)"),
+    ],
+)
+def test_what_does_not_go_together_is_told_in_one_line(here, name, line):
+    with pytest.raises(UserError) as error:
+        CLIENT.find(name)
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+
+
+def test_a_union_is_called_what_its_parts_are_called():
+    class OnlyFedBN(FedAvgClient):
+        requires = {"client": {"fedbn"}}
+
+    def check(client):
+        algorithms = named({"client": client})
+        object.__setattr__(algorithms[2], "cls", OnlyFedBN)
+        check_requirements(algorithms, {"client": client, "strategy": "fedyogi", "objective": "sgd"})
+
+    check("fedbn+fedper")
+    with pytest.raises(UserError, match=r"client: 'silobn\+fedper' is not allowed; expected 'fedbn'"):
+        check("silobn+fedper")
+
+
+@pytest.mark.parametrize("client", ["fedper", "fedrep", "fedbn+fedper"])
+def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
+    with pytest.raises(UserError, match="is not allowed; expected another one: no entry is left to share"):
+        Federation(configured(client=client, model="linear"))
+
+
+def test_a_part_that_keeps_nothing_is_told(configured):
+    keys = {"model": "2nn", "client": "fedbn+fedper"}
+    assert told(configured(**keys)) == ["client: 'fedbn' keeps nothing at home of '2nn'"]
+    assert told(configured(**keys | {"client": "ditto"})) == []
+
+
+def told(config):
+    federation = Federation(config)
+    return notices(config, federation.model, federation.server_evaluates)
+
+
+NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", NEW)
+def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
+    """Clients that sat out the last round included."""
+    keys = {"client": client, "partition": "dirichlet:0.5", "num_clients": 4, "fraction_train": 0.5}
+    keys |= {"local_epochs": 1, "fine_tune": 2}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    config = configured(**keys, rounds=3)
+    federation = Federation(config)
+    assert remembers(config, federation.model)
+    expected = simulate(federation, whole, None)
+    simulate(Federation(configured(**keys, rounds=2)), parts, None)
+    got = simulate(Federation(configured(**keys, rounds=3, resume=str(parts))), parts, None)
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert got["clients"] == expected["clients"]
+    with pytest.raises(UserError, match="client: 'fedbn' is not allowed with resume"):
+        parse(["--resume", str(parts), "--client", "fedbn"])
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        ("fedper", ""),
+        ("fedbn+fedper", ""),
+        ("fedrep", "FedRepClient has a train of its own"),
+        ("ditto", "DittoClient has a fit of its own"),
+    ],
+)
+def test_who_trains_in_lockstep(configured, client, reason):
+    found = why_one_by_one(configured(client=client, num_clients=42, partition="iid"))
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_a_grid_of_unions(capsys, cache_dir, tmp_path):
+    words = f"--client fedbn+fedper,silobn --rounds 1 --backend inline --cache-dir {cache_dir}"
+    assert cli.main([*words.split(), "--run-dir", str(tmp_path / "grid")]) == 0
+    assert (tmp_path / "grid" / "fedyogi-fedbn+fedper-sgd-seed0" / "summary.json").exists()
+    rows = list(csv.DictReader((tmp_path / "grid" / "grid.csv").open()))
+    assert [row["client"] for row in rows] == ["fedbn+fedper", "silobn"]
+
+
+def test_fine_tuning_is_every_clients_own_and_not_the_servers(run):
+    """The shared training is what it is without; the server evaluates the global model as it is."""
+    keys = {"client": "fedavg", "partition": "iid", "num_clients": 3}
+    plain, tuned, local = run(**keys), run(**keys, fine_tune=4), run(**keys, fine_tune=4, eval_model="local")
+    assert tuned.summary["global"] == plain.summary["global"] == local.summary["global"]
+    losses = [
+        [client["loss"] for client in result.summary["clients"].values()] for result in (plain, tuned, local)
+    ]
+    assert [len(set(each)) for each in losses] == [1, 3, 3]
+    assert not set(losses[1]) & set(losses[2])

@@ -1,0 +1,199 @@
+"""Algorithms from a file outside the checkout: settings of their own, pairs, and runs that are resumed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedbn_flower.cli import main
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.registry import STRATEGY
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import initial_model
+
+from ..runtime.test_simulation import Listening
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The file, in the current directory, which is not the checkout's."""
+    monkeypatch.chdir(tmp_path)
+    return str(shutil.copy(Path(__file__).with_name("own_algorithms.py"), tmp_path / "own.py"))
+
+
+def run(cache_dir, *arguments):
+    return main([*map(str, arguments), "--backend", "inline", "--cache-dir", str(cache_dir)])
+
+
+def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tmp_path, capsys):
+    rule = ("--strategy", "own.py:Scaled", "--client", "fedavg")
+    assert run(cache_dir, *rule, "--scale", 0.5, "--rounds", 1, "--run-dir", "half") == 0
+    assert run(cache_dir, *rule, "--rounds", 1, "--run-dir", "whole") == 0
+    config = json.loads((tmp_path / "half" / "config.json").read_text())
+    assert (config["strategy"], config["scale"], config["every"]) == (f"{own}:Scaled", 0.5, 1)
+    half, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "whole"))
+    spec = Federation(RunConfig.of({"cache-dir": str(cache_dir)})).dataset.spec
+    start = initial_model("mlp-bn", spec, False, 0)[1]
+    for name in ("1.weight", "4.bias"):
+        np.testing.assert_allclose(half[name] - start[name], 0.5 * (whole[name] - start[name]), atol=1e-6)
+    assert run(cache_dir, *rule, "--scale", 3, "--run-dir", "never") == 2
+    assert "scale: '3' is not allowed; expected a number in (0, 2]" in capsys.readouterr().err
+
+
+def test_its_run_is_resumed_from_another_folder_to_the_same_bits(own, cache_dir, tmp_path, monkeypatch):
+    rule = ("--strategy", "own.py:Scaled", "--scale", 0.5, "--every", 2)
+    assert run(cache_dir, *rule, "--rounds", 4, "--run-dir", "whole") == 0
+    assert run(cache_dir, *rule, "--rounds", 1, "--run-dir", "parts") == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert run(cache_dir, "--resume", tmp_path / "parts", "--rounds", 4) == 0
+    bits = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert bits[0] == bits[1]
+    assert json.loads((tmp_path / "parts" / "config.json").read_text())["scale"] == 0.5
+
+
+def test_a_rule_that_raises_in_a_round_ends_the_run_in_one_line(own, cache_dir, tmp_path, capsys):
+    (line,) = [
+        i for i, text in enumerate(Path(own).read_text().splitlines(), start=1) if "delta, None" in text
+    ]
+    assert run(cache_dir, "--strategy", "own.py:Raising", "--run-dir", "run") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "failed: strategy: " in error
+    assert ":Raising' raised ValueError: all input arrays must have the same shape (" in error
+    assert error.endswith(f"({own}, line {line})")
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 2
+
+
+def test_settings_arrive_at_an_objective_and_a_client(own, configured):
+    chosen = {"client": "own.py:Partly", "objective": "own.py:Pull", "settings": "pull=0.25 report=7"}
+    config = configured(**chosen, model="own.py:thin", rounds=1)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    trained = [m for m in grid.heard if m.metadata.message_type == "train"]
+    sent, replied = trained[:2], trained[2:]
+    for message in sent:
+        told = message.content.config_records["config"]
+        assert {key: told[key] for key in ("pull", "report", "client-lr")} == {
+            "pull": 0.25, "report": 7.0, "client-lr": 0.05,
+        }  # fmt: skip
+    assert [m.content.metric_records["metrics"]["told"] for m in replied] == [7.0, 7.0]
+
+
+def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
+    names = "fedavg,own.py:Scaled"
+    where = ("--rounds", 1, "--run-dir", "grid")
+    assert run(cache_dir, "--strategy", names, "--scale", 0.5, *where) == 0
+    folders = {path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()}
+    assert folders == {"fedavg-fedbn-sgd-seed0", "own.Scaled-fedbn-sgd-seed0"}
+    assert "| own.Scaled | fedbn | sgd |" in (tmp_path / "grid" / "grid.md").read_text()
+    assert "scale" not in json.loads((tmp_path / "grid" / "fedavg-fedbn-sgd-seed0/config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--strategy own.py:Half --objective own.py:Pull",
+        "--strategy own.py:OtherHalf --objective own.py:Pull",
+        "--strategy own.py:MyScaffold --objective scaffold",
+    ],
+)
+def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arguments):
+    (config,) = parse(arguments.split())
+    assert config.strategy.startswith(own)  # for workers in other folders
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            "--strategy own.py:Half",
+            "objective: 'sgd' is not allowed; expected 'Pull', which goes with strategy",
+        ),
+        ("--strategy own.py:MyScaffold", "objective: 'sgd' is not allowed; expected 'scaffold'"),
+        ("--objective own.py:Pull --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
+        ("--strategy own.py:Untyped", "its setting 'factor' has no type"),
+        ("--strategy own.py:Listed", "its setting 'parts' is neither text, a number, true or false: [1]"),
+        ("--strategy own.py:Reserved", "its setting 'run' must have another name, which is in use"),
+        ("--strategy own.py:Confused", "it requires 'colour', which is no key of this run"),
+        ("--strategy own.py:Alike --objective own.py:Pull", "have different defaults (0.5 or 0.0)"),
+        ("--strategy own.py:Needy", "needed: missing; strategy"),
+        ("--strategy own.py:Scaled,fedavg --pull 1", "--pull: unknown flag"),
+        ("--strategy own.py:Scaled --tau 1", "tau: 1 is not used by strategy"),
+        ("--strategy own.py:Scaled --scael 1", "--scael: unknown flag (did you mean --scale?)"),
+        ("--strategy own.py:Scaled,./own.py:Scaled", "expected no value twice"),
+        ("--model own.py:number", None),
+        ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
+        ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
+        ("--strategy own.py:Fragile", "raised KeyError: 'broken' ("),
+        ("--client own.py:Misspelt", "keeps at home what the model does not have: 1.weigth"),
+        ("--client own.py:Careless", "raised AttributeError: 'Sequential' object has no attribute 'head' ("),
+        ("--model own.py:raises", "own.py:raises' raised RuntimeError: two lines ("),
+        ("--model own.py:narrow", "output for two examples has the shape (2, 10), not (2, 3)"),
+        ("--model own.py:pair", "output for two examples has the shape (2, 10), not a tuple"),
+        ("--model own.py:frozen", "expected one with a parameter that is trained"),
+        ("--model own.py:brain", "own.py:brain' has 1.weight of torch.bfloat16, which cannot be averaged"),
+        ("--model own.py:imaginary", "has phase of torch.complex64, which cannot be averaged"),
+        ("--strategy=", "strategy: unknown name ''"),
+        ("--client=", "client: unknown name ''"),
+    ],
+)
+def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
+    with pytest.raises(UserError) as caught:
+        Federation(parse(arguments.split())[0])
+    assert "\n" not in str(caught.value)
+    assert (told or "model: ") in str(caught.value)
+
+
+def test_a_required_setting_and_equal_values_for_both(own):
+    (config,) = parse(["--strategy", "own.py:Needy", "--needed", "2"])
+    assert config.settings_for(STRATEGY.find("own.py:Needy"))["needed"] == 2.0
+    (config,) = parse(["--strategy", "own.py:Alike", "--objective", "own.py:Pull", "--pull", "0.1"])
+    assert dict(config.algorithm_settings)["pull"] == 0.1
+
+
+def test_a_setting_may_be_nothing_which_is_auto(own):
+    for arguments, bound, told in (
+        ("", None, "auto"),
+        ("--bound 2", 2.0, 2.0),
+        ("--bound auto", None, "auto"),
+    ):
+        (config,) = parse(f"--strategy own.py:Bounded {arguments}".split())
+        assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
+        assert config.to_user_config()["bound"] == told
+        assert RunConfig.of(config.to_user_config()) == config
+        assert config.messages_for(STRATEGY.find("own.py:Bounded")).get("bound") == bound
+
+
+def test_messages_carry_what_is_declared_and_nothing_else(configured):
+    config = configured(strategy="feddyn", objective="feddyn", alpha=0.5, client_lr_decay=0.5)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    sent = [m for m in grid.heard if not m.has_error() and "config" in m.content.config_records]
+    keys = {m.metadata.message_type: dict(m.content.config_records["config"]) for m in sent}
+    moment = {"run", "checkpoint-round", "server-round", "eval-splits"}
+    assert keys["train"].keys() == moment | {"alpha", "client-lr", "client-lr-decay"}
+    assert (keys["train"]["alpha"], keys["train"]["client-lr-decay"]) == (0.5, 0.5)
+    assert keys["evaluate"].keys() == moment | {"classes"}
+
+
+def test_clients_that_evaluate_what_they_trained_are_not_asked_again(configured, caplog):
+    config = configured(eval_model="local")
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    assert {m.metadata.message_type for m in grid.heard if m.content.array_records} == {"train"}
+    assert "evaluate" not in caplog.text
+
+
+def test_the_strategy_is_told_what_the_run_knows(configured):
+    config = configured(strategy="scaffold", objective="scaffold", partition="iid", num_clients=5, seed=9,
+                        fraction_train=0.5, mean="trimmed", trim=0.3, weighting="uniform")  # fmt: skip
+    strategy = Federation(config).strategy
+    assert (strategy.num_clients, strategy._seed_, strategy._mean_, strategy._trim_) == (5, 9, "trimmed", 0.3)
+    assert (strategy.fraction_train, strategy.weighted_by_key, strategy.eta) == (0.5, None, 1.0)
+    assert strategy.node_directory.ask

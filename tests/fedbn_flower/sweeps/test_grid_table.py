@@ -1,0 +1,118 @@
+"""Further columns of a sweep's table: many clients, clients held out, rounds to a target."""
+
+import csv
+
+from fedbn_flower.results import report
+from fedbn_flower.sweeps.grid_table import Comparison
+
+from ..results.test_metrics import shown, summary
+
+WRITE_REPORT = report.write_report  # without the other tests' stand-in
+
+
+def table(folder):
+    lines = (folder / "grid.md").read_text().split("\n\n")[0].splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_of_many_clients_the_worst_tenth_is_told(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, worst in enumerate((0.1, 0.3)):
+        many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
+        new = {"accuracy": 0.25, "loss": 1.0}
+        many["new-clients"] = {"mean": new, "clients": {"20": new}}
+        grid.add(configured(seed=seed), many)
+    (row,) = table(tmp_path)
+    assert row["worst tenth"] == "20.0 +- 14.1"
+    assert row["new clients"] == "25.0 +- 0.0"
+    assert not [name for name in row if name.startswith(("client ", "new client "))]
+
+
+def test_clients_held_out_have_columns_by_number(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    figures = {i: {"accuracy": i / 10, "loss": 1.0} for i in range(3)}
+    for seed in (2, 0):
+        run = summary(0.5, 0.5, [])
+        run["clients"] = {str(i): figures[i] for i in figures if i != seed}
+        run["new-clients"] = {"mean": figures[seed], "clients": {str(seed): figures[seed]}}
+        grid.add(configured(seed=seed), run)
+    (row,) = table(tmp_path)
+    names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
+    assert list(row)[-6:] == names
+    told = ["0.0 (1 of 2)", "10.0 +- 0.0", "20.0 (1 of 2)", "10.0 +- 14.1", "0.0 (1 of 2)", "20.0 (1 of 2)"]
+    assert list(row.values())[-6:] == told
+
+
+def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
+    grid = Comparison(tmp_path, ["dataset"])
+    grid.add(configured(dataset="digits"), summary(0.5, 0.5, []))
+    losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
+    losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
+    grid.add(configured(dataset="quadratic:3", client="fedavg"), losses)
+    first, second = table(tmp_path)
+    assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
+    assert second["loss: mean over examples"] == "3"
+    assert second["loss: mean over clients"] == "2.718e-07"
+    assert "\nAccuracy in %, loss.\n" in (tmp_path / "grid.md").read_text()
+
+
+def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, reached in enumerate((10, 13, None)):
+        run = summary(0.5, 0.5, [0.5, 0.5], 0.75)
+        run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
+        grid.add(configured(seed=seed), run)
+    (row,) = table(tmp_path)
+    assert row["rounds to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
+    assert "rounds to 0.9: mean over examples" not in row
+    assert row["global"] == "75.0 +- 0.0"
+    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    assert [r["rounds to 0.9: global"] for r in rows] == ["10", "13", ""]
+
+
+def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    run = summary(0.5, 0.5, [], 0.75) | {"rounds-to-target": {"target": 0.5, "mean": None, "global": 4}}
+    grid.add(configured(seed=0), run)
+    grid.add(configured(seed=1), None, "it diverged")
+    (row,) = table(tmp_path)
+    assert row["rounds to 0.5: global"] == "4.0"
+    assert row["failed"] == "seed 1: it diverged"
+
+
+def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
+    grid = Comparison(tmp_path, ["server-lr"])
+    for rate in (0.1, 0.2):
+        grid.add(configured(server_lr=rate), summary(0.5, 0.5, []))
+    text = shown(grid.table())
+    assert "fedyogi fedbn sgd: accuracy in %" in text
+    assert text.count("fedyogi") == 1
+    assert "0.1" in text
+    assert "0.2" in text
+    grid.add(configured(strategy="fedadam"), summary(0.5, 0.5, []))
+    assert "fedbn sgd: accuracy in %" in shown(grid.table())
+    assert shown(grid.table()).count("fedyogi") == 2
+
+
+def test_over_how_many_seeds_is_told_as_it_is(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed in (0, 1):
+        grid.add(configured(seed=seed), summary(0.5, 0.5, []))
+    assert "over 2 seeds" in (tmp_path / "grid.md").read_text()
+    grid.add(configured(strategy="fedadam", seed=0), summary(0.5, 0.5, []))
+    assert "over 1 to 2 seeds" in (tmp_path / "grid.md").read_text()
+
+
+def test_rows_of_one_seed_each_are_no_means(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed, strategy in enumerate(("fedadam", "fedyogi")):
+        grid.add(configured(strategy=strategy, seed=seed), summary(0.5, 0.5, []))
+    assert "seeds" not in (tmp_path / "grid.md").read_text()
+
+
+def test_a_sweep_in_which_nothing_has_ended_has_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+    Comparison(tmp_path, ["server-lr"]).plot()
+    assert (tmp_path / "grid.csv").read_text().startswith("strategy,client,objective,server-lr,seed,status")
+    assert {path.name for path in tmp_path.iterdir()} == {"grid.csv", "grid.md", "grid.png", "report.html"}

@@ -1,0 +1,279 @@
+"""Robust means and clipping against formulas written out here in float64, and what they withstand."""
+
+import flwr.serverapp.strategy as flower
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
+from strategies.aggregation.means import TrimmedMean
+from strategies.settings import declared
+
+from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
+
+CLIENTS, SIZE, M = 9, 7, 20
+WEIGHTS = list(range(1, CLIENTS + 1))
+
+
+def sorted_mean(values, cut):
+    return np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
+
+
+MEANS = {
+    "weighted": lambda values: np.average(values, axis=0, weights=WEIGHTS),
+    "median": lambda values: np.median(values, axis=0),
+    "trimmed": lambda values: sorted_mean(values, 2),  # trim 0.25 of 9: floor(2.25) at each end
+}
+
+
+ALIKE = {"feddyn", "scaffold"}
+"""Rules whose weighted mean is over clients, each alike."""
+
+
+def expected_step(rule, kind, d, steps):
+    """What the rule adds to x in its first round, by its equation; d is clients x size."""
+    mean = MEANS[kind] if rule not in ALIKE or kind != "weighted" else lambda v: v.mean(0)
+    if rule in {"fedavg", "fedavgm", "scaffold", "scaffold-momentum"}:
+        return mean(d)
+    if rule == "fednova":
+        return mean(steps[:, None]) * mean(d / steps[:, None])
+    if rule == "feddyn":
+        h = -(0.01 / M) * CLIENTS * mean(d)
+        return mean(d) - h / 0.01
+    D = mean(d)  # adaptive: corrected moments are D and D^2 in the first round, FedAdagrad's too
+    return 0.01 * D / (np.abs(D) + 1e-3)
+
+
+@pytest.mark.parametrize("kind", MEANS)
+@pytest.mark.parametrize("rule", OF_MODELS)
+def test_every_rule_stands_on_every_mean(rule, kind):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=SIZE).astype(np.float32)
+    d = rng.normal(size=(CLIENTS, SIZE))
+    statistics = rng.normal(size=(CLIENTS, 2))
+    counters = rng.integers(0, 100, CLIENTS)
+    steps = rng.integers(1, 20, CLIENTS)
+    changes = rng.normal(size=(CLIENTS, SIZE))
+    start = {
+        "w": x,
+        "bn.running_mean": np.zeros(2, np.float32),
+        "bn.num_batches_tracked": np.array(0, np.int64),
+    }
+
+    def client(message, i):
+        arrays = {
+            "w": x + d[i].astype(np.float32),
+            "bn.running_mean": statistics[i].astype(np.float32),
+            "bn.num_batches_tracked": np.array(counters[i]),
+        }
+        reply = train_reply(message, arrays, WEIGHTS[i], **{"local-steps": int(steps[i])})
+        if "control" in reply.content:
+            reply.content["control"] = record({"w": changes[i].astype(np.float32)})
+        return reply
+
+    cls = OF_MODELS[rule]
+    all_clients = {"num_clients": M} if "num_clients" in declared(cls) else {}
+    strategy, grid = cls(mean=kind, trim=0.25, **all_clients), CannedGrid(CLIENTS, client)
+    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
+    got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
+
+    np.testing.assert_allclose(got["w"] - x, expected_step(rule, kind, d, steps), atol=3e-6)
+    uniform = kind == "weighted" and rule in ALIKE
+    mean = (lambda v: v.mean(0)) if uniform else MEANS[kind]
+    np.testing.assert_allclose(got["bn.running_mean"], mean(statistics), atol=1e-6)
+    assert got["bn.num_batches_tracked"].dtype == np.int64
+    assert got["bn.num_batches_tracked"] == np.rint(mean(counters))
+    if rule in {"scaffold", "scaffold-momentum"}:
+        mean = (lambda v: v.mean(0)) if kind == "weighted" else MEANS[kind]
+        np.testing.assert_allclose(strategy.rule_state.vectors["c"], CLIENTS / M * mean(changes), atol=1e-6)
+
+
+@settings(max_examples=60)
+@given(n=st.integers(1, 25), trim=st.floats(0, 0.5), seed=st.integers(0, 99))
+def test_the_trimmed_mean_by_its_definition(n, trim, seed):
+    """Weights do not matter; positive ``trim`` cuts one at least where that leaves a value."""
+    values = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
+    mean = TrimmedMean(np.ones(3, np.float32), trim)
+    for i, row in enumerate(values):
+        mean.add([row[:1], row[1:]], weight=i + 1, factor=2.0)
+    cut = int(trim * n + 1e-9)
+    if trim and not cut:
+        cut = 1
+    while n - 2 * cut < 1:
+        cut -= 1
+    expected = sorted_mean(2 * (values.astype(np.float64) - 1), cut)
+    np.testing.assert_allclose(mean.mean(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_are_put_together(monkeypatch):
+    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5)
+    values = np.random.default_rng(0).normal(size=(6, 17))
+    mean = TrimmedMean(np.zeros(17), 0.5)
+    for row in values:
+        mean.add([row[:8].reshape(2, 4), row[8:]], 1.0)
+    np.testing.assert_allclose(mean.mean(), np.median(values, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (FedAvg(mean="median"), flower.FedMedian()),
+        (FedAvg(mean="trimmed", trim=0.2), flower.FedTrimmedAvg(beta=0.2)),
+    ],
+)
+def test_agrees_with_flowers_own(ours, theirs):
+    rng = np.random.default_rng(1)
+    start = {"w": rng.normal(size=(3, 4)).astype(np.float32)}
+    models = [{"w": rng.normal(size=(3, 4)).astype(np.float32)} for _ in range(10)]
+    np.testing.assert_allclose(
+        one_round(ours, start, models, [1] * 10)["w"],
+        one_round(theirs, start, models, [1] * 10)["w"],
+        atol=1e-6,
+    )
+
+
+# ---- what is withstood ------------------------------------------------------------------------------
+
+
+LIE = np.float32(1e15)
+
+
+def attacked(strategy, honest, liars):
+    """One round from zero: the parameters and a statistic after it."""
+    size = honest.shape[1]
+    start = {"w": np.zeros(size, np.float32), "bn.running_var": np.ones(size, np.float32)}
+    models = [{"w": row, "bn.running_var": 1 + np.abs(row)} for row in honest]
+    # Half of the coordinates up, half down, and with all the weight there is.
+    lie = LIE * np.where(np.arange(size) % 2, 1, -1).astype(np.float32)
+    models = [{"w": lie, "bn.running_var": lie}] * liars + models
+    return one_round(strategy, start, models, [2**53] * liars + [1] * len(honest))
+
+
+@pytest.mark.parametrize("mean", ["median", "trimmed"])
+@pytest.mark.parametrize("rule", ["fedavg", "fednova"])
+def test_three_liars_of_nine_leave_the_mean_among_the_honest(rule, mean):
+    honest = np.random.default_rng(5).normal(size=(6, 8)).astype(np.float32)
+    strategy = OF_MODELS[rule](mean=mean, trim=0.34)
+    got = attacked(strategy, honest, liars=3)
+    assert ((honest.min(0) <= got["w"]) & (got["w"] <= honest.max(0))).all()
+    variances = 1 + np.abs(honest)
+    kept = got["bn.running_var"]
+    assert ((variances.min(0) - 1e-6 <= kept) & (kept <= variances.max(0) + 1e-6)).all()
+
+
+def test_one_liar_moves_the_weighted_mean_anywhere():
+    honest = np.random.default_rng(5).normal(size=(8, 8)).astype(np.float32)
+    assert (np.abs(attacked(FedAvg(), honest, liars=1)["w"]) > 1e14).all()
+
+
+@pytest.mark.parametrize("mean", ["median", "trimmed"])
+def test_fedyogi_steps_on_the_robust_pseudo_gradient(mean):
+    """All honest clients move every coordinate by about 1: so does the mean, and FedYogi by eta in its sign.
+
+    Under the weighted mean the liars decide the sign.
+    """
+    honest = 1 + 0.1 * np.random.default_rng(5).random((6, 8)).astype(np.float32)
+    honest[:, ::4] *= -1
+    strategy = FedYogi(eta=0.1, mean=mean, trim=0.34)
+    got = attacked(strategy, honest, liars=3)["w"]
+    np.testing.assert_allclose(got, 0.1 * np.sign(honest[0]), rtol=2e-3)
+    assert (np.abs(strategy.rule_state.vectors["m"]) <= 0.1 * 1.1 + 1e-6).all()
+    assert not (np.sign(attacked(FedYogi(eta=0.1), honest, liars=3)["w"]) == np.sign(honest[0])).all()
+
+
+def test_fednova_does_not_believe_one_claim_of_absurdly_many_steps():
+    """tau_eff is a robust mean as well: the middle of (4, 4, 10^15)."""
+    steps = (4, 4, 10**15)
+    start = {"w": np.zeros(1, np.float32)}
+
+    def step(mean):
+        grid = CannedGrid(
+            3, lambda m, i: train_reply(m, {"w": np.full(1, 2.0)}, 1, **{"local-steps": steps[i]})
+        )
+        strategy = FedNova(mean=mean)
+        messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
+        return ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"]
+
+    assert step("median") == pytest.approx(2.0)
+    assert step("weighted") > 1e13
+
+
+# ---- clipping ---------------------------------------------------------------------------------------
+
+
+def test_an_update_longer_than_the_bound_is_scaled_down_over_all_parameters_together():
+    """By hand: (3, 4) of norm 5, over two entries, is scaled to (0.6, 0.8); (0.3, 0.4) is short and stays.
+
+    The statistic is not scaled: the mean of 10 and 20.
+    """
+    names = ("a", "b", "bn.running_mean")
+    start = {name: np.zeros(1, np.float32) for name in names}
+    models = [
+        {name: np.full(1, value, np.float32) for name, value in zip(names, values, strict=True)}
+        for values in ((3, 4, 10), (0.3, 0.4, 20))
+    ]
+    got = one_round(FedAvg(clip_update_norm=1.0), start, models, [1, 1])
+    assert got["a"] == pytest.approx(0.45)
+    assert got["b"] == pytest.approx(0.6)
+    assert got["bn.running_mean"] == 15
+
+
+def test_fednova_clips_the_update_before_it_divides_by_the_steps():
+    """By hand: updates 5 and 4 clipped to 2, K = (10, 2), n = (3, 1): 0.75 2/10 + 0.25 2/2 = 0.4; tau 8."""
+    start, strategy = {"w": np.zeros(1, np.float32)}, FedNova(clip_update_norm=2.0)
+    answer = {0: (5.0, 3, 10), 1: (4.0, 1, 2)}
+
+    def client(message, i):
+        update, examples, steps = answer[i]
+        return train_reply(message, {"w": np.full(1, update, np.float32)}, examples, **{"local-steps": steps})
+
+    grid = CannedGrid(2, client)
+    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
+    got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
+    assert got["w"] == pytest.approx(3.2)
+
+
+@settings(max_examples=40)
+@given(scale=st.floats(1e-3, 1e15), bound=st.floats(1e-3, 1e3), mean=st.sampled_from(["weighted", "median"]))
+def test_no_client_moves_the_model_by_more_than_the_bound(scale, bound, mean):
+    d = np.random.default_rng(0).normal(size=50)
+    d *= scale / np.linalg.norm(d)
+    start = {"w": np.zeros((5, 10), np.float32)}
+    strategy = FedAvg(clip_update_norm=bound, mean=mean, min_train_nodes=1, min_available_nodes=1)
+    got = one_round(strategy, start, [{"w": d.reshape(5, 10).astype(np.float32)}], [1])["w"]
+    np.testing.assert_allclose(np.linalg.norm(got), min(scale, bound), rtol=1e-5)
+
+
+def test_feddyn_and_scaffold_take_the_clipped_update_and_the_whole_control_variate():
+    """FedDyn, alpha 0.5, M 2, updates 4 and 1 clipped to 2: h = -0.25 (2 + 1) = -0.75; x = 1.5 + 1.5 = 3."""
+    start = {"w": np.zeros(1, np.float32)}
+    models = [{"w": np.full(1, v, np.float32)} for v in (4, 1)]
+    strategy = FedDyn(alpha=0.5, clip_update_norm=2.0)
+    assert one_round(strategy, start, models, [1, 1])["w"] == pytest.approx(3.0)
+    assert strategy.rule_state.vectors["h"] == pytest.approx(-0.75)
+
+    def client(message, i):
+        reply = train_reply(message, models[i])
+        reply.content["control"] = record({"w": np.full(1, 4.0, np.float32)})
+        return reply
+
+    strategy, grid = Scaffold(clip_update_norm=2.0), CannedGrid(2, client)
+    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
+    assert ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"] == pytest.approx(
+        1.5
+    )
+    assert strategy.rule_state.vectors["c"] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mean": "mode"}, {"trim": 0.5}, {"trim": -0.1}, {"clip_update_norm": -1.0}, {"min_replies": 0},
+        {"max_weight": -1}, {"max_weight": 2.0**54}, {"clip_update_norm": float("nan")},
+    ],
+)  # fmt: skip
+def test_bounds_out_of_range_are_refused_by_name(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        FedAvg(**arguments)

@@ -1,0 +1,131 @@
+"""Who takes part in a round, and what becomes of one in which nobody does."""
+
+import logging
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from strategies import FedAvg, FedAvgM, FedDyn
+from strategies.messages.nodes import Everybody
+
+from ..helpers import CannedGrid, ndarrays, record, train_reply
+from .test_sampling import sampled
+
+MODEL = {"w": np.zeros(2, np.float32)}
+
+
+class Of(Everybody):
+    """Those of a set are there in every round, those of another answer."""
+
+    def __init__(self, there, answering):
+        self.there, self.answering = set(there), set(answering)
+
+    def available(self, server_round, partition):
+        return partition in self.there
+
+    def answers(self, server_round, partition):
+        return partition in self.answering
+
+
+def rule(there, answering, cls=FedAvg, **settings):
+    strategy = cls(ask_partitions=True, **settings)
+    strategy.node_participation = Of(there, answering)
+    return strategy
+
+
+def one_round(strategy, count):
+    """Client i answers with a model moved by i + 1."""
+    grid = CannedGrid(count, lambda m, i: train_reply(m, {"w": MODEL["w"] + i + 1}))
+    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
+    return strategy.aggregate_train(1, grid.send_and_receive(messages))
+
+
+def test_those_who_are_there_are_sampled_from_to_train_and_to_evaluate():
+    """Half of the six of ten that are there."""
+    strategy = rule(range(4, 10), range(10), seed=0, fraction_train=0.5, fraction_evaluate=0.5)
+    grid = CannedGrid(10, lambda m, i: None)
+    for phase in ("train", "evaluate"):
+        draws = [sampled(strategy, grid, server_round, phase) for server_round in range(1, 9)]
+        assert {len(draw) for draw in draws} == {3}
+        assert set().union(*draws) == set(range(4, 10))
+
+
+def test_those_who_do_not_answer_are_not_asked_to_train():
+    strategy, grid = rule(range(6), [1, 4]), CannedGrid(6, lambda m, i: None)
+    assert sampled(strategy, grid) == [1, 4]
+    assert sampled(strategy, grid, phase="evaluate") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_nodes_partition_is_what_is_asked_for():
+    class Reversed(CannedGrid):
+        def work(self, messages, timeout):
+            for message in messages:
+                partition = 4 - message.metadata.dst_node_id
+                answer = RecordDict({"partition": ConfigRecord({"partition-id": partition})})
+                yield Message(answer, reply_to=message)
+
+    assert sampled(rule([0, 1, 2], [1, 2, 3]), Reversed(5, lambda m, i: None)) == [3, 2]
+
+
+def test_the_mean_is_over_those_who_answered(caplog):
+    """Moved by 2 and 5 of 1, ..., 6; nobody failed."""
+    caplog.set_level(logging.INFO, "flwr")
+    strategy = rule([0, 1, 2, 4, 5], [1, 3, 4])
+    updated, _ = one_round(strategy, 6)
+    np.testing.assert_array_equal(ndarrays(updated)["w"], 3.5)
+    assert strategy.phase_report.failures == {}
+    assert "round 1, train: 1 of 6 not there, 3 of 5 sampled do not answer" in caplog.messages
+
+
+def test_all_clients_are_all_that_are_connected():
+    """FedDyn, M = 4, alpha = 1, one answer of difference 1: h = -1/4, x = 1 + 1/4."""
+    updated, _ = one_round(rule([0, 1], [0, 2], FedDyn, alpha=1.0), 4)
+    np.testing.assert_array_equal(ndarrays(updated)["w"], 1.25)
+
+
+class Outside(Everybody):
+    """Clients 0 and 2 have no part in it."""
+
+    def takes_part(self, partition):
+        return partition not in (0, 2)
+
+
+def test_who_takes_no_part_is_not_counted_nor_told(caplog):
+    """FedDyn of three, alpha = 1, that answer with a difference of 2, 4 and 5: their mean is 11/3, M and the
+    number of answers are 3, so h = -11/3 and x = 22/3."""
+    caplog.set_level(logging.INFO, "flwr")
+    strategy = FedDyn(ask_partitions=True, alpha=1.0)
+    strategy.node_participation = Outside()
+    updated, _ = one_round(strategy, 5)
+    np.testing.assert_allclose(ndarrays(updated)["w"], 22 / 3, rtol=1e-6)
+    assert not any("not there" in line for line in caplog.messages)
+    strategy = FedAvg(ask_partitions=True, fraction_train=0.5, fraction_evaluate=1.0)
+    strategy.node_participation = Outside()
+    assert len(sampled(strategy, CannedGrid(5, lambda m, i: None))) == 2  # min_train_nodes
+    assert sampled(strategy, CannedGrid(5, lambda m, i: None), phase="evaluate") == [1, 3, 4]
+
+
+def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
+    for there, answering, told in (
+        ([], range(3), "3 of 3 not there, 0 of 0 sampled do not answer"),
+        (range(3), [], "0 of 3 not there, 3 of 3 sampled do not answer"),
+    ):
+        caplog.clear()
+        strategy = rule(there, answering, FedAvgM, server_momentum=0.9)
+        assert one_round(strategy, 3) == (None, None)
+        assert (strategy.rule_state.updates, strategy.rule_state.vectors) == (0, {})
+        assert not strategy.phase_report.failures
+        warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert warnings == [f"round 1, train: {told}: the model stays"]
+    assert sampled(rule([], []), CannedGrid(3, lambda m, i: None), phase="evaluate") == []
+
+
+def test_fewer_than_min_replies_leave_the_model(caplog):
+    assert one_round(rule(range(5), [0, 1], min_replies=3), 5) == (None, None)
+    assert "2 of 2 answers can be used, min_replies is 3: the model stays" in caplog.text
+
+
+def test_by_default_all_take_part_and_nothing_is_said(caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    assert sampled(FedAvg(), CannedGrid(3, lambda m, i: None)) == [0, 1, 2]
+    assert not any("not there" in line for line in caplog.messages)

@@ -1,0 +1,53 @@
+"""A step that spoils the model is an error, never the next model."""
+
+import numpy as np
+import pytest
+from flwr.serverapp.exception import AggregationError
+
+from strategies import FedAvg
+
+from ..helpers import one_round
+
+
+def model(value, dtype=np.float32):
+    return {"a": np.full(3, value, dtype), "b.weight": np.full((2, 2), value, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "too_large"),
+    [(np.float16, 6e4, 7e4), (np.float32, 3e38, 4e38), (np.float64, 1e308, np.inf)],
+)
+def test_what_the_entrys_own_dtype_cannot_hold_is_not_finite(dtype, fits, too_large):
+    """The model is 0, its clients' 1: the next one is eta."""
+    updated = one_round(FedAvg(eta=fits), model(0, dtype), [model(1, dtype)] * 2, [1, 1])
+    np.testing.assert_allclose(updated["b.weight"], dtype(fits))
+    with pytest.raises(AggregationError, match="round 4, train: Spoilt diverged: its step makes a not"):
+        one_round(Spoilt(times=too_large), model(0, dtype), [model(1, dtype)] * 2, [1, 1], 4)
+
+
+class Spoilt(FedAvg):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def server_step(self, delta, state, round):
+        return (delta.astype(float) * self.times).astype(delta.dtype)
+
+
+def test_the_entry_that_is_spoilt_is_named():
+    class Second(FedAvg):
+        def server_step(self, delta, state, round):
+            delta[4] = np.nan
+            return delta
+
+    with pytest.raises(AggregationError, match=r"its step makes b\.weight not finite"):
+        one_round(Second(), model(0), [model(1)] * 2, [1, 1])
+
+
+def test_an_attention_mask_is_as_it_was():
+    """Minus infinity in the model itself is no divergence, even where other entries are large."""
+    sent = model(0) | {"mask": np.array([[0, -np.inf], [0, 0]], np.float32)}
+    answer = model(1e5) | {"mask": sent["mask"]}
+    updated = one_round(FedAvg(), sent, [answer] * 2, [1, 1])
+    np.testing.assert_array_equal(updated["mask"], sent["mask"])
+    np.testing.assert_array_equal(updated["a"], answer["a"])
