@@ -34,7 +34,7 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
 @pytest.mark.parametrize(
     "names",
     [
-        {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "focal"},
+        {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"},
     ],
     ids=title,
 )

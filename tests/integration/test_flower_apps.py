@@ -35,7 +35,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 APPS = ("quickstart", "schedule", "records")
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 
 def part(app, side):

@@ -117,7 +117,7 @@ def test_the_figures_of_every_kind_can_be_drawn(configured, files, tmp_path, kin
         ),
         (
             "text", "char-lstm-small",
-            {"strategy": "fednova", "client": "fedrep", "objective": "moon", "loss": "logit-adjusted"},
+            {"strategy": "fednova", "client": "fedrep", "objective": "moon", "loss": "auto"},
         ),
     ],
     ids=["table-fedsat", "text-fednova"],

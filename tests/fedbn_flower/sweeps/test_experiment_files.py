@@ -157,7 +157,7 @@ def words_of(name, folder, cache_dir, rounds):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LARGE))
 def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
-    keys = ("strategy", "client", "objective", "loss", "model", "partition")
+    keys = ("strategy", "client", "objective", "loss", "model")
     first = {}
     for config in asked(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs:
         first.setdefault(tuple(getattr(config, key) for key in keys), config)
