@@ -16,17 +16,15 @@ from fedbn_flower.results import report
 from fedbn_flower.results.plotting import plots
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["tests.integration.deaths", "run_sim", "fedbn_flower.runtime.simulation", "optuna"]
-)
+CONTEXT.set_forkserver_preload(["fedbn_flower.cli.jobs", "fedbn_flower.runtime.simulation", "optuna"])
 
 
 def command(arguments, log):
-    """In a process of its own: run_sim.py with its output in a file."""
+    """In a process of its own: the command with its output in a file."""
     sys.stdout = sys.stderr = open(log, "a")  # noqa: SIM115
-    import run_sim
+    from fedbn_flower import cli
 
-    sys.exit(run_sim.main([str(argument) for argument in arguments]))
+    sys.exit(cli.main([str(argument) for argument in arguments]))
 
 
 def start(*arguments, log):

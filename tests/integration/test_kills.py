@@ -59,7 +59,7 @@ def test_killed_at_each_change_of_a_file_a_run_ends_in_the_same_bits(
     """Before the first and the last of each kind of change: a file's replacement, its removal, a row that is
     added; or before every single one. With patience there are two folders of checkpoints."""
     monkeypatch.chdir(tmp_path)
-    job = ("--num-clients", 2, "--partition", "iid", "--client", "silobn", "--rounds", 3, "--local-epochs", 1)
+    job = ("--num-clients", 2, "--partition", "iid", "--client", "fedbn", "--rounds", 3, "--local-epochs", 1)
     job = (*job, "--patience", 3, "--val-fraction", 0.1, "--cache-dir", cache_dir, "--backend", "inline")
     whole, log = tmp_path / "whole", tmp_path / "log"
     changes = changes_of(whole, [*job, "--run-dir", whole], log)
