@@ -159,7 +159,7 @@ def words_of(name, folder, cache_dir, rounds):
 def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     keys = ("strategy", "client", "objective", "loss", "model")
     first = {}
-    for config in asked(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs:
+    for config in asked(words_of(name, tmp_path / "all", cache_dir, 2).split()).configs:
         first.setdefault(tuple(getattr(config, key) for key in keys), config)
     for i, config in enumerate(first.values()):
         summary = simulate(Federation(config), tmp_path / f"{i}", None)
