@@ -58,8 +58,8 @@ def run(app, installed, code):
 def test_an_app_without_such_packages_has_one_class_under_both_names(installed, tmp_path, first):
     code = f"""
 import pickle
-import {first}.wire
-import strategies.wire, fedbn_flower.strategies.wire as wire
+import {first}.messages.wire
+import strategies.messages.wire, fedbn_flower.strategies.messages.wire as wire
 from fedbn_flower.strategies import FedAvg
 
 again = pickle.loads(pickle.dumps(FedAvg))
