@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.inputs import dataset_of, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results import report
 from fedbn_flower.results.plotting import plots
 
@@ -46,7 +46,7 @@ def write_site():
     """Writes a client's share of a simulation as a site's own folder."""
 
     def write(config, partition, folder):
-        dataset, partitions = dataset_of(config), partitions_of(config)
+        dataset, partitions = inputs_of(config).dataset, inputs_of(config).partitions
         rows = partitions.train[partition]
         folder.mkdir()
         np.save(folder / "train-images.npy", dataset.train.columns["x"][rows])

@@ -25,11 +25,10 @@ from ..config.selection import REGISTRIES
 from ..config.strategy_instances import told_of
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
+from ..core.process_cache import clear_process_caches
 from ..core.session_objects import at_hand, new_name
 from ..data import cache_folder
-from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation
-from ..federation.inputs import forget
 from ..records.events import Observer
 from ..results.progress import progress as watching
 from ..results.progress import waiting
@@ -106,8 +105,7 @@ def simulate(
         values = _kept(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
     elif test is not None:
         raise UserError("test: given without data")
-    forget()
-    why_one_by_one.cache_clear()
+    clear_process_caches()
     with at_hand(own), _as_it_was():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         show_log(config.verbose)

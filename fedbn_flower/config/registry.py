@@ -19,6 +19,7 @@ from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
 from ..core.files import path_of
+from ..core.process_cache import process_cache
 from ..core.session_objects import MARK, is_own, own_objects
 from ..models import MODELS
 from .client_unions import JOIN, parts, union
@@ -195,11 +196,17 @@ def _file(place: str) -> ModuleType:
     if path is None:
         folders = "" if path_of(place).is_absolute() else f" in {Path.cwd()} or {APP}"
         raise FileNotFoundError(place + folders)
-    return _loaded(path)
+    return _loaded(path, _changed(path))
+
+
+@process_cache(maxsize=256)
+def _changed(path: Path) -> int:
+    """When the file was changed, in nanoseconds; the same for a whole run, whoever edits it meanwhile."""
+    return path.stat().st_mtime_ns
 
 
 @cache
-def _loaded(path: Path) -> ModuleType:
+def _loaded(path: Path, changed: int) -> ModuleType:
     unique = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"_fedbn_{path.stem}_{unique}", path)
     assert spec

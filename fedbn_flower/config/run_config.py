@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from flwr.app import UserConfig, UserConfigValue
@@ -13,11 +12,13 @@ from pydantic.fields import FieldInfo
 from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed
+from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
 from ..models import InputSpec
+from ..records.columns import TEST, VALIDATION
 from . import keys
-from .availability import wherever
+from .availability import absolute_availability
 from .baselines import reference_of
 from .defaults import defaults_for
 from .keys import FORMER_KEYS, OWN_KEYS
@@ -51,7 +52,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
             For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
         """
         if "availability" in values:  # not within what is kept: the current folder may be another one later
-            values = {**values, "availability": wherever(str(values["availability"]))}
+            values = {**values, "availability": absolute_availability(str(values["availability"]))}
         return _resolved(tuple(sorted(values.items())))
 
     @classmethod
@@ -109,11 +110,22 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return self.patience > 0 or self.stop_at_target
 
     @property
+    def clients_evaluate(self) -> bool:
+        """Whether clients evaluate on held-out examples."""
+        return self.eval_model == "local" or self.fraction_evaluate > 0
+
+    def held_out_splits(self, final: bool) -> str:
+        """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
+        if not self.val_fraction:
+            return TEST
+        return f"{VALIDATION},{TEST}" if final and self.final_test else VALIDATION
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
 
-@lru_cache(maxsize=64)  # a worker sees the same configuration with every message
+@process_cache(maxsize=64)  # a worker sees the same configuration with every message
 def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     config = _checked(dict(items))
     return config if config.reference == "none" else _checked(reference_of(config.to_user_config()))

@@ -5,7 +5,6 @@ import json
 import os
 import tempfile
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from filelock import FileLock
 
 from ..core.errors import os_errors_told
 from ..core.files import path_of
+from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
 from .images.feature_shift import shifted
 from .images.shift_spec import PLAIN
@@ -30,7 +30,7 @@ def cache_folder(configured: str) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedbn-flower"
 
 
-@lru_cache(maxsize=4)
+@process_cache(maxsize=4)
 def load_dataset(request: Request, cache: Path) -> Dataset:
     """The decoded dataset, decoding it first if no process has yet.
 

@@ -31,15 +31,16 @@ from ..core.errors import RunFailed, UserError, not_allowed
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
 from ..records.metrics import round_means, spread
+from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
 from .divergence import Divergence, first_to_diverge
 from .exchange import Exchange
-from .inputs import dataset_of, held_out_splits, model_of, whole_split
+from .inputs import inputs_of
 from .new_clients import evaluate_new
 from .refusals import Refusals
 from .strategy import make_strategy, participation
-from .totals import Account, clients_evaluate
+from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -68,30 +69,27 @@ class Federation:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.dataset = dataset_of(config)
+        self.inputs = inputs_of(config)
+        self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
-        check_fit(config)
-        self.model, self.initial = model_of(config, self.dataset.spec)
-        with told_in_one_line("client", config.client):
-            self.local_names = frozenset(CLIENT.find(config.client).local_entries(self.model))
-        if unknown := self.local_names - self.initial.keys():
-            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
-            raise UserError(f"client: {config.client!r} {told}")
+        check_fit(self.inputs)
+        self.model, self.initial = self.inputs.model()
+        self.local_names = self.inputs.local_names
         self.shares = bool(self.initial.keys() - self.local_names)
         """Whether anything of the model travels."""
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        if config.may_end_early and not (clients_evaluate(config) or self.server_evaluates):
+        if config.may_end_early and not (config.clients_evaluate or self.server_evaluates):
             key, value, allowed = (
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
-        self.strategy = make_strategy(config, self.model, self.local_names)
+        self.strategy = make_strategy(self.inputs)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """What clients know the run by; of two runs, the one started later has the greater name."""
-        self.account = Account()
+        self.totals = RunTotals()
 
     @_one_line_ends_the_run()
     def run(
@@ -109,7 +107,7 @@ class Federation:
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
-        for notice in notices(config, self.model, self.server_evaluates):
+        for notice in notices(self.inputs, self.server_evaluates):
             LOGGER.warning("%s", notice)
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
@@ -120,7 +118,7 @@ class Federation:
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
-            self.account = Account(**checkpoint.counters.get("account", {}))
+            self.totals = RunTotals(**checkpoint.counters.get("account", {}))
         updates, asked = strategy.rule_state.updates, False
         divergence, refusals = Divergence(), Refusals()
         train_config = ConfigRecord(
@@ -170,7 +168,7 @@ class Federation:
         planned_last = server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
         tests = due and (planned_last or config.may_end_early)
-        splits = held_out_splits(config, final=tests) if due else ""
+        splits = config.held_out_splits(final=tests) if due else ""
         classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
         by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
         after_training = splits if config.eval_model == "local" else ""
@@ -215,10 +213,12 @@ class Federation:
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
         of_global, diverged = self._judged(arrays, splits, classes, evaluate_report)
-        improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
-        last = (due and self.account.is_to_end(config, server_round)) or planned_last or bool(diverged)
+        improved = due and note_evaluation(
+            self.totals, config, self.problem, server_round, means, of_global or {}
+        )
+        last = (due and ends_run(self.totals, config, server_round)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
-        self.account.add(seconds, exchange, len(train_report.metrics))
+        add_round(self.totals, seconds, exchange, len(train_report.metrics))
         return RoundResult(
             server_round,
             seconds,
@@ -281,7 +281,7 @@ class Federation:
         if not self.server_evaluates:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
-        held_out = {s: whole_split(self.config, s) for s in splits.split(",")}
+        held_out = {s: self.inputs.whole_split(s) for s in splits.split(",")}
         return evaluate_splits(self.model, held_out, splits, self.problem, classes)
 
     def _checkpoint_before(self, server_round: int) -> int:

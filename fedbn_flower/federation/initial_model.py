@@ -5,12 +5,15 @@ from collections.abc import Callable
 from inspect import signature
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..config.registry import MODEL, told_in_one_line
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
+from ..core.process_cache import process_cache
+from ..models.channels_last import lay_out
 
 DTYPES = frozenset(
     {
@@ -19,6 +22,18 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 """What an entry may be."""
+
+
+@process_cache(maxsize=8)
+def initial_model(
+    name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
+) -> tuple[nn.Module, dict[str, NDArray]]:
+    """A module of this process and the run's initial state dict, the same in every process."""
+    model = build_model(name, spec, softmax_output, seed)
+    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    if device == "cpu":
+        lay_out(model, spec)
+    return model.to(device), initial
 
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..federation.inputs import dataset_of
+from ..federation.inputs import inputs_of
 from ..models import InputSpec
 from .manifest import EXPERIMENT, stored_facts
 
@@ -51,7 +51,7 @@ def spec_of(facts: Mapping[str, Any]) -> InputSpec:
     UserError
         When the data cannot be had.
     """
-    return dataset_of(RunConfig.of({key: facts[key] for key in OF_DATA if key in facts})).spec
+    return inputs_of(RunConfig.of({key: facts[key] for key in OF_DATA if key in facts})).dataset.spec
 
 
 def entries_of(folder: Path, client: int) -> dict[str, NDArray]:

@@ -9,7 +9,6 @@ from typing import Any
 from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
-from ..federation.inputs import client_names, evaluates_locally
 
 CONFIG = "config.json"
 """The file in the folder of a run that says what it is."""
@@ -25,11 +24,11 @@ def described(federation: Federation) -> dict[str, object]:
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),
-        "eval-data": "local" if evaluates_locally(federation.config) else "global",
+        "eval-data": "local" if federation.inputs.evaluates_locally else "global",
         "resume": "",
         "shape": federation.dataset.spec.as_dataset(),
         "data": federation.dataset.digest,
-        "client-names": client_names(federation.config),
+        "client-names": federation.inputs.client_names,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }
 

@@ -13,8 +13,8 @@ from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_own
 from ..federation.federation import Federation
-from ..federation.totals import Account
 from ..records.checkpoint import Checkpoint
+from ..records.totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .earlier import check_version
 from .manifest import CONFIG, EXPERIMENT, NOT_KEYS, described, stored_configuration, stored_facts
@@ -72,7 +72,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
 
 def stopped_early(checkpoint: Checkpoint) -> bool:
     """Whether the run ended with this round, though it was not its last."""
-    return bool(Account(**checkpoint.counters.get("account", {})).stopped)
+    return bool(RunTotals(**checkpoint.counters.get("account", {})).stopped)
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:

@@ -16,7 +16,6 @@ from fedbn_flower.clients import Groups
 from ..core.errors import os_errors_told
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
-from ..federation.inputs import client_names, evaluates_locally
 from ..records.checkpoint import Checkpoint
 from ..records.columns import (
     CLIENT_COLUMNS,
@@ -36,7 +35,7 @@ from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .manifest import described
 from .plotting.plots import plot_curves, plot_partitions
-from .summary import CLASSES_HEADER, class_rows, costs_of, figures_of_round, totals, without_lists
+from .summary import CLASSES_HEADER, class_rows, costs_of, figures_of_round, totals_of, without_lists
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class RunFolder(Observer):
         refused = path / "failures.csv"
         self.refused = CsvLog(refused, [*CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0)
         if federation.dataset.has_examples:
-            plot_partitions(path / "partitions.png", federation.config)
+            plot_partitions(path / "partitions.png", federation.inputs)
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
@@ -130,7 +129,7 @@ class RunFolder(Observer):
             changed.update(result.train.metrics, result.train.failures)
         self.seconds = time.monotonic() - self.started
         self._note_train_examples(result)
-        account, every = self.federation.account, self.federation.config.checkpoint_every
+        account, every = self.federation.totals, self.federation.config.checkpoint_every
         due = every and (result.last or result.server_round % every == 0)
         if result.diverged:
             due, self.kept = False, self.finite
@@ -203,7 +202,7 @@ class RunFolder(Observer):
 
     def _kept(self, result: RoundResult) -> Kept:
         """What is to be kept of a round."""
-        config, dataset = self.federation.config, self.federation.dataset
+        inputs, dataset = self.federation.inputs, self.federation.dataset
         rows = class_rows(result, dataset)
         return Kept(
             result.arrays,
@@ -211,8 +210,8 @@ class RunFolder(Observer):
                 result,
                 dataset,
                 self.train_examples,
-                client_names(config),
-                dataset.has_examples and not evaluates_locally(config),
+                inputs.client_names,
+                dataset.has_examples and not inputs.evaluates_locally,
             ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
         )
@@ -232,7 +231,7 @@ class RunFolder(Observer):
         model, classes = save(arrays), self.kept.classes
         config, problem = self.federation.config, self.federation.problem
         summary = {
-            **totals(self.federation.account, config.target_accuracy, self.unwritten, self.seconds),
+            **totals_of(self.federation.totals, config.target_accuracy, self.unwritten, self.seconds),
             **self.kept.figures,
             "compared-by": problem.compared_by,
             "failures": self.failures,
@@ -259,7 +258,7 @@ class RunFolder(Observer):
             "seconds": self.seconds,
             "failures": self.failures,
             "train-examples": self.train_examples,
-            "account": asdict(self.federation.account),
+            "account": asdict(self.federation.totals),
         }
         if name == BEST and self.kept:
             counters["figures"] = self.kept.figures

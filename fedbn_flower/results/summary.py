@@ -8,10 +8,10 @@ from flwr.app import MessageType, MetricRecord
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
-from ..federation.totals import Account
 from ..records.columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
 from ..records.events import RoundResult
 from ..records.metrics import class_counts, figures_of, held_out_means, number, per_class
+from ..records.totals import RunTotals
 
 LISTED_CLIENTS = 10
 NO_FIGURES = ("name", "num-examples")
@@ -81,23 +81,23 @@ def figures_of_round(
     }
 
 
-def totals(account: Account, target: float, rounds: int, seconds: float) -> dict[str, Any]:
+def totals_of(totals: RunTotals, target: float, rounds: int, seconds: float) -> dict[str, Any]:
     """What the whole run came to."""
     return {
         "rounds": rounds,
         "seconds": round(seconds, 3),
         "seconds-per-round": round(seconds / rounds, 4),
         "seconds-split": {
-            "train": round(account.train_seconds, 3),
-            "evaluate": round(account.evaluate_seconds, 3),
-            "server": round(account.server_seconds, 3),
+            "train": round(totals.train_seconds, 3),
+            "evaluate": round(totals.evaluate_seconds, 3),
+            "server": round(totals.server_seconds, 3),
         },
-        "bytes-sent": account.bytes_sent,
-        "bytes-received": account.bytes_received,
-        "client-updates-per-second": round(account.client_updates / seconds, 3) if seconds else None,
-        "rounds-to-target": account.rounds_to_target(target),
-        "best-round": account.best_round,
-        "stopped": account.stopped,
+        "bytes-sent": totals.bytes_sent,
+        "bytes-received": totals.bytes_received,
+        "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
+        "rounds-to-target": totals.rounds_to_target(target),
+        "best-round": totals.best_round,
+        "stopped": totals.stopped,
     }
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,9 +43,11 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
+from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
-from ..federation.inputs import dataset_of, local_task, model_of, remembers
+from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy
+from ..federation.tasks import local_task
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .evaluation_cache import Evaluations
@@ -85,7 +86,7 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
     state_dir = context.node_config.get("state-dir")
     if state_dir is None:
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
-            if value and remembers(config, task.model):
+            if value and inputs_of(config).remembers:
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return Memory(ContextStore(context.state))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
@@ -204,7 +205,7 @@ def answer_all(
     group = _group(config, messages[0]) if summed else None
     replies: list[Message]
     training = messages[0].metadata.message_type == MessageType.TRAIN
-    if training and len(messages) > 1 and not why_one_by_one(config):
+    if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
         replies = _train_in_lockstep(messages, contexts, group)
     else:
         replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
@@ -214,15 +215,15 @@ def answer_all(
     return replies
 
 
-_rule = lru_cache(maxsize=4)(make_strategy)
+_rule = process_cache(maxsize=4)(make_strategy)
 
 
 def _group(config: RunConfig, message: Message) -> GroupSum:
-    model, initial = model_of(config, dataset_of(config).spec)
+    inputs = inputs_of(config)
+    _, initial = inputs.model()
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    rule = _rule(config, model, frozenset(initial.keys() - sent.keys()))
-    return GroupSum(rule, int(_config(message)[SERVER_ROUND]), sent)
+    return GroupSum(_rule(inputs), int(_config(message)[SERVER_ROUND]), sent)
 
 
 def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:

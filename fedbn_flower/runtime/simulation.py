@@ -14,7 +14,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..federation.cohorts import cohort_size
 from ..federation.federation import Federation
-from ..federation.inputs import dataset_of, partitions_of, remembers
+from ..federation.inputs import inputs_of
 from ..records.events import Observer
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
@@ -69,7 +69,7 @@ def check_simulation(config: RunConfig) -> None:
         TensorBoard is asked for and not there.
     """
     check_tensorboard(config)
-    if not dataset_of(config).has_examples:
+    if not inputs_of(config).dataset.has_examples:
         raise not_allowed(
             "dataset", config.dataset, "one with examples: simulated clients have none of their own"
         )
@@ -84,13 +84,13 @@ def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
         take_sums(federation.strategy)
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
-    settings = (config.num_clients, run_config, cohort_size(config), sums)
+    settings = (config.num_clients, run_config, cohort_size(federation.inputs), sums)
     if pool is None:
         return InlineGrid(*settings)
     from .ray.grid import RayGrid
 
-    examples = [len(rows) for rows in partitions_of(config).train]
-    return RayGrid(pool, *settings, remembers(config, federation.model), examples)
+    examples = [len(rows) for rows in federation.inputs.partitions.train]
+    return RayGrid(pool, *settings, federation.inputs.remembers, examples)
 
 
 def prepared_folder(config: RunConfig) -> Path:

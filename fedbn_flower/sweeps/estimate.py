@@ -18,7 +18,8 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation
-from ..federation.inputs import evaluates_locally, held_out_splits, local_task, partitions_of
+from ..federation.inputs import inputs_of
+from ..federation.tasks import local_task
 from ..records.columns import TEST
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
@@ -57,7 +58,8 @@ class Speed:
 def work_of(federation: Federation) -> Work:
     """A round's work, on average over the clients; stragglers and absent clients are taken for others."""
     config = federation.config
-    shares = partitions_of(config)
+    inputs = federation.inputs
+    shares = inputs.partitions
     training = local_task(config, 0, {}).training
     tasks = (local_task(config, i, {}) for i in range(config.num_clients))
     steps = float(np.mean([training.steps(task.train) for task in tasks]))
@@ -65,10 +67,10 @@ def work_of(federation: Federation) -> Work:
     asked = int(config.num_training * config.fraction_evaluate + 1e-9)
     after_training = config.eval_model == "local"
     evaluating = trained if after_training else max(1, asked) if config.fraction_evaluate else 0
-    split = held_out_splits(config, final=False)
+    split = config.held_out_splits(final=False)
     whole = len(federation.dataset.test) if split == TEST else len(shares.val_rows)
     rows = shares.test if split == TEST else shares.val
-    local = evaluates_locally(config)
+    local = inputs.evaluates_locally
     own = float(np.mean([len(r) for r in rows])) if local else whole
     alike = not (local or federation.local_names or after_training or config.fine_tune)
     times = min(1, evaluating) if alike else evaluating  # the first one's is found for the others
@@ -93,10 +95,10 @@ def speed_of(config: RunConfig) -> Speed:
     messages = _first_messages(config)
     if not messages:
         return Speed(0, 0, 0, 0)
-    together = messages[: 1 if why_one_by_one(config) else GROUP]
+    together = messages[: 1 if why_one_by_one(inputs_of(config)) else GROUP]
     task = local_task(config, partition_of(messages[0]), {})
     client, step = _fitted(lambda n: _fit(config, together, n), task.training.steps(task.train), STEPS)
-    split = held_out_splits(config, final=False)
+    split = config.held_out_splits(final=False)
     evaluation, example = _fitted(
         lambda n: _evaluate(config, messages[0], split, n), len(task.evaluation[split]), EXAMPLES
     )

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...core.errors import not_allowed, os_errors_told
 from ...core.files import write_atomically
+from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
 from .division import (
     Rows,
@@ -63,7 +63,7 @@ class Partitions:
         return f"{among} leaves out {', '.join(counts)}" if counts else ""
 
 
-@lru_cache(maxsize=4)
+@process_cache(maxsize=4)
 def partition_dataset(
     dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:

@@ -9,16 +9,15 @@ from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.rng import seeded
 
-from ...config.availability import held_out_clients
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, models_named
 from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ..initial_model import does_not_fit
-from ..inputs import dataset_of, evaluates_locally, model_of, partitions_of, without_held_out
+from ..inputs import RunInputs
 
 
-def check_fit(config: RunConfig) -> None:
+def check_fit(inputs: RunInputs) -> None:
     """Refuse a configuration that does not fit the data, before anything starts.
 
     Raises
@@ -28,19 +27,19 @@ def check_fit(config: RunConfig) -> None:
         needs, nothing of it is trained or it cannot train on as few examples as each batch has, a client
         would be evaluated on no examples, or a target is of another figure than the problem's.
     """
+    config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
-    dataset = dataset_of(config)
     _check_classes(config, dataset)
     if config.target_accuracy and (by := dataset.problem.compared_by) != "accuracy":
         raise not_allowed(
             "target-accuracy", config.target_accuracy, f"0: {config.dataset!r} is compared by {by}"
         )
     names = models_named(config.model)
-    widths = {name: _check_model(config, dataset, i, name) for i, name in enumerate(names)}
+    widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
-        _check_several(config, dataset, widths)
-    _check_batch_size(config, dataset, names)
+        _check_several(inputs, widths)
+    _check_batch_size(inputs, names)
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
@@ -50,80 +49,80 @@ def check_fit(config: RunConfig) -> None:
     if dataset.has_classes and dataset.spec.outputs < 2:
         told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
         raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
-    _check_partitions(config)
+    _check_partitions(inputs)
 
 
-def _check_partitions(config: RunConfig) -> None:
+def _check_partitions(inputs: RunInputs) -> None:
     """Refuse a partition that leaves no example to validate, to test or to train on."""
-    partitions = partitions_of(config)
+    config, partitions = inputs.config, inputs.partitions
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
-    if evaluates_locally(config):
-        for split, clients in without_held_out(config).items():
+    if inputs.evaluates_locally:
+        for split, clients in inputs.without_held_out.items():
             told = f"{len(clients)} clients (the first is {clients[0]})"
             raise not_allowed("eval-data", "local", f"'global', since {told} would have no {split} examples")
-    if len(clients_of_one_example(config)) == config.num_training:
+    if len(clients_of_one_example(inputs)) == config.num_training:
         raise UserError(
             f"num-clients: {config.num_clients} is not allowed; each client has one example, "
             f"and {config.model!r} cannot train on one: BatchNorm needs two"
         )
 
 
-def _check_model(config: RunConfig, dataset: Dataset, partition_id: int, name: str) -> int:
+def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     """Refuse a model that does not fit; how wide its head's input is, where the objective is about that."""
-    model, _ = model_of(config, dataset.spec, partition_id)
-    inputs = dataset.spec.zeros(2, config.device)
+    config, dataset = inputs.config, inputs.dataset
+    model, _ = inputs.model(partition_id)
+    batch = dataset.spec.zeros(2, config.device)
     try:
         with torch.no_grad():
-            output = model.eval()(inputs)
+            output = model.eval()(batch)
     except Exception as error:
         raise does_not_fit(name, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(model, inputs, output, dataset.spec.outputs):
+    if wanted := dataset.problem.misfit(model, batch, output, dataset.spec.outputs):
         raise not_allowed("model", name, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a parameter that is trained")
-    return _check_head(config, model, name, inputs)
+    return _check_head(config, model, name, batch)
 
 
-def _check_batch_size(config: RunConfig, dataset: Dataset, names: Sequence[str]) -> None:
+def _check_batch_size(inputs: RunInputs, names: Sequence[str]) -> None:
     """Refuse batches of one example where a model cannot train on one."""
-    if config.batch_size != 1:
+    if inputs.config.batch_size != 1:
         return
     for i, name in enumerate(names):
-        if not _trains_on_one(config, dataset, i):
+        if not _trains_on_one(inputs, i):
             raise not_allowed(
                 "batch-size", 1, f"2 or more, or 0: {name!r} cannot train on one example, BatchNorm needs two"
             )
 
 
-def clients_of_one_example(config: RunConfig) -> list[int]:
+def clients_of_one_example(inputs: RunInputs) -> list[int]:
     """The partitions that have one training example only, where their model cannot train on one: they fail
     in every round."""
-    dataset = dataset_of(config)
-    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
     return [
         partition
-        for partition, rows in enumerate(partitions_of(config).train)
-        if len(rows) == 1 and partition not in held_out and not _trains_on_one(config, dataset, partition)
+        for partition, rows in enumerate(inputs.partitions.train)
+        if len(rows) == 1 and partition not in inputs.held_out and not _trains_on_one(inputs, partition)
     ]
 
 
-def _trains_on_one(config: RunConfig, dataset: Dataset, partition_id: int) -> bool:
+def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
     """Whether a client's model, which takes two inputs, takes one in training mode."""
-    model, _ = model_of(config, dataset.spec, partition_id)
+    model, _ = inputs.model(partition_id)
     model.train()
     try:
         with torch.no_grad(), seeded(0):
-            model(dataset.spec.zeros(1, config.device))
+            model(inputs.dataset.spec.zeros(1, inputs.config.device))
     except Exception:
         return False
     return True
 
 
-def _check_several(config: RunConfig, dataset: Dataset, widths: Mapping[str, int]) -> None:
+def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
     """Refuse several models where anything of them is shared, or where their features differ in length."""
+    config = inputs.config
     for i in range(len(widths)):
-        model, initial = model_of(config, dataset.spec, i)
+        model, initial = inputs.model(i)
         if initial.keys() - CLIENT.find(config.client).local_entries(model):
             told = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
             raise not_allowed("model", config.model, told)
@@ -139,11 +138,11 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             raise not_allowed(registry.key, name, told)
 
 
-def _check_head(config: RunConfig, model: nn.Module, name: str, inputs: Tensor) -> int:
+def _check_head(config: RunConfig, model: nn.Module, name: str, batch: Tensor) -> int:
     if not OBJECTIVE.find(config.objective).of_features:
         return 0
     try:
-        found, _ = features(model, inputs)
+        found, _ = features(model, batch)
     except ValueError as error:
         told = f"{config.objective!r} needs what goes into the model's head, but {error}"
         raise UserError(f"objective: {told}") from None

@@ -6,18 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from ...config.registry import LOSS, models_named
-from ...config.run_config import RunConfig
-from ...models import InputSpec
-from ..inputs import model_of
+from ..inputs import RunInputs
 
 
-def of_outputs(config: RunConfig, spec: InputSpec) -> Iterator[str]:
+def of_outputs(inputs: RunInputs) -> Iterator[str]:
     """A line for each model that has more outputs than there are classes, or a softmax before a loss that
     applies one. A softmax that the configuration asks for is no surprise."""
+    config, spec = inputs.config, inputs.dataset.spec
     if spec.predicts == "numbers":
         return
     for i, name in enumerate(models_named(config.model)):
-        model, _ = model_of(config, spec, i)
+        model, _ = inputs.model(i)
         output = _output(model, spec.zeros(2, config.device))
         if (width := output.shape[-1]) > spec.outputs:
             yield (

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.run_config import RunConfig
 from ...core.files import csv_text, write_atomically
-from ...federation.inputs import dataset_of, partitions_of
+from ...federation.inputs import RunInputs
 from ...records.columns import CLIENT_MEAN, GLOBAL, TEST
 from ..run_reader import Run
 from ..terminal import without_middle
@@ -32,11 +31,10 @@ CURVES = (
 """Columns of ``metrics.csv`` by their prefix, and what they are."""
 
 
-def plot_partitions(path: Path, config: RunConfig) -> None:
+def plot_partitions(path: Path, inputs: RunInputs) -> None:
     """How many training examples of each class each client has: a picture, and the counts beside it as CSV;
     of numbers, how many examples."""
-    dataset = dataset_of(config)
-    rows = partitions_of(config).train
+    dataset, rows = inputs.dataset, inputs.partitions.train
     names = [""]
     labels = np.zeros(len(dataset.train), np.int64)
     if dataset.has_classes:
@@ -50,7 +48,7 @@ def plot_partitions(path: Path, config: RunConfig) -> None:
         for name, count in zip(names, line, strict=True)
     ]
     write_atomically(path.with_suffix(".csv"), csv_text(("partition", "class", "examples"), told_counts))
-    save_figure(class_counts(counts, names, config.partition), path)
+    save_figure(class_counts(counts, names, inputs.config.partition), path)
 
 
 def class_counts(

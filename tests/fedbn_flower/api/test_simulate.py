@@ -20,7 +20,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.config.keys import GROUPS, OWN_KEYS
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.session_objects import own_objects
-from fedbn_flower.federation.inputs import dataset_of
+from fedbn_flower.federation.inputs import inputs_of
 from strategies import FedAvg, FedYogi
 
 from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin
@@ -134,7 +134,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
 
 
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
-    dataset = dataset_of(RunConfig.of({"cache-dir": str(cache_dir)}))
+    dataset = inputs_of(RunConfig.of({"cache-dir": str(cache_dir)})).dataset
     splits = {"train": dataset.train, "test": dataset.test}
     (tmp_path / "files").mkdir()
     for name, split in splits.items():

@@ -8,14 +8,15 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits import both_splits
-from fedbn_flower.federation.inputs import dataset_of
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
 
 
 def load(cache_dir, name, **options):
-    load_dataset.cache_clear()
+    clear_process_caches()
     return load_dataset(Request(str(name), **options), cache_dir)
 
 
@@ -145,7 +146,7 @@ def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path
     drawn = []
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
     config = configured(dataset=str(ten(tmp_path)), partition="iid")
-    plots.plot_partitions(tmp_path / "partitions.png", config)
+    plots.plot_partitions(tmp_path / "partitions.png", inputs_of(config))
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["dog", "cat"]
 
 
@@ -192,9 +193,9 @@ def test_names_are_numbered_in_order_and_gaps_are_kept_and_told(cache_dir, tmp_p
 def test_a_site_whose_classes_are_numbered_by_what_it_has_needs_all_of_them(configured, tmp_path):
     """Its class 1 might be another site's class 2."""
     folder, cache = str(ten(tmp_path / "site")), str(tmp_path / "cache")
-    assert dataset_of(configured(dataset="shape:1x3x4:2"), folder, cache).spec.classes == 2
+    assert inputs_of(configured(dataset="shape:1x3x4:2"), folder, cache).dataset.spec.classes == 2
     with pytest.raises(UserError, match="data-path: .* all 3 class names: the 2 here are numbered anew"):
-        dataset_of(configured(dataset="shape:1x3x4:3"), folder, cache)
+        inputs_of(configured(dataset="shape:1x3x4:3"), folder, cache).dataset
 
 
 def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):

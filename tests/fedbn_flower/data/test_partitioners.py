@@ -8,6 +8,7 @@ from datasets import Dataset as Table
 from flwr_datasets import partitioner
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data.partition.partition import partition_dataset
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.models import InputSpec
@@ -65,7 +66,7 @@ def test_a_column_may_be_named_and_data_without_classes_have_only_that(data):
         writers = [{IDS[row] for row in rows} for rows in parts.train]
         assert [len(ids) for ids in writers] == [2, 2]
         assert writers[0].isdisjoint(writers[1])
-        partition_dataset.cache_clear()
+        clear_process_caches()
         next(data.folder.glob("partition-*.npz")).unlink()
     with pytest.raises(UserError, match="the data have no classes"):
         divide(given, "ShardPartitioner:num_shards_per_partition=2", 2)

@@ -5,13 +5,14 @@ import pytest
 from PIL import Image
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
 
 
 def load(cache_dir, name, **options):
-    load_dataset.cache_clear()
+    clear_process_caches()
     return load_dataset(Request(str(name), **options), cache_dir)
 
 

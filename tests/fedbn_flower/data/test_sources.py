@@ -6,8 +6,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.federation.inputs import local_task
+from fedbn_flower.federation.tasks import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
 
@@ -93,7 +94,7 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, mo
     assert isinstance(data.train.columns["x"].base, np.memmap)
     assert not data.train.columns["x"].flags.writeable
 
-    load_dataset.cache_clear()
+    clear_process_caches()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
     np.testing.assert_array_equal(load(cache_dir, name).train.columns["x"], data.train.columns["x"])
 
@@ -102,7 +103,7 @@ def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
     name = write_folder(tmp_path / "data")
     load(cache_dir, name)
     write_folder(tmp_path / "data", digit=[0] * 30)
-    load_dataset.cache_clear()
+    clear_process_caches()
     assert set(load(cache_dir, name).train.columns["y"]) == {0}
 
 
@@ -231,7 +232,7 @@ def test_a_folder_of_numpy_files(cache_dir, tmp_path):
     data = load(cache_dir, numpy_files(folder))
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
-    load_dataset.cache_clear()
+    clear_process_caches()
     np.save(folder / "test-labels.npy", np.arange(4))
     with pytest.raises(UserError, match="test-labels.npy does not hold a class number for each image"):
         load(cache_dir, str(folder))

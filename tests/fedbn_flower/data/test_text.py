@@ -8,7 +8,8 @@ import pytest
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, as_numbers, speeches, windows
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, local_task, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime import InlineGrid
 
@@ -73,7 +74,7 @@ def play(tmp_path):
 
 def test_a_client_a_speaker(configured, play):
     config = configured(dataset=f"text:{play}", model="char-lstm-small")
-    dataset, shares = dataset_of(config), partitions_of(config)
+    dataset, shares = inputs_of(config).dataset, inputs_of(config).partitions
     assert config.partition == "natural:speaker"
     assert (dataset.spec.as_dataset(), dataset.has_classes) == ("shape:80:97:characters", False)
     # The first four fifths, 241 and 81 characters, give 3 windows of 80 and 1; the last, 61 and 21, one each.
@@ -93,22 +94,22 @@ def test_a_client_a_speaker(configured, play):
 
 
 def test_iid_deals_the_same_windows(configured, play):
-    natural = dataset_of(configured(dataset=f"text:{play}"))
+    natural = inputs_of(configured(dataset=f"text:{play}")).dataset
     config = configured(dataset=f"text:{play}", partition="iid")
-    np.testing.assert_array_equal(dataset_of(config).train.columns["x"], natural.train.columns["x"])
-    assert sorted(np.concatenate(partitions_of(config).train).tolist()) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(inputs_of(config).dataset.train.columns["x"], natural.train.columns["x"])
+    assert sorted(np.concatenate(inputs_of(config).partitions.train).tolist()) == [0, 1, 2, 3]
 
 
 def test_a_text_without_speakers(configured, tmp_path):
     path = tmp_path / "story.txt"
     path.write_text("\N{BYTE ORDER MARK}" + "so " * 100, encoding="utf-8")
-    dataset = dataset_of(configured(dataset=f"text:{path}", partition="iid"))
+    dataset = inputs_of(configured(dataset=f"text:{path}", partition="iid")).dataset
     assert (len(dataset.train), len(dataset.test)) == (3, 1)
     assert dataset.notes == ("text: the last fifth of the text is held out for testing",)
     with pytest.raises(
         UserError, match="partition: 'natural:speaker' is not allowed; expected 'iid': .*NAME:"
     ):
-        dataset_of(configured(dataset=f"text:{path}"))
+        inputs_of(configured(dataset=f"text:{path}")).dataset
 
 
 BAD = {

@@ -14,10 +14,12 @@ from clients.modules.head import head_of
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation.cohorts import cohort_size
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.models import MODELS, InputSpec
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
@@ -99,9 +101,9 @@ def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, 
     x = rng.normal(size=200)
     pd.DataFrame({"a": x, "y": 2 * x + 0.5}).to_csv(tmp_path / "line.csv", index=False)
     data = {"dataset": str(tmp_path / "line.csv"), "label_column": "y", "model": "linear", "partition": "iid"}
-    check_fit(configured(**data))
+    check_fit(inputs_of(configured(**data)))
     with pytest.raises(UserError) as caught:
-        check_fit(configured(**data, **{key: name}))
+        check_fit(inputs_of(configured(**data, **{key: name})))
     told = f"{key}: '{name}' is not allowed; expected another one: it is about classes, and "
     assert str(caught.value).startswith(told)
     assert str(caught.value).endswith("has numbers")
@@ -140,7 +142,7 @@ def test_held_out_examples_are_scored_by_the_usual_loss(run):
 
 @pytest.fixture
 def many(configured):
-    why_one_by_one.cache_clear()
+    clear_process_caches()
 
     def make(**values):
         return configured(
@@ -165,7 +167,7 @@ def many(configured):
 )
 def test_who_trains_in_lockstep(many, caplog, values, together, told):
     caplog.set_level(logging.INFO, "flwr.fedbn")
-    assert cohort_size(many(**values)) == together
+    assert cohort_size(inputs_of(many(**values))) == together
     assert told in caplog.text
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower import UserError, load_model
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, local_task
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import progress
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
@@ -79,7 +80,7 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
 def test_the_global_model_has_classes_too(configured, tmp_path):
     config = configured(client="fedavg", val_fraction=0.2)
     told = simulate(Federation(config), tmp_path, None)
-    found, labels = told["global-per-class"], dataset_of(config).test.columns["y"]
+    found, labels = told["global-per-class"], inputs_of(config).dataset.test.columns["y"]
     assert found["examples"] == np.bincount(labels, minlength=10).tolist()
     mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
     assert mean == pytest.approx(told["global"]["accuracy"])

@@ -7,7 +7,8 @@ import pytest
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.inputs import dataset_of, local_task
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],
@@ -127,7 +128,7 @@ def test_a_key_of_another_kind_of_data_is_refused(configured, tmp_path, dataset,
     pd.DataFrame({"a": range(10), "y": [0, 1] * 5}).to_csv(tmp_path / "t.csv", index=False)
     name = str(tmp_path / "t.csv") if dataset == "t" else dataset
     with pytest.raises(UserError, match=f"{key.replace('_', '-')}: .* the data are not of the kind"):
-        dataset_of(configured(dataset=name, partition="iid", **{key: value}))
+        inputs_of(configured(dataset=name, partition="iid", **{key: value})).dataset
 
 
 # ---- sites with tables of their own ----------------------------------------------------------------------
@@ -208,4 +209,4 @@ def test_what_a_file_does_not_mean_to_say_is_refused(cache_dir, tmp_path, text, 
 def test_one_class_is_nothing_to_learn(configured, tmp_path):
     (tmp_path / "t.csv").write_text("a,label\n" + "1,ill\n2,ill\n" * 10)
     with pytest.raises(UserError, match="has one class only, 'ill'"):
-        check_fit(configured(dataset=str(tmp_path / "t.csv")))
+        check_fit(inputs_of(configured(dataset=str(tmp_path / "t.csv"))))

@@ -10,11 +10,12 @@ from torch.utils.data import TensorDataset
 
 from clients import evaluate_splits
 from fedbn_flower import UserError, simulate
-from fedbn_flower.config.availability import held_out_clients
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import local_task, model_of, partitions_of, whole_split
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import stored_configuration
 from fedbn_flower.runtime import InlineGrid
@@ -74,7 +75,7 @@ def test_a_client_sees_its_own_rows_standardised_and_the_server_all(configured, 
         assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-5)
         assert set(x[:, 1:].flatten().tolist()) == {0, 1}
     federation = Federation(config)
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     dose, doses = (split.columns["x"][:, 0] for split in (federation.dataset.test, federation.dataset.train))
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
@@ -89,12 +90,12 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
     )  # fmt: skip
     (held_out,) = held_out_clients(config.seed, 3, 1)
     plain = config.model_copy(update={"reference": "none"})
-    rows = np.concatenate([own for i, own in enumerate(partitions_of(plain).train) if i != held_out])
+    rows = np.concatenate([own for i, own in enumerate(inputs_of(plain).partitions.train) if i != held_out])
     dataset = Federation(config).dataset
     doses, dose = dataset.train.columns["x"][rows, 0], dataset.test.columns["x"][:, 0]
     assert len(rows) < 0.6 * len(dataset.train)
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
 
 
@@ -106,9 +107,9 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     )  # fmt: skip
     federation = Federation(config)
     arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
-    model, _ = model_of(config, federation.dataset.spec)
+    model, _ = inputs_of(config).model()
     model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     x, y = test.prepared(np.arange(len(test)))
     with torch.no_grad():
         errors = (model.eval()(x) - y).double().numpy()
@@ -127,8 +128,8 @@ def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patie
         "partition": "natural:hospital", "num_clients": 20, "client": client, "strategy": "fedavg",
     }  # fmt: skip
     config, alone = configured(**keys), configured(**keys, fast="off")
-    assert why_one_by_one(config) == ""
-    assert len({len(rows) for rows in partitions_of(config).train}) > 5
+    assert why_one_by_one(inputs_of(config)) == ""
+    assert len({len(rows) for rows in inputs_of(config).partitions.train}) > 5
     results = [
         Federation(c).run(InlineGrid(20, c.to_user_config(), cohort), [])
         for c, cohort in ((config, 8), (alone, 1))

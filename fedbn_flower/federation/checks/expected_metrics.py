@@ -1,7 +1,6 @@
 """What the server knows beforehand of what its clients report."""
 
 import torch
-from torch import nn
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.modules.head import features
@@ -18,10 +17,10 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.settings import declared
 
-from ..config.client_unions import parts
-from ..config.registry import CLIENT, OBJECTIVE
-from ..config.run_config import RunConfig
-from ..records.columns import (
+from ...config.client_unions import parts
+from ...config.registry import CLIENT, OBJECTIVE
+from ...config.run_config import RunConfig
+from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
     COSTS,
@@ -32,29 +31,30 @@ from ..records.columns import (
     WORST,
     WORST_TENTH,
 )
-from .inputs import dataset_of
+from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
 """How many further metrics a client may report at a time, and how many numbers their lists may hold."""
 ROUNDED = 1e-6  # by which a share of many may be off
 
 
-def known_beforehand(config: RunConfig, model: nn.Module, rule: type) -> dict[str, int]:
+def known_beforehand(inputs: RunInputs, rule: type) -> dict[str, int]:
     """The settings of a rule by which it knows what an answer holds beside the model.
 
     How many steps a client does is known of those that train as the project's own do.
     """
+    config, (model, _) = inputs.config, inputs.model()
     known = {"num_clients": config.num_training}
     wanted = declared(rule).keys()
     if wanted & {"num_classes", "num_features"}:
         model.eval()
         with torch.no_grad():
-            inputs = dataset_of(config).spec.zeros(2, config.device)
+            batch = inputs.dataset.spec.zeros(2, config.device)
             if "num_features" in wanted:
-                z, output = features(model, inputs)
+                z, output = features(model, batch)
                 known["num_features"] = z.shape[1]
             else:
-                output = model(inputs)
+                output = model(batch)
         known["num_classes"] = output.shape[1]
     if "local_epochs" in wanted and _trains_as_told(config):
         head_epochs = config.settings_for(CLIENT.find(config.client)).get("head_epochs", 0)
