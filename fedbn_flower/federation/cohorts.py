@@ -1,4 +1,4 @@
-"""How many clients train at once, in lockstep."""
+"""How many clients a process trains at once, in lockstep."""
 
 import logging
 
@@ -14,35 +14,35 @@ from .inputs import RunInputs
 from .tasks import task_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
-HELD = 2**28  # values of a cohort's examples: a GiB
-LITTLE = 2**24  # of a client's weights times its examples: what calling it costs takes longer
+MAX_VALUES = 2**28  # of a cohort's examples: a GiB of float32
+LITTLE_WORK = 2**24  # weights times examples of a client, below which the calls cost more than the products
 
 
 def cohort_size(inputs: RunInputs) -> int:
-    """How many clients train in lockstep; 1 for one by one. It is logged, with the reason.
+    """Return how many clients train in lockstep, or 1; log it, with the reason.
 
-    It does not depend on the number of workers, nor does it leave some of them without work when a round
-    has few clients.
+    The size does not depend on the number of workers, so the result does not either. Rounds of few clients
+    train one by one, so that every worker has work.
     """
     reason = why_one_by_one(inputs)
-    told = (f"{GROUP} at a time", "in lockstep") if not reason else ("one by one", reason)
-    LOGGER.info("clients train %s: %s", *told)
+    how, why = ("one by one", reason) if reason else (f"{GROUP} at a time", "in lockstep")
+    LOGGER.info("clients train %s: %s", how, why)
     return 1 if reason else GROUP
 
 
 @process_cache(maxsize=16)
 def why_one_by_one(inputs: RunInputs) -> str:
-    """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
+    """Return why clients cannot train in lockstep, or an empty text; it tries a few steps both ways."""
     config = inputs.config
     if config.fast == "off":
         return "fast is off"
     task, client = task_of(inputs, 0), CLIENT.find(config.client)
     sizes = [len(rows) for rows in inputs.partitions.train]
     most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
-    enough = GROUP if products < LITTLE else 2 * GROUP
+    enough = GROUP if products < LITTLE_WORK else 2 * GROUP
     if int(config.fraction_train * config.num_training) < enough:
         return f"fewer than {enough} a round"
-    if GROUP * task.train.width * most > HELD:
+    if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
     return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
 

@@ -1,4 +1,4 @@
-"""From a model's name to the network with the run's initial weights."""
+"""Build a model by name, with the run's initial weights."""
 
 import warnings
 from collections.abc import Callable
@@ -21,14 +21,14 @@ DTYPES = frozenset(
         torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     }
 )  # fmt: skip
-"""What an entry may be."""
+"""The dtypes that an entry of a state dict may have."""
 
 
 @process_cache(maxsize=8)
 def initial_model(
     name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
 ) -> tuple[nn.Module, dict[str, NDArray]]:
-    """A module of this process and the run's initial state dict, the same in every process."""
+    """Return a module of this process and the run's initial state dict, the same in every process."""
     model = build_model(name, spec, softmax_output, seed)
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     if device == "cpu":
@@ -37,13 +37,13 @@ def initial_model(
 
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
-    """The network with the run's initial weights, the same in every process for the same seed.
+    """Build the network with the run's initial weights, the same in every process for the same seed.
 
     Raises
     ------
     UserError
-        When its function raises, it has lazy modules that such inputs do not give their shapes, or entries of
-        a type that NumPy does not have, or that has no mean.
+        When its function raises, when it has lazy modules that a forward pass does not materialise, or
+        entries of a dtype that NumPy lacks or that cannot be averaged.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -66,7 +66,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
 
 
 def _made(name: str, spec: InputSpec) -> object:
-    """What the function of that name makes; one that has no argument that must be given is called without."""
+    """Call the function of that name with the shape of the data, or without if it needs no argument."""
     function: Callable[..., nn.Module] = MODEL.find(name)
     if isinstance(function, nn.Module):
         made = f"function that makes a {type(function).__name__}"
@@ -91,7 +91,7 @@ def _lazy_entries(model: nn.Module) -> list[str]:
 
 
 def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
-    """Give lazy modules their shapes and weights: by one forward, without a trace in statistics."""
+    """Materialise lazy modules by one forward pass in evaluation mode, which changes no statistics."""
     model.eval()
     try:
         with torch.no_grad():

@@ -13,7 +13,7 @@ from ..config.availability import AVAILABILITY, HEADER, cycle_of
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 
-# What is drawn, each on its own; what clients draw has smaller numbers.
+# Streams of random numbers, one for each purpose; clients use smaller numbers.
 STRAGGLES, DROPS_OUT, BEGINS, IS_NEW = 11, 12, 13, 14
 
 Availability = Callable[[int, int], bool]
@@ -25,7 +25,7 @@ def _generator(seed: int, server_round: int, partition: int, what: int) -> np.ra
 
 
 def share_of_work(seed: int, stragglers: float, partition: int, server_round: int) -> float:
-    """The share of its local work that a client does in a round.
+    """Return the share of its local work that a client does in a round.
 
     With probability ``stragglers`` it is u ~ U(0, 1) (Li et al. 2020, "Federated Optimization in
     Heterogeneous Networks", section 5.2, in epochs there), otherwise 1. Who straggles at one probability
@@ -38,7 +38,7 @@ def share_of_work(seed: int, stragglers: float, partition: int, server_round: in
 
 
 def held_out_clients(seed: int, num_clients: int, count: int) -> frozenset[int]:
-    """The partitions of ``count`` clients, drawn from all, that take no part in the rounds."""
+    """Draw the partitions of ``count`` clients that take no part in the rounds."""
     drawn = _generator(seed, 0, 0, IS_NEW).choice(num_clients, size=count, replace=False)
     return frozenset(map(int, drawn))
 
@@ -52,11 +52,11 @@ class SeededParticipation:
     seed : int
         The run's.
     dropout : float
-        Probability that a client's answer never comes.
+        Probability that a client's reply never arrives.
     dropped : float
-        Probability that it straggles, where what stragglers have done is not used; otherwise 0.
+        Probability that it straggles, where stragglers' updates are dropped; otherwise 0.
     is_there : Availability
-        In which rounds a client can be asked.
+        In which rounds a client is there.
     trains : int, optional
         The one client that trains, where only one does.
     held_out : frozenset[int]
@@ -87,7 +87,7 @@ class SeededParticipation:
 
 
 def availability(text: str, seed: int, num_clients: int) -> Availability:
-    """What one of `AVAILABILITY` says of the rounds 1, 2, ...
+    """Parse ``availability`` for the rounds 1, 2, ...
 
     - ``always``.
     - ``cycle:PERIOD,ON``: client i is there if (round - 1 + offset_i) mod PERIOD < ON; its offset is drawn
@@ -98,7 +98,7 @@ def availability(text: str, seed: int, num_clients: int) -> Availability:
     Raises
     ------
     UserError
-        When it is none of them, or the file has a row that cannot be.
+        When it is none of them, or the file has an impossible row.
     """
     if text == "always":
         return lambda server_round, partition: True
@@ -150,7 +150,7 @@ def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:
             partition, first, last = -1, 0, 0
         if not (0 <= partition < num_clients and 1 <= first <= last):
             expected = f"a partition-id below num-clients, {num_clients}, and rounds with 1 <= from <= to"
-            told = f"{','.join(row)!r} in line {line} of {name!r} is not allowed"
-            raise UserError(f"availability: {told}; expected {expected}")
+            found = f"{','.join(row)!r} in line {line} of {name!r}"
+            raise UserError(f"availability: {found} is not allowed; expected {expected}")
         rounds.setdefault(partition, []).append(range(first, last + 1))
     return rounds

@@ -1,4 +1,4 @@
-"""The server rule of a configuration."""
+"""Make the server rule of a configuration."""
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
@@ -14,7 +14,7 @@ from .participation import SeededParticipation, availability, held_out_clients
 
 
 def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
-    """The configured rule, for the run's model and what of it stays at home.
+    """Make the configured rule for the run's model and its local entries.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
 
 
 def participation(config: RunConfig) -> SeededParticipation:
-    """Who takes part in which round.
+    """Return who takes part in which round.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether a configuration fits its data."""
+"""Check that a configuration fits its data."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,9 +23,9 @@ def check_fit(inputs: RunInputs) -> None:
     Raises
     ------
     UserError
-        When the partition does not fit, the model does not fit the inputs, its output is not what the problem
-        needs, nothing of it is trained or it cannot train on as few examples as each batch has, a client
-        would be evaluated on no examples, or a target is of another figure than the problem's.
+        When the partition does not fit the data; when the model does not fit the inputs, its output does not
+        fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
+        client would be evaluated on no examples; when a target is set for a metric that the problem lacks.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -47,20 +47,20 @@ def check_fit(inputs: RunInputs) -> None:
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
     if dataset.has_classes and dataset.spec.outputs < 2:
-        told = f"one class only, {dataset.class_names[0]!r}" if dataset.class_names else "one class only"
-        raise UserError(f"dataset: {config.dataset!r} has {told}: there is nothing to tell apart")
+        name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
+        raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     _check_partitions(inputs)
 
 
 def _check_partitions(inputs: RunInputs) -> None:
-    """Refuse a partition that leaves no example to validate, to test or to train on."""
+    """Refuse a partition that leaves a client without examples to validate, test or train on."""
     config, partitions = inputs.config, inputs.partitions
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
     if inputs.evaluates_locally:
         for split, clients in inputs.without_held_out.items():
-            told = f"{len(clients)} clients (the first is {clients[0]})"
-            raise not_allowed("eval-data", "local", f"'global', since {told} would have no {split} examples")
+            who = f"{len(clients)} clients (the first is {clients[0]})"
+            raise not_allowed("eval-data", "local", f"'global', since {who} would have no {split} examples")
     if len(clients_of_one_example(inputs)) == config.num_training:
         raise UserError(
             f"num-clients: {config.num_clients} is not allowed; each client has one example, "
@@ -69,7 +69,7 @@ def _check_partitions(inputs: RunInputs) -> None:
 
 
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
-    """Refuse a model that does not fit; how wide its head's input is, where the objective is about that."""
+    """Refuse a model that does not fit; return the width of its features where the objective uses them."""
     config, dataset = inputs.config, inputs.dataset
     model, _ = inputs.model(partition_id)
     batch = dataset.spec.zeros(2, config.device)
@@ -81,7 +81,7 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     if wanted := dataset.problem.misfit(model, batch, output, dataset.spec.outputs):
         raise not_allowed("model", name, wanted)
     if not trainable_names(model):
-        raise not_allowed("model", name, "one with a parameter that is trained")
+        raise not_allowed("model", name, "one with a trainable parameter")
     return _check_head(config, model, name, batch)
 
 
@@ -97,8 +97,7 @@ def _check_batch_size(inputs: RunInputs, names: Sequence[str]) -> None:
 
 
 def clients_of_one_example(inputs: RunInputs) -> list[int]:
-    """The partitions that have one training example only, where their model cannot train on one: they fail
-    in every round."""
+    """Return the partitions that fail in every round: one training example, and a model that needs two."""
     return [
         partition
         for partition, rows in enumerate(inputs.partitions.train)
@@ -107,7 +106,7 @@ def clients_of_one_example(inputs: RunInputs) -> list[int]:
 
 
 def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
-    """Whether a client's model, which takes two inputs, takes one in training mode."""
+    """Whether a client's model accepts a batch of one input in training mode."""
     model, _ = inputs.model(partition_id)
     model.train()
     try:
@@ -119,23 +118,23 @@ def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
 
 
 def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
-    """Refuse several models where anything of them is shared, or where their features differ in length."""
+    """Refuse several models if they share anything, or if their features differ in width."""
     config = inputs.config
     for i in range(len(widths)):
         model, initial = inputs.model(i)
         if initial.keys() - CLIENT.find(config.client).local_entries(model):
-            told = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
-            raise not_allowed("model", config.model, told)
+            wanted = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
+            raise not_allowed("model", config.model, wanted)
     if len(set(widths.values())) > 1:
-        told = ", ".join(f"{name} {width}" for name, width in widths.items())
-        raise not_allowed("model", config.model, f"models with as wide an input of the head, not {told}")
+        found = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise not_allowed("model", config.model, f"models with features of one width, not {found}")
 
 
 def _check_classes(config: RunConfig, dataset: Dataset) -> None:
     for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
         if registry.find(name).of_classes and not dataset.has_classes:
-            told = f"another one: it is about classes, and {config.dataset!r} has {dataset.spec.predicts}"
-            raise not_allowed(registry.key, name, told)
+            wanted = f"another one: it needs classes, and {config.dataset!r} has {dataset.spec.predicts}"
+            raise not_allowed(registry.key, name, wanted)
 
 
 def _check_head(config: RunConfig, model: nn.Module, name: str, batch: Tensor) -> int:
@@ -144,9 +143,8 @@ def _check_head(config: RunConfig, model: nn.Module, name: str, batch: Tensor) -
     try:
         found, _ = features(model, batch)
     except ValueError as error:
-        told = f"{config.objective!r} needs what goes into the model's head, but {error}"
-        raise UserError(f"objective: {told}") from None
+        raise UserError(f"objective: {config.objective!r} needs the model's features, but {error}") from None
     if not set(trainable_names(model)) - head_entries(model):
-        told = f"another one: before the head of {name!r} there is nothing that is trained"
-        raise not_allowed("objective", config.objective, told)
+        wanted = f"another one: before the head of {name!r} nothing is trained"
+        raise not_allowed("objective", config.objective, wanted)
     return found.shape[1]

@@ -1,4 +1,4 @@
-"""What a run says before its first round: not mistakes, but not what one would expect."""
+"""Warn, before the first round, of what is no mistake but hardly meant."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from .outputs import of_outputs
 
 
 def notices(inputs: RunInputs, server_evaluates: bool) -> list[str]:
-    """Return one line for each surprise of this run."""
+    """Return the warnings of this run, one line each."""
     found = (
         *inputs.dataset.notes,
         *_of_clients_data(inputs),
@@ -35,11 +35,11 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "
-            "standardised by this client's own; 'local' evaluates it on the client's own"
+            "standardised by this client's rows; 'local' evaluates it on this client's examples only"
         )
-    if lone := clients_of_one_example(inputs):
+    if single := clients_of_one_example(inputs):
         yield (
-            f"partition: {len(lone)} of {config.num_clients} clients (the first is {lone[0]}) have one "
+            f"partition: {len(single)} of {config.num_clients} clients (the first is {single[0]}) have one "
             f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
             "every round"
         )

@@ -86,7 +86,7 @@ def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     sizes = []
     for held in (46_800, 46_799):
-        monkeypatch.setattr(cohorts, "HELD", held)
+        monkeypatch.setattr(cohorts, "MAX_VALUES", held)
         clear_process_caches()
         sizes.append(cohort_size(inputs_of(many())))
     assert sizes == [GROUP, 1]

@@ -104,7 +104,7 @@ def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, 
     check_fit(inputs_of(configured(**data)))
     with pytest.raises(UserError) as caught:
         check_fit(inputs_of(configured(**data, **{key: name})))
-    told = f"{key}: '{name}' is not allowed; expected another one: it is about classes, and "
+    told = f"{key}: '{name}' is not allowed; expected another one: it needs classes, and "
     assert str(caught.value).startswith(told)
     assert str(caught.value).endswith("has numbers")
 
@@ -181,7 +181,7 @@ def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
 
 
 def test_moon_needs_something_before_the_head(configured):
-    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing that is trained"):
+    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing is trained"):
         Federation(configured(objective="moon", model="linear", client="fedavg"))
 
 

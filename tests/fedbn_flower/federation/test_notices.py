@@ -34,7 +34,7 @@ def ending(*layers, outputs=None):
     [
         (
             {"model": ending(outputs=50)},
-            "has 50 outputs for 10 classes: those from number 10 on are never right",
+            "has 50 outputs for 10 classes: the last 40 are never right",
         ),
         ({"model": ending(nn.Softmax(1))}, "ends in a softmax, and the loss applies one itself"),
         ({"model": ending(nn.Softmax(1)), "loss": "focal"}, "ends in a softmax, and the loss applies one"),

@@ -64,7 +64,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
         ),
         (
             {"model": "2nn+mlp-bn"},
-            "expected models with as wide an input of the head, not 2nn 200, mlp-bn 128",
+            "expected models with features of one width, not 2nn 200, mlp-bn 128",
         ),
         ({"model": "2nn+mlp"}, "model: unknown name 'mlp' \\(did you mean 'mlp-bn'"),
     ],

@@ -197,9 +197,9 @@ def test_a_client_that_fails_is_dropped_and_counted(
     said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
     assert len(said) == 1  # not in every round anew
     assert reason in said[0]
-    last = [r.message for r in caplog.records if "answers were not used" in r.message]
+    last = [r.message for r in caplog.records if "replies were refused" in r.message]
     assert len(last) == 1
-    assert last[0].startswith("3 answers were not used, of client 1: ")
+    assert last[0].startswith("3 replies were refused, of client 1: ")
     assert reason in last[0]
 
 
