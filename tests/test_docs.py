@@ -1,6 +1,7 @@
 """The documentation: its links lead somewhere, its sentences are short, its pages are in the site."""
 
 import re
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -17,7 +18,8 @@ LONGEST = 39
 """Words of a sentence."""
 GENERATED = DOCS / "reference.md"
 VAGUE = re.compile(
-    r"\b(?:told|asked|wherever|beside|but for|(?:is|are|be) had|of (?:one's|your|its|their|our) own|one's own)\b",
+    r"\b(?:told|asked|wherever|beside|but for|(?:is|are|be) had"
+    r"|of (?:one's|your|its|their|our) own|one's own)\b",
     re.IGNORECASE,
 )
 
@@ -89,7 +91,7 @@ def test_lists_and_tables_begin_after_an_empty_line(page):
     """Else they are lines of the paragraph before, in the site."""
     lines = without_code(page.read_text()).splitlines()
     kinds = {"|": "table", "- ": "list"}
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         for sign, kind in kinds.items():
             if line.startswith(sign) and before.strip():
                 assert before.startswith((sign, "  ")), f"{kind} {line}"
