@@ -145,25 +145,23 @@ def pairs_of(text):
     return re.findall(r"[\w-]+=(?:'[^']*'|\S+)", text)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys):
-    """With ``--dry-run``: the data are read and divided, the model and the algorithms made."""
+def may_be_tried(words):
+    """Whether it is a simulation of built-in data that needs no cluster, GPU, earlier run or search."""
     arguments = flags_of_simulation(words)
-    if arguments is None or not may_be_tried(arguments):
-        pytest.skip("no simulation of built-in data")
-    given = [word for word in arguments if word != "--dry-run"]
-    assert main([*given, "--cache-dir", str(cache_dir), "--dry-run"]) == 0
-    assert " to go" in capsys.readouterr().out
-
-
-def may_be_tried(arguments):
-    """Whether a dry run needs nothing that is not here: other data, a cluster, a GPU, a run, a search."""
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment"}
-    if (arguments and arguments[0] in LOOKS) or elsewhere & set(arguments):
+    if arguments is None or (arguments and arguments[0] in LOOKS) or elsewhere & set(arguments):
         return False
     dataset = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "digits"
     return dataset.startswith(BUILT_IN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [command for command in COMMANDS if may_be_tried(*command.values)])
+def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys):
+    """With ``--dry-run``: the data are read and divided, the model and the algorithms made."""
+    given = [word for word in flags_of_simulation(words) if word != "--dry-run"]
+    assert main([*given, "--cache-dir", str(cache_dir), "--dry-run"]) == 0
+    assert " to go" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.name)
@@ -214,10 +212,13 @@ def small_runs(cache_dir, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
+@pytest.mark.parametrize(
+    "block",
+    [block for block in blocks("python") if "grid=grid" not in block.body],
+    ids=lambda block: block.name,
+)
 def test_python_runs(block, at_desk, small_runs):
-    if "grid=grid" in block.body:
-        pytest.skip("needs Flower's grid: typed above, run by tests/strategies")
+    """All but those that need Flower's grid, which are typed above."""
     rng = np.random.default_rng(0)
     x, x_test = rng.normal(size=(400, 5)), rng.normal(size=(100, 5))
     given = {"x": x, "x_test": x_test, "y": (x[:, 0] > 0) * 1, "y_test": (x_test[:, 0] > 0) * 1}
