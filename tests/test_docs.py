@@ -17,6 +17,9 @@ RAW = re.compile(r"https://raw\.githubusercontent\.com/fedbn-flower/fedbn-flower
 LONGEST = 39
 """Words of a sentence."""
 GENERATED = DOCS / "reference.md"
+PATH = re.compile(
+    r"`((?:benchmarks|clients|deploy|docs|examples|experiments|fedbn_flower|scripts|strategies|tests)/[^`\s:]*)"
+)
 VAGUE = re.compile(
     r"\b(?:told|asked|wherever|beside|but for|(?:is|are|be) had"
     r"|of (?:one's|your|its|their|our) own|one's own)\b",
@@ -49,6 +52,12 @@ def test_its_links_lead_to_files_and_headings(page):
         check(ROOT / place, heading)
     for place in RAW.findall(text):
         check(ROOT / place, "")
+
+
+@pytest.mark.parametrize("page", [*PAGES, OTHERS[0]], ids=name)
+def test_the_files_that_it_names_exist(page):
+    paths = PATH.findall(page.read_text())
+    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
