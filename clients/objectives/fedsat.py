@@ -22,6 +22,8 @@ class FedSat(Objective):
     it is 1 for a class that the client has not met. Any loss will do; CALC is the one that uses C.
     """
 
+    paper = "chowdhury2024fedsat"
+
     mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="what stays of the confusion")
 
     requires: ClassVar = {"strategy": {"fedsat"}}

@@ -18,6 +18,8 @@ class Moon(Objective):
     left out.
     """
 
+    paper = "li2021moon"
+
     mu: float = setting(1.0, ge=0, description="weight of the contrastive term", allow_inf_nan=False)
     temperature: float = setting(
         0.5, gt=0, alias="moon-temperature", description="T of the contrastive term", allow_inf_nan=False

@@ -28,6 +28,8 @@ class FedNova(PseudoGradientStrategy):
     have, where that is given; with rho, a_i is at most K / (1 - rho).
     """
 
+    paper = "wang2020fednova"
+
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012
     reads_extras_anywhere = True
 
