@@ -66,17 +66,21 @@ def test_the_built_in_ones():
         {name: {flag(n, f): f.default for n, f in declared(cls).items()} for name, cls in registry.items()}
         for registry in (OBJECTIVES, LOSSES)
     ]
-    assert found[0] == {
+    objectives = {
         "sgd": {}, "fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}, "scaffold": {},
         "scaffold-momentum": {"client-momentum": 0.0},
         "moon": {"mu": 1.0, "moon-temperature": 0.5}, "fedrs": {"rs-a": 0.5}, "fedsam": {"rho": 0.05},
         "fedntd": {"ntd-beta": 1.0, "ntd-temperature": 1.0}, "fedproto": {"proto-lambda": 1.0},
         "fedsat": {"confusion-mu": 0.95},
     }  # fmt: skip
-    assert found[1] == {
+    losses = {
         "auto": {}, "class-balanced": {"cb-beta": 0.9999}, "focal": {"focal-gamma": 2.0},
         "label-smoothing": {"smoothing": 0.1}, "logit-adjusted": {"logit-tau": 1.0}, "calc": {},
     }  # fmt: skip
+    assert [{name: table[name] for name in known} for table, known in zip(found, (objectives, losses))] == [
+        objectives,
+        losses,
+    ]
     assert (OBJECTIVES["fedprox"]({}, {}).mu, OBJECTIVES["feddyn"]({}, {}).alpha) == (0.01, 0.01)
 
 

@@ -63,11 +63,11 @@ from .base import Objective
 class HalfPull(Objective):
     """f with weights pulled to zero, for an objective that is new."""
 
-    pull: float = setting(0.001, ge=0, description="how strongly weights are pulled")
+    to_zero: float = setting(0.001, ge=0, description="how strongly weights are pulled")
 
     def correct_gradients(self) -> None:
         for _, w, gradient in self.gradients():
-            gradient.add_(w, alpha=self.pull)
+            gradient.add_(w, alpha=self.to_zero)
 '''),
     "loss": ("doubled", "doubled:Doubled", '''
 from torch import Tensor
@@ -106,9 +106,8 @@ def narrow(spec: InputSpec) -> nn.Module:
 
 def stated_places():
     """By kind, where CONTRIBUTING says that a new one's file and its line go."""
-    rows = re.findall(
-        r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
-    )
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", text, re.MULTILINE)
     return {kind: (folder, registry) for kind, folder, registry in rows}
 
 
@@ -201,20 +200,28 @@ def test_docs_and_help_follow(project, help_text):
         words = first_line(text).replace("``", "`")
         assert f"## {kind.capitalize()} `{name}`\n\n{words}" in after["docs/reference.md"]
         assert f"| `{name}` | {words} |" in after["docs/algorithms.md"]
-    source = "[Reddi et al. 2021](https://arxiv.org/abs/2003.00295)"
-    row = f"| `step-share` 0.5 | `objective` half-pull | {source} |"
-    assert row in after["docs/algorithms.md"]
+    paper = "[Reddi et al. 2021](https://arxiv.org/abs/2003.00295)"
+    assert f"| `step-share` 0.5 | `objective` half-pull | {paper} |" in after["docs/algorithms.md"]
     assert 'step-share = "auto"\n' in after["pyproject.toml"]
-    assert 'pull = "auto"\n' in after["pyproject.toml"]
+    assert 'to-zero = "auto"\n' in after["pyproject.toml"]
     assert "strategy half-step:\n  --step-share VALUE" in help_text
 
 
 def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, cache_dir):
     chosen = [word for kind in NEW if kind != "problem" for word in (f"--{kind}", NEW[kind][0])]
-    settings = ["--step-share", 0.25, "--pull", 0.01, "--cache-dir", cache_dir, "--run-dir", tmp_path / "run"]
+    settings = [
+        "--step-share",
+        0.25,
+        "--to-zero",
+        0.01,
+        "--cache-dir",
+        cache_dir,
+        "--run-dir",
+        tmp_path / "run",
+    ]
     python(project[0], "run_sim.py", "--backend", "inline", "--rounds", 1, *chosen, *settings)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (saved["step-share"], saved["pull"]) == (0.25, 0.01)
+    assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
     page = (tmp_path / "run" / "report.html").read_text()
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
     assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet"]
