@@ -77,10 +77,8 @@ def test_the_built_in_ones():
         "auto": {}, "class-balanced": {"cb-beta": 0.9999}, "focal": {"focal-gamma": 2.0},
         "label-smoothing": {"smoothing": 0.1}, "logit-adjusted": {"logit-tau": 1.0}, "calc": {},
     }  # fmt: skip
-    assert [{name: table[name] for name in known} for table, known in zip(found, (objectives, losses))] == [
-        objectives,
-        losses,
-    ]
+    assert {name: found[0][name] for name in objectives} == objectives
+    assert {name: found[1][name] for name in losses} == losses
     assert (OBJECTIVES["fedprox"]({}, {}).mu, OBJECTIVES["feddyn"]({}, {}).alpha) == (0.01, 0.01)
 
 
