@@ -69,11 +69,8 @@ def _names(kind: str) -> str:
     rows = []
     for name, described in BY_KEY[kind].names.items():
         settings = ", ".join(f"`{flag.key}` {flag.default}".strip() for flag in _settings(described))
-        paper = paper_of(described)
-        rows.append([
-            f"`{name}`", _markdown(first_line(described)), settings, _needs(described),
-            source(paper) if paper else "",
-        ])  # fmt: skip
+        what = _markdown(first_line(described))
+        rows.append([f"`{name}`", what, settings, _needs(described), _paper(described)])
     header = ["name", "what it is", "settings", "needs", "paper"]
     used = [column for column in range(len(header)) if any(row[column] for row in rows)]
     return _table([header[column] for column in used], [[row[column] for column in used] for row in rows])
@@ -102,9 +99,16 @@ def _needs(described: object) -> str:
     return ", ".join(f"`{key}` {values}" for key, values in words.items())
 
 
+def _paper(described: object) -> str:
+    key = paper_of(described)
+    return source(key) if key else ""
+
+
 def _about(described: object) -> str:
-    """What a class or function says of itself, up to its parameters."""
-    return _markdown(re.split(r"\n\n\w+\n-{4,}\n", cleandoc(described.__doc__ or ""))[0])
+    """What a class or function says of itself, up to its parameters; what it needs; its paper."""
+    text = re.split(r"\n\n\w+\n-{4,}\n", cleandoc(described.__doc__ or ""))[0]
+    needs = f"Needs {needed}." if (needed := _needs(described)) else ""
+    return "\n\n".join(filter(None, [_markdown(text), needs, _paper(described)]))
 
 
 def _markdown(text: str) -> str:
