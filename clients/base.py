@@ -94,6 +94,8 @@ class FedAvgClient(NumPyClient):
         When a tensor is local under one of its names and shared under another.
     """
 
+    paper = "mcmahan2017fedavg"
+
     LOCAL_GROUP = "local"
     decides: ClassVar[str] = ""
     """What it decides about, in words: two that decide about the same do not go together."""

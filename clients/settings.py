@@ -6,8 +6,9 @@ changes a default by a plain assignment.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
@@ -17,22 +18,29 @@ __all__ = ["declared", "flag", "set_values", "setting", "values"]
 
 @lru_cache(maxsize=64)
 def declared(cls: type) -> Mapping[str, FieldInfo]:
-    """The settings of a class, inherited ones first, by attribute; each knows its type and its default."""
+    """The settings of a class by attribute, inherited ones first.
+
+    A method or a property without a setter takes the place of an inherited setting, which is then none. The
+    rules' reader, which this package may not import, reads alike; a test compares the two.
+    """
     found: dict[str, FieldInfo] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, FieldInfo):
-                kind = get_type_hints(base).get(name, type(value.default))
-                found[name] = FieldInfo.from_annotated_attribute(kind, value)
+                found[name] = value
+            elif isinstance(value, property) and value.fset:
+                continue
+            elif callable(value) or hasattr(value, "__get__"):  # a method of any kind, a property
+                found.pop(name, None)
             elif name in found:
-                known: Any = Annotated[found[name].annotation, found[name]]
-                found[name] = FieldInfo.from_annotated_attribute(known, value)
+                found[name] = copy(found[name])
+                found[name].default = value
     return found
 
 
 def flag(name: str, field: FieldInfo) -> str:
     """The command line's and the messages' word for an attribute."""
-    return field.alias or name.replace("_", "-")
+    return field.alias or name.strip("_").replace("_", "-")
 
 
 def values(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,11 @@ __all__ = ["allowed", "checked", "declared", "flag", "model_of", "setting"]
 
 
 def declared(cls: type) -> dict[str, FieldInfo]:
-    """The settings of a class by attribute, inherited ones first."""
+    """The settings of a class by attribute, inherited ones first.
+
+    A method or a property without a setter takes the place of an inherited setting, which is then none.
+    `clients.settings` reads alike; a test compares the two.
+    """
     found: dict[str, FieldInfo] = {}
     for base in reversed(cls.__mro__):
         for attribute, value in vars(base).items():
@@ -30,7 +34,7 @@ def declared(cls: type) -> dict[str, FieldInfo]:
                 found[attribute] = value
             elif isinstance(value, property) and value.fset:
                 continue
-            elif isinstance(value, property) or callable(value):
+            elif callable(value) or hasattr(value, "__get__"):  # a method of any kind, a property
                 found.pop(attribute, None)
             elif attribute in found:
                 found[attribute] = copy(found[attribute])

@@ -1,19 +1,19 @@
 """Losses: what a wrong prediction costs in training, one file each."""
 
-from .base import Loss
-from .calc import Calc
-from .class_balanced import ClassBalanced
-from .focal import Focal
-from .label_smoothing import LabelSmoothing
-from .logit_adjusted import LogitAdjusted
+from pkgutil import resolve_name
 
-LOSSES: dict[str, type[Loss]] = {
-    "auto": Loss,
-    "class-balanced": ClassBalanced,
-    "focal": Focal,
-    "label-smoothing": LabelSmoothing,
-    "logit-adjusted": LogitAdjusted,
-    "calc": Calc,
+from .base import Loss
+
+_PLACES = {
+    "auto": "base:Loss",
+    "class-balanced": "class_balanced:ClassBalanced",
+    "focal": "focal:Focal",
+    "label-smoothing": "label_smoothing:LabelSmoothing",
+    "logit-adjusted": "logit_adjusted:LogitAdjusted",
+    "calc": "calc:Calc",
 }
+"""Every built-in loss, ``module:Class`` in this package, by name; a new one is a line here."""
+
+LOSSES: dict[str, type[Loss]] = {name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()}
 
 __all__ = ["LOSSES", "Loss"]

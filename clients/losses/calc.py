@@ -20,6 +20,8 @@ class Calc(Loss):
     what a client trains for itself alone, they are 0.
     """
 
+    paper = "chowdhury2024fedsat"
+
     requires: ClassVar = {"objective": {"fedsat"}}
     of_classes = True
 

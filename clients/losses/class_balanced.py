@@ -14,6 +14,8 @@ class ClassBalanced(Loss):
     arXiv 1901.05555; n are the client's own, and the weights of the classes that it has have a mean of 1.
     """
 
+    paper = "cui2019classbalanced"
+
     of_classes = True
 
     beta: float = setting(

@@ -11,6 +11,8 @@ from .base import Loss, reduced
 class Focal(Loss):
     """``-(1 - p_y)^gamma log p_y`` (equation 4): what is learnt already counts little."""
 
+    paper = "lin2017focal"
+
     of_classes = True
     alike = True
 

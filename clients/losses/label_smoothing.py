@@ -10,6 +10,8 @@ from .base import Loss
 class LabelSmoothing(Loss):
     """Cross-entropy to ``(1 - s) one-hot + s / classes`` (section 7)."""
 
+    paper = "szegedy2016rethinking"
+
     of_classes = True
     alike = True
 

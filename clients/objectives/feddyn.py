@@ -12,6 +12,8 @@ class FedDyn(Objective):
     Algorithm 1, g_i = 0 at first; the gradient adds ``-g_i + alpha (w - x)``.
     """
 
+    paper = "acar2021feddyn"
+
     alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)
 
     requires: ClassVar = {"strategy": {"feddyn"}}

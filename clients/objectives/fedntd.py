@@ -16,6 +16,8 @@ class FedNTD(Objective):
     evaluation mode, and of the local one.
     """
 
+    paper = "lee2022fedntd"
+
     beta: float = setting(1.0, ge=0, alias="ntd-beta", description="weight of the distillation")
     temperature: float = setting(1.0, gt=0, alias="ntd-temperature", description="T of the distillation")
 

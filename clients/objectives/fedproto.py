@@ -22,6 +22,8 @@ class FedProto(Objective):
     features by class and the classes' shares go to the server; they are made in evaluation mode.
     """
 
+    paper = "tan2022fedproto"
+
     weight: float = setting(
         1.0,
         ge=0,

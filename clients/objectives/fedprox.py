@@ -11,6 +11,8 @@ class FedProx(Objective):
     arXiv 2007.07481, section 4), in which the proximal term lets earlier gradients fade.
     """
 
+    paper = "li2020fedprox"
+
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)
 
     elementwise = True

@@ -13,6 +13,8 @@ class FedRS(Objective):
     output is as it is.
     """
 
+    paper = "li2021fedrs"
+
     a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class that a client lacks")
 
     of_classes = True

@@ -14,6 +14,8 @@ class FedSAM(Objective):
     those of the second, at the perturbed weights.
     """
 
+    paper = "qu2022fedsam"
+
     rho: float = setting(0.05, ge=0, description="length of the perturbation", allow_inf_nan=False)
 
     def loss(

@@ -15,12 +15,14 @@ EPSILON = 1e-6
 
 
 class FedSat(Objective):
-    """f alone, beside a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
+    """f alone, with a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
 
     Y are the batch's targets, one-hot, P the softmax of its outputs; the classes' counts N run in the same
     way. The struggle with class i, ``S_i = sum_{j != i} C_ij / (N_i + e)``, at most 1, goes to the server;
     it is 1 for a class that the client has not met. Any loss will do; CALC is the one that uses C.
     """
+
+    paper = "chowdhury2024fedsat"
 
     mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="what stays of the confusion")
 

@@ -15,6 +15,8 @@ class Scaffold(Objective):
     Algorithm 1 with option II, c_i = 0 at first; ``c_i+ - c_i`` goes to the server. K counts plain SGD steps.
     """
 
+    paper = "karimireddy2020scaffold"
+
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
     remembers = True
     elementwise = True
@@ -38,11 +40,13 @@ class Scaffold(Objective):
 
 
 class ScaffoldMomentum(Scaffold):
-    """SCAFFOLD with momentum SGD: w moves by ``-lr (c - c_i)`` beside every step, not through the momentum.
+    """SCAFFOLD with momentum SGD: after every step w moves by ``-lr (c - c_i)``, not through the momentum.
 
     Not the paper's algorithm but that of the code of NIID-Bench (Li et al. 2022, arXiv 2102.02079, table 3):
     c_i+ is not a mean gradient, but a mean step over lr, momentum included.
     """
+
+    paper = "li2022niidbench"
 
     requires: ClassVar = {"strategy": {"scaffold-momentum"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
     elementwise = True

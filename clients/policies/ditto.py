@@ -22,6 +22,8 @@ class DittoClient(FedAvgClient):
     BatchNorm statistics of its own. What is sent is as it would be without.
     """
 
+    paper = "li2021ditto"
+
     decides = "a personal model"
     remembers = True
     personal_group = PERSONAL

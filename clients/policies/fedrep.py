@@ -23,6 +23,8 @@ class FedRepClient(FedPerClient):
     about shared parameters, take part in the body's training only.
     """
 
+    paper = "collins2021fedrep"
+
     head_epochs: int = setting(10, ge=1, description="passes over its examples that train the head")
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:

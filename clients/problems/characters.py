@@ -15,10 +15,10 @@ LARGEST = 709.0  # whose exponential is still a number
 
 
 class NextCharacter(Problem):
-    """The character after each of a text: the cross-entropy of (b, length, characters) to character numbers
-    (b, length), in which -1 stands where there is none; accuracy in 0..1, and the perplexity, exp(loss).
+    """The next character of a text, by cross-entropy; accuracy in 0..1 and perplexity, exp(loss).
 
-    All are means over characters: a window that is half full counts half.
+    Outputs are (b, length, characters), targets character numbers (b, length) with -1 where there is none.
+    All figures are means over characters: a window that is half full counts half.
     """
 
     figures: ClassVar = ("loss", "accuracy", "perplexity")

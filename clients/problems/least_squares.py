@@ -10,8 +10,9 @@ from .base import Problem
 
 
 class LeastSquares(Problem):
-    """Half the squared error of a linear model, (b, 1), to numbers (b, 1): a quadratic cost. ``distance`` is
-    the Euclidean one of the model's parameters to the optimum.
+    """A quadratic cost of known optimum: half the squared error of a linear model, (b, 1), to (b, 1).
+
+    ``distance`` is the Euclidean one of the model's parameters to the optimum.
 
     Parameters
     ----------

@@ -9,8 +9,7 @@ from .base import Problem, one_that_gives, shape_of
 
 
 class Regression(Problem):
-    """Numbers: the squared error of (b, values) to (b, values), a mean over the values; also ``mae``, the
-    absolute one."""
+    """Numbers, by the mean squared error of (b, values) to (b, values); ``mae``, the absolute one."""
 
     figures: ClassVar = ("loss", "mae")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
+from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, PROBLEMS, FedAvgClient, Loss, Objective, Problem
 from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
@@ -134,6 +134,7 @@ STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
+PROBLEM = Registry("problem", PROBLEMS, Problem)
 MODEL = Registry("model", MODELS)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
+from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 
 from ..core.input_spec import InputSpec
@@ -17,11 +17,8 @@ from .images.shift_spec import PLAIN
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-PROBLEMS: dict[str, type[Problem]] = {
-    "classes": Classification,
-    "numbers": Regression,
-    "characters": NextCharacter,
-}
+PROBLEM_OF = {"classes": "classification", "numbers": "regression", "characters": "characters"}
+"""The name of the problem by what a model predicts, see `InputSpec`."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class Kind:
 
     def problem(self, rows: Rows | None = None) -> Problem:
         """What is learnt from these training rows, by default from all."""
-        return PROBLEMS[self.spec().predicts]()
+        return PROBLEMS[PROBLEM_OF[self.spec().predicts]]()
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         """How a client with these training rows turns rows into tensors."""
@@ -145,7 +142,7 @@ class Dataset:
     def without_examples(cls, spec: InputSpec) -> "Dataset":
         """What a server knows of data that it does not have."""
         empty = Split({"x": np.empty((0, *spec.shape)), "y": np.empty(0, np.int64)})
-        return cls(spec, PROBLEMS[spec.predicts](), Kind({}, empty.columns), empty, empty, Path())
+        return cls(spec, PROBLEMS[PROBLEM_OF[spec.predicts]](), Kind({}, empty.columns), empty, empty, Path())
 
     @property
     def has_examples(self) -> bool:

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from ..core.input_spec import InputSpec
+from ..core.papers import paper
 
 EMBEDDING = 8
 
@@ -23,6 +24,7 @@ class CharLSTM(nn.Module):
         return scores
 
 
+@paper("mcmahan2017fedavg")
 def char_lstm(spec: InputSpec) -> nn.Module:
     """McMahan et al.'s character LSTM: embedding 8, two layers of 256 units (824,425 for 97 characters).
 
@@ -32,7 +34,7 @@ def char_lstm(spec: InputSpec) -> nn.Module:
 
 
 def char_lstm_small(spec: InputSpec) -> nn.Module:
-    """The same with one layer of 128 units, a tenth of the work (83,945 for 97 characters)."""
+    """A character LSTM with one layer of 128 units: a tenth of the work of char-lstm (83,945 parameters)."""
     return CharLSTM(_characters(spec), layers=1, units=128)
 
 

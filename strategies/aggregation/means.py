@@ -7,7 +7,7 @@ Distributed Learning: Towards Optimal Statistical Rates" (arXiv 1803.01498), Def
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Literal, Protocol, Self, get_args
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from .vectors import BLOCK, Vector, blocks
 
 MeanKind = Literal["weighted", "median", "trimmed"]
-MEANS: tuple[MeanKind, ...] = get_args(MeanKind)
 
 
 class MeanOfDifferences(Protocol):
@@ -91,6 +90,8 @@ class TrimmedMean:
         Share left out at each end, in [0, 1/2].
     """
 
+    paper: ClassVar = "yin2018byzantine"
+
     def __init__(self, reference: Vector, trim: float) -> None:
         self.reference = reference
         self.trim = trim
@@ -128,6 +129,13 @@ def _cut(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list
         entry[max(part.start - start, 0) : part.stop - start]
         for entry, start in zip(entries[first:last], starts[first:last], strict=True)
     ]
+
+
+MEANS: dict[str, type[WeightedMean | TrimmedMean]] = {
+    "weighted": WeightedMean,
+    "median": TrimmedMean,
+    "trimmed": TrimmedMean,
+}
 
 
 def new_mean(kind: MeanKind, trim: float, reference: Vector) -> MeanOfDifferences:

@@ -35,6 +35,8 @@ class FedAvg(PseudoGradientStrategy):
     With the defaults, ``x`` becomes the weighted mean of the clients' models.
     """
 
+    paper = "mcmahan2017fedavg"
+
     _eta_: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     _momentum_: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
 
@@ -48,6 +50,8 @@ class FedAvgM(PseudoGradientStrategy):
     Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution" (arXiv 1909.06335). Flower's
     default momentum is 0, which makes it FedAvg.
     """
+
+    paper = "hsu2019measuring"
 
     server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")

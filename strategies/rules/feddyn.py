@@ -14,6 +14,8 @@ class FedDyn(PseudoGradientStrategy):
     number of all clients; by default the nodes connected.
     """
 
+    paper = "acar2021feddyn"
+
     requires = {"objective": {"feddyn"}}  # noqa: RUF012
     weighs_alike = True
 

@@ -18,15 +18,17 @@ LEAST_WORK = 0.1
 class FedNova(PseudoGradientStrategy):
     """``x += eta tau_eff sum_i p_i (x_i - x) / a_i`` with ``tau_eff = sum_i p_i a_i`` (equations 6 to 8).
 
-    a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it,
-    otherwise its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)``
-    under SGD with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are
-    that mean, and p_i falls away.
+    a_i is the L1 norm of client i's accumulation vector. It is ``local-norm`` where the client reports it.
+    Otherwise it is its ``local-steps`` K under plain SGD. With momentum rho it is
+    ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)``. Where all a_i are equal, it is FedAvg. With a robust
+    mean, both sums are that mean, and p_i falls away.
 
     An answer with an a_i below `LEAST_WORK` is refused: a step counts 1, and only a strong proximal term
     takes some of it back. So is one of more steps than ``local_epochs`` passes over its ``num-examples``
     have, where that is given; with rho, a_i is at most K / (1 - rho).
     """
+
+    paper = "wang2020fednova"
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012
     reads_extras_anywhere = True

@@ -32,6 +32,8 @@ class FedProto(FedAvg):
     features. No mean feature is above `LARGEST_FEATURE`.
     """
 
+    paper = "tan2022fedproto"
+
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012
     goes_without_model = True
 

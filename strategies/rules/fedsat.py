@@ -24,6 +24,8 @@ class FedSat(PseudoGradientStrategy):
     P is known when all answers are there, so a sum is kept for every class: that many models' memory.
     """
 
+    paper = "chowdhury2024fedsat"
+
     requires = {"objective": {"fedsat"}, "mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012
     weighs_alike = True
     reads_extras_anywhere = True

@@ -23,6 +23,8 @@ class Scaffold(PseudoGradientStrategy):
     connected.
     """
 
+    paper = "karimireddy2020scaffold"
+
     requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
     weighs_alike = True
     reads_extras_anywhere = True
@@ -54,6 +56,8 @@ class ScaffoldMomentum(Scaffold):
     Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name. BatchNorm
     statistics are weighed as the parameters are; the changes of c_i are not.
     """
+
+    paper = "li2022niidbench"
 
     requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012
     weighs_alike = False

@@ -93,8 +93,8 @@ def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [*(("loss", name) for name in LOSSES if name not in ("auto", "calc")), ("objective", "fedrs"),
-     ("objective", "fedntd"), ("loss", "own.py:Soft")],
+    [*(("loss", name) for name in ("class-balanced", "focal", "label-smoothing", "logit-adjusted")),
+     ("objective", "fedrs"), ("objective", "fedntd"), ("loss", "own.py:Soft")],
 )  # fmt: skip
 def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, tmp_path, key, name):
     rng = np.random.default_rng(0)

@@ -7,18 +7,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from clients import CLIENTS, LOSSES, OBJECTIVES
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.citations import PAPERS, citations, entries
 from fedbn_flower.results.report.repeat_command import command_of
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.run_reader import Run
-from strategies import STRATEGIES
-from tests.test_house import ROOT
 
-from .written import CONFIG, change_run, summary_of, write_run, write_sweep
+from .written import change_run, summary_of, write_run, write_sweep
 
 
 class Page(HTMLParser):
@@ -224,21 +220,6 @@ def test_latex_escapes_what_it_must_and_has_a_column_each():
 
 def test_markdown_keeps_a_bar_in_its_cell():
     assert Table(["a|b", "c"], [["1", "2"]]).markdown() == "| a\\|b | c |\n| --- | ---: |\n| 1 | 2 |\n"
-
-
-def test_every_algorithm_has_its_paper():
-    without = {"sgd", "alone", "auto"}
-    assert {*STRATEGIES, *CLIENTS, *OBJECTIVES, *LOSSES} - without <= PAPERS.keys()
-    assert set(PAPERS.values()) | {"beutel2020flower"} == entries().keys()
-    told = set(re.findall(r"\b\d{4}\.\d{5}\b", (ROOT / "docs" / "algorithms.md").read_text()))
-    numbers = {n for e in entries().values() for n in re.findall(r"eprint\s+= \{(.*)\}", e)}
-    assert numbers - told <= {"2007.14390", "2105.00243", "2407.03862", "1812.06127"}
-
-
-def test_cited_are_the_algorithms_that_ran():
-    cited = citations([CONFIG | {"client": "fedbn+fedper", "strategy": "my.py:Rule", "mean": "median"}])
-    keys = re.findall(r"^@\w+\{(.*),$", cited, re.MULTILINE)
-    assert keys == ["beutel2020flower", "li2021fedbn", "arivazhagan2019fedper", "yin2018byzantine"]
 
 
 def test_a_torn_row_ends_a_table(tmp_path):
