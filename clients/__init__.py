@@ -15,7 +15,7 @@ from .policies.silobn import SiloBNClient
 from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .training import LocalTraining, evaluate_splits, load_entries
-from .update import Received, Records, Update
+from .update import NamedArrays, Received, Records, Update, by_name
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
@@ -49,6 +49,7 @@ __all__ = [
     "LocalWork",
     "Loss",
     "Memory",
+    "NamedArrays",
     "NextCharacter",
     "Objective",
     "Outcome",
@@ -60,6 +61,7 @@ __all__ = [
     "SiloBNClient",
     "Store",
     "Update",
+    "by_name",
     "evaluate_splits",
     "load_entries",
     "setting",
