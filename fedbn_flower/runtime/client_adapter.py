@@ -20,7 +20,6 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.common import Scalar
-from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
@@ -44,6 +43,7 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
+from ..core.private import ErrorCode
 from ..federation.cohorts import why_one_by_one
 from ..federation.inputs import dataset_of, local_task, model_of, remembers
 from ..federation.strategy import make_strategy

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.logs import colour_in_terminals_only
+from ..core.private import retries_of
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
 from ..results.resume import check_unchanged, load_checkpoint
@@ -71,7 +72,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 @contextmanager
 def _superlink_lost(grid: Grid) -> Iterator[None]:
     """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the folder locked."""
-    retries = getattr(grid, "_retry_invoker", None)
+    retries = retries_of(grid)
     if retries:
         retries.max_time = LOST
     try:
