@@ -19,6 +19,7 @@ from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.tensorboard import check_tensorboard, tensorboard
+from .recorded_run import recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -93,12 +94,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
-        first_round = checkpoint.server_round + 1 if checkpoint else 1
-        try:
-            with tensorboard(config, folder, first_round) as board:
-                federation.run(grid, [RoundLog(), results, *board], checkpoint)
-        finally:
-            results.finish()
+        recorded_run(federation, grid, results, [RoundLog(), *tensorboard(config)], checkpoint)
     LOGGER.info("results are in %s", folder)
 
 
