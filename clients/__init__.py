@@ -17,7 +17,7 @@ from .policies.silobn import SiloBNClient
 from .problems import PROBLEMS, Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .training import LocalTraining, evaluate_splits, load_entries
-from .update import Received, Records, Update
+from .update import NamedArrays, Received, Records, Update, by_name
 
 _PLACES = {
     "fedavg": "base:FedAvgClient",
@@ -57,6 +57,7 @@ __all__ = [
     "LocalWork",
     "Loss",
     "Memory",
+    "NamedArrays",
     "NextCharacter",
     "Objective",
     "Outcome",
@@ -68,6 +69,7 @@ __all__ = [
     "SiloBNClient",
     "Store",
     "Update",
+    "by_name",
     "evaluate_splits",
     "load_entries",
     "setting",

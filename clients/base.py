@@ -30,7 +30,7 @@ from .training import (
     load_entries,
     train_model,
 )
-from .update import Received, Records, Update
+from .update import NamedArrays, Received, Records, Update, by_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class FedAvgClient(NumPyClient):
         """Names of the state dict's entries that never leave this client."""
         return frozenset()
 
-    def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
+    def get_parameters(self, config: dict[str, Scalar]) -> NamedArrays:
         """The model's shared entries, in the order of `shared_names`."""
         return self._sent(self.task.model.state_dict())
 
@@ -141,7 +141,8 @@ class FedAvgClient(NumPyClient):
         Parameters
         ----------
         parameters : list[NDArray]
-            In the order of `shared_names`; a `Received` where further records came with them.
+            The shared entries: a `Received`, which has names and further records; or a plain list in the
+            order of `shared_names`.
         config : dict
             ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
             settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
@@ -267,8 +268,7 @@ class FedAvgClient(NumPyClient):
         """Set every entry of a model; whether the local ones are this client's own."""
         own = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
         local = {name: (own or self.task.initial)[name] for name in self.local_names}
-        named = zip(self.shared_names, parameters, strict=True)
-        load_entries(entries, {**dict(named), **local})
+        load_entries(entries, {**by_name(parameters, self.shared_names), **local})
         return own is not None
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -287,8 +287,8 @@ class FedAvgClient(NumPyClient):
         """The way back: as the server knows the model."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
-    def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
-        return [to_array(entries[name]) for name in self.shared_names]
+    def _sent(self, entries: Mapping[str, Tensor]) -> NamedArrays:
+        return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})
 
 
 def to_array(entry: Tensor) -> NDArray:

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from .aggregation.fold import PARAMETERS, STATISTICS, Round
+from .aggregation.fold import PARAMETERS, STATISTICS, Round, TrainPhase
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, squared_norm
 from .messages.nodes import sample
@@ -79,7 +79,7 @@ class PseudoGradientStrategy(ServerRule):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Messages that carry the model to the nodes that train in this round."""
-        self._sent_model_ = {name: array.numpy() for name, array in arrays.items()}
+        self._train_phase_ = TrainPhase({name: array.numpy() for name, array in arrays.items()})
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
 
     def configure_evaluate(
@@ -112,12 +112,13 @@ class PseudoGradientStrategy(ServerRule):
                 sampled = len(chosen)
                 chosen = [node for node in chosen if who.answers(server_round, partition(node))]
                 _tell_who_lacks(server_round, len(nodes), len(there), sampled, len(chosen))
-            self._connected_nodes_ = len(nodes)
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+            if training:
+                self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
             if training and (len(arrays) or self.goes_without_model):
-                for name, extra in self.extra_records(self.rule_state, self.new_round(server_round)).items():
-                    content[name] = extra
+                round = self.new_round(server_round, self._train_phase_)
+                content.update(self.extra_records(self.rule_state, round))
             sent = list(self._construct_messages(content, chosen, phase))
         self._phase_replies_.expect(phase, server_round, sent)
         return sent
@@ -137,7 +138,8 @@ class PseudoGradientStrategy(ServerRule):
         AggregationError
             When the rule needs the model that was sent, and there is none; when its step spoils the model.
         """
-        reading = Reading(self, server_round, self._phase_replies_.count(MessageType.TRAIN))
+        phase = self._train_phase_
+        reading = Reading(self, server_round, phase, self._phase_replies_.count(MessageType.TRAIN))
         for place, partition, found in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
@@ -151,18 +153,18 @@ class PseudoGradientStrategy(ServerRule):
         round = replace(
             reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
         )
-        updated = self.__updated(round, delta, statistics)
+        updated = self.__updated(round, delta, statistics, bool(phase.model))
         self.rule_state.updates += 1
         return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
 
-    def __updated(self, round: Round, delta: Vector, statistics: Vector) -> ArrayRecord:
+    def __updated(self, round: Round, delta: Vector, statistics: Vector, was_sent: bool) -> ArrayRecord:
         """The next model, from the means of the differences to `Round.reference`."""
         parameters, reference = round.reference()
         constant = None if np.isfinite(squared_norm(delta)) else ~np.isfinite(delta)
         if constant is not None:  # attention masks, no weights
             parameters[constant] = delta[constant]
             delta[constant] = 0
-        if self._sent_model_ or self.goes_without_model:
+        if was_sent or self.goes_without_model:
             with np.errstate(over="ignore", invalid="ignore"):  # what it spoils is looked for below
                 step = self.server_step(delta, self.rule_state, round)
         else:

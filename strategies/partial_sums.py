@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from .aggregation.fold import TrainPhase
 from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
 from .messages.wire import SUM_WEIGHTS, SUMS
@@ -47,7 +48,7 @@ class GroupSum:
     Parameters
     ----------
     rule : PseudoGradientStrategy
-        The server's rule, as it is set there; `can_be_summed`. It serves one such object at a time.
+        The server's rule, as it is set there; `can_be_summed`. It is read, never changed.
     server_round : int
         The round.
     sent : Mapping[str, NDArray]
@@ -55,8 +56,7 @@ class GroupSum:
     """
 
     def __init__(self, rule: PseudoGradientStrategy, server_round: int, sent: Mapping[str, NDArray]) -> None:
-        rule._sent_model_ = sent
-        self._reading = Reading(rule, server_round)
+        self._reading = Reading(rule, server_round, TrainPhase(sent))
         self._partial = self._reading.new_partial()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:

@@ -1,14 +1,14 @@
 """The answers of a train phase as they are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Fold, Partial, Round
+from .aggregation.fold import Extras, Fold, Partial, Round, TrainPhase
 from .aggregation.means import new_mean
 from .aggregation.vectors import Vector
 from .messages.validation import (
@@ -46,24 +46,28 @@ class Reading:
         Whose round it is.
     server_round : int
         Its number.
+    phase : TrainPhase
+        What was sent.
     count : int
         How many messages it has.
     """
 
-    def __init__(self, rule: ServerRule, server_round: int, count: int = 0) -> None:
+    def __init__(self, rule: ServerRule, server_round: int, phase: TrainPhase, count: int = 0) -> None:
         self.rule = rule
         self.server_round = server_round
+        self.phase = phase
         self.round: Round | None = None
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
         self.fold = Fold(self.new_partial, count)
         self._reference: tuple[Vector, Vector] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, as the first answer has them
-        if rule._sent_model_:
-            self._begin(rule.new_round(server_round))
+        if phase.model:
+            self._begin(phase)
 
-    def _begin(self, round: Round) -> None:
-        self.round, self._reference = round, round.reference()
+    def _begin(self, phase: TrainPhase) -> None:
+        self.round = self.rule.new_round(self.server_round, phase)
+        self._reference = self.round.reference()
 
     def new_partial(self) -> Partial:
         """An empty sum of this round's answers."""
@@ -89,7 +93,7 @@ class Reading:
         rule.expected_metrics.check(answer.metrics)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
-            self._begin(rule.new_round(self.server_round, zeros))
+            self._begin(replace(self.phase, model=zeros))
         assert self.round
         extras = rule.read_extras(answer, self.round)
         for name, vector in extras.vectors.items():

@@ -2,13 +2,13 @@
 
 import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
-from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Round
+from .aggregation.fold import Extras, Round, TrainPhase
 from .aggregation.means import MeanKind
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, steppable
@@ -21,8 +21,8 @@ from .settings import declared, setting
 from .signature import SignatureOfClass, bound
 
 CURRENT_ARRAYS = property(
-    lambda rule: rule._sent_model_,
-    lambda rule, arrays: setattr(rule, "_sent_model_", arrays),
+    lambda rule: rule._train_phase_.model,
+    lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
     doc="The model that was sent last, in the classes of which Flower's have an attribute of this name.",
 )
 
@@ -64,6 +64,9 @@ class ServerRule(FlowerFedAvg):
     _min_replies_: int = setting(1, ge=1, description="usable answers that an update of the model takes")
     _node_timeout_: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
 
+    _train_phase_ = TrainPhase()
+    """Replaced by every `configure_train`; `aggregate_train` reads it once, and passes it on."""
+
     __signature__ = SignatureOfClass()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,10 +79,8 @@ class ServerRule(FlowerFedAvg):
         self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
         self.rule_state = RuleState()
         """What the rule remembers; it may be saved and put back between rounds."""
-        self._sent_model_: Mapping[str, NDArray] | ArrayRecord | None = None
         self._trainable_names_: Collection[str] | None = others["trainable"]
         self._tied_names_: Collection[Collection[str]] = others["tied"]
-        self._connected_nodes_ = 0
         self._takes_sums_ = False
         self.node_directory = NodeDirectory(
             others["ask_partitions"], self._node_timeout_, others["query_timeout"]
@@ -121,14 +122,12 @@ class ServerRule(FlowerFedAvg):
         """What the rule takes from an answer beside the model; may raise `ReplyRefused` to drop it."""
         return Extras()
 
-    def new_round(self, server_round: int, answered: Mapping[str, NDArray] | None = None) -> Round:
-        """The round, before its answers; ``answered`` stands in for a model that is not known."""
-        sent = self._sent_model_ or answered or {}
-        if isinstance(sent, ArrayRecord):  # set by hand: Flower's FedAvgM keeps one
-            sent = {name: array.numpy() for name, array in sent.items()}
+    def new_round(self, server_round: int, phase: TrainPhase) -> Round:
+        """Return the round, before its answers."""
+        sent = phase.sent()
         trainable = steppable(sent) if self._trainable_names_ is None else self._trainable_names_
         layout = Layout(sent, trainable, self._tied_names_)
-        return Round(server_round, self.rule_state.updates + 1, layout, sent, self._connected_nodes_)
+        return Round(server_round, self.rule_state.updates + 1, layout, sent, phase.num_nodes)
 
     def summary(self) -> None:
         """Log the settings, and what a privacy wrapper around the rule would need."""

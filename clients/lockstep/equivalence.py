@@ -16,7 +16,7 @@ from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
 from ..objectives.scaffold import CONTROL
 from ..training import LocalTraining, all_work
-from ..update import Received
+from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep
 
@@ -73,7 +73,9 @@ def _outcomes(
     ]
     first = clients[0]
     control = {name: np.full_like(task.initial[name], 0.01) for name in first.trained_names}
-    received = Received((np.array(task.initial[name]) for name in first.shared_names), {CONTROL: control})
+    received = Received(
+        {name: np.array(task.initial[name]) for name in first.shared_names}, {CONTROL: control}
+    )
     found: list[tuple[str, Any]] = []
     for server_round in range(1, ROUNDS + 1):
         given = config | {"server-round": server_round}
@@ -85,7 +87,7 @@ def _outcomes(
             if isinstance(update, Exception):
                 raise update
             one.memory.commit()
-            found += zip(one.shared_names, update.arrays, strict=True)
+            found += by_name(update.arrays, one.shared_names).items()
             found += sorted(update.metrics.items())
             for arrays in (*update.records.values(), *store.groups().values()):
                 found += sorted(arrays.items())

@@ -64,7 +64,8 @@ def simulate(
     progress : bool
         Whether a bar is shown.
     observers : Sequence[Observer], optional
-        Objects whose ``on_round`` is called after every round, as for a tracker of experiments.
+        Objects that are called when the run starts, after every round, and when it ends, whatever ends it;
+        see `Observer`.
     **keys
         Every key of the run configuration and every setting of its algorithms, with underscores for hyphens;
         ``help(simulate)`` lists the keys by group, docs/reference.md the settings of each algorithm too.
@@ -150,8 +151,7 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     with waiting(console, "starting workers"):
         pool = simulation.ray_pool(config)
     try:
-        with watching(config, console) as watch:
-            simulation.simulate(federation, folder, pool, [watch, *observers])
+        simulation.simulate(federation, folder, pool, [watching(config, console), *observers])
     except BaseException as error:  # Ctrl-C too
         error.add_note(f"what was done so far is in {folder}")
         raise

@@ -75,8 +75,7 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     with waiting(console, "starting workers"):
         pool = ray_pool(config)
     try:
-        with progress(config, console) as watch:
-            summary = simulate(Federation(config), folder, pool, [watch])
+        summary = simulate(Federation(config), folder, pool, [progress(config, console)])
     except RunFailed as error:
         print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
         if isinstance(error, RunCutOff):

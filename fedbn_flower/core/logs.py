@@ -3,7 +3,7 @@
 import logging
 import os
 
-from flwr.common.logger import ConsoleHandler
+from .private import console_handlers
 
 LOGGER = logging.getLogger("flwr")
 
@@ -16,6 +16,5 @@ def show_log(verbose: bool) -> None:
 
 def colour_in_terminals_only() -> None:
     """Write no colour codes into files and pipes, nor where ``NO_COLOR`` is set."""
-    for handler in LOGGER.handlers:
-        if isinstance(handler, ConsoleHandler):
-            handler.colored = handler.stream.isatty() and not os.environ.get("NO_COLOR")
+    for handler in console_handlers(LOGGER):
+        handler.colored = handler.stream.isatty() and not os.environ.get("NO_COLOR")

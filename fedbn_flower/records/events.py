@@ -1,14 +1,56 @@
-"""What a round gave, and whoever watches a run."""
+"""What a run is, what a round gave, and whoever watches a run."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, UserConfigValue
 
 from fedbn_flower.strategies import PhaseReport
 
 from .columns import GLOBAL
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What is known of a run before its first round.
+
+    Parameters
+    ----------
+    config : Mapping[str, UserConfigValue]
+        Every key of the configuration and setting of its algorithms, by the flag's name.
+    folder : Path, optional
+        The run's folder, if it has one.
+    first_round, rounds : int
+        The first round that is run, more than 1 in a run that is resumed, and the last one, if nothing ends
+        the run early.
+    dataset, partition : str
+        As the configuration names them.
+    client_names : tuple[str, ...]
+        Whose data each client has, by partition; empty where the data do not say so.
+    figures : tuple[str, ...]
+        The names of the figures of held-out examples, the loss first.
+    compared_by : str
+        The figure by which runs are compared.
+    higher_is_better : frozenset[str]
+        Those of the figures that are to be high; the others are to be low.
+    """
+
+    config: Mapping[str, UserConfigValue]
+    folder: Path | None
+    first_round: int
+    rounds: int
+    dataset: str
+    partition: str
+    client_names: tuple[str, ...]
+    figures: tuple[str, ...]
+    compared_by: str
+    higher_is_better: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -54,10 +96,90 @@ class RoundResult:
 
 
 class Observer:
-    """Something that watches a run: the run folder, the progress bar."""
+    """Something that watches a run: the run folder, the progress bar, a tracker of experiments.
+
+    Every method does nothing unless it is overridden::
+
+        class Tracker(Observer):
+            def on_start(self, info):
+                self.tracked = wandb.init(config=dict(info.config), resume=info.first_round > 1)
+
+            def on_round(self, result):
+                self.tracked.log(result.figures, step=result.server_round)
+
+            def on_end(self, summary, error):
+                self.tracked.finish(exit_code=1 if error else 0)
+
+    What an observer raises in `on_start`, `on_answer` or `on_round` ends the run, as a failure of the run
+    itself does. What it raises in `on_end` is raised after the other observers' `on_end`, unless the run has
+    failed: then it is a line in the log.
+    """
+
+    def on_start(self, info: RunInfo) -> None:
+        """Called once, before the first round."""
 
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
         """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
 
     def on_round(self, result: RoundResult) -> None:
         """Called after every round."""
+
+    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        """Called once after an `on_start` that returned, whatever ended the run.
+
+        Parameters
+        ----------
+        summary : Mapping[str, Any], optional
+            The content of ``summary.json``, also of a run that failed after some rounds; None without any.
+        error : BaseException, optional
+            What ended the run: `RunFailed`, KeyboardInterrupt, or what an observer raised; None if all went
+            well.
+        """
+
+
+@contextmanager
+def observed(
+    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Mapping[str, Any] | None]
+) -> Iterator[None]:
+    """Call `on_start` of each observer, and in the end, whatever that is, ``finish`` and each `on_end`.
+
+    Parameters
+    ----------
+    observers : Iterable[Observer]
+        In the order in which they are called.
+    info : RunInfo
+        For `on_start`.
+    finish : callable
+        Makes the run's summary, for `on_end`.
+    """
+    started: list[Observer] = []
+    summary: Mapping[str, Any] | None = None
+    error: BaseException | None = None
+    try:
+        try:
+            for observer in observers:
+                observer.on_start(info)
+                started.append(observer)
+            yield
+        finally:
+            summary = finish()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        _end(started, summary, error)
+
+
+def _end(
+    observers: Iterable[Observer], summary: Mapping[str, Any] | None, error: BaseException | None
+) -> None:
+    first: Exception | None = None
+    for observer in observers:
+        try:
+            observer.on_end(summary, error)
+        except Exception as raised:
+            if error or first:
+                LOGGER.warning("%s.on_end: %s: %s", type(observer).__name__, type(raised).__name__, raised)
+            first = first or raised
+    if first and not error:
+        raise first

@@ -16,7 +16,7 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.registry import short
 from ..config.run_config import RunConfig
-from ..records.events import Observer, RoundResult
+from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
 from .summary import LISTED_CLIENTS, NO_FIGURES
 
@@ -60,13 +60,13 @@ def waiting(console: Console, what: str) -> AbstractContextManager[object]:
     return console.status(what) if console.is_terminal and not console.quiet else nullcontext()
 
 
-def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
+def progress(config: RunConfig, console: Console, name: str = "") -> Observer:
     """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
     if console.is_jupyter and not console.quiet:
         return NotebookBar(config, console, name)
     if console.is_terminal:
         return ProgressBar(config, console, name)
-    return nullcontext(RoundLines(config, console, name))
+    return RoundLines(config, console, name)
 
 
 class _FiguresBelow(Progress):
@@ -78,7 +78,7 @@ class _FiguresBelow(Progress):
 
 
 class ProgressBar(Observer):
-    """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
+    """A bar that moves with every client's answer, and under it the loss."""
 
     def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
@@ -97,11 +97,11 @@ class ProgressBar(Observer):
             name or cell_name(config), total=config.rounds, clients="", figures=FIRST
         )
 
-    def __enter__(self) -> "ProgressBar":
+    def on_start(self, info: RunInfo) -> None:
+        self._bar.update(self._task, completed=info.first_round - 1)
         self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def on_end(self, *_: object) -> None:
         self._bar.stop()
 
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
@@ -118,14 +118,14 @@ class ProgressBar(Observer):
 class NotebookBar(ProgressBar):
     """The same bar as a notebook's output that changes in place; Rich's own asks for ipywidgets."""
 
-    def __enter__(self) -> "NotebookBar":
+    def on_start(self, info: RunInfo) -> None:
         from IPython.display import display
 
+        self._bar.update(self._task, completed=info.first_round - 1)
         self._shown = display(self._bar, display_id=True)  # type: ignore[no-untyped-call]
         self._drawn = time.monotonic()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def on_end(self, *_: object) -> None:
         self._shown.update(self._bar)
 
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:

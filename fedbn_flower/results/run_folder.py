@@ -1,5 +1,6 @@
 """The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -148,8 +149,8 @@ class RunFolder(Observer):
             if due:
                 self._save_checkpoint(result, LAST)
 
-    def finish(self) -> None:
-        """Write what the last checkpoint did not, and draw and report what was done so far."""
+    def finish(self) -> dict[str, Any] | None:
+        """Write what the last checkpoint did not, and draw and report what was done so far; its `summary`."""
         with self._refusals_told():
             try:
                 if self.unwritten:
@@ -158,6 +159,14 @@ class RunFolder(Observer):
                 self.writer.close()
             plot_curves(self.path)
             report.write_report(self.path)
+        return self.summary
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The content of ``summary.json``; None before there is one."""
+        path = self.path / "summary.json"
+        summary: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return summary
 
     def _refusals_told(self) -> AbstractContextManager[None]:
         return os_errors_told("run-dir", f"write to {str(self.path)!r}")

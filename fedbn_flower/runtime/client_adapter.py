@@ -19,10 +19,9 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.common import Scalar
-from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
 from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
@@ -43,6 +42,7 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
+from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
 from ..federation.inputs import inputs_of
@@ -110,10 +110,7 @@ def _received(client: FedAvgClient, message: Message) -> Received:
         name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
-    arrays = records.pop(ARRAYS)
-    if arrays.keys() != set(client.shared_names):
-        raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
-    return Received((arrays[name] for name in client.shared_names), records)
+    return Received(by_name(records.pop(ARRAYS), client.shared_names), records)
 
 
 def _array(array: Array, like: NDArray | None) -> NDArray:
@@ -144,7 +141,7 @@ def _trained(
     """
     if taken := update.records.keys() & {ARRAYS, METRICS}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    model = dict(zip(client.shared_names, map(np.asarray, update.arrays), strict=True))
+    model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
     metrics = _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})
     content = RecordDict({METRICS: metrics})
     for name, arrays in update.records.items():

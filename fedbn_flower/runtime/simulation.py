@@ -1,6 +1,5 @@
 """One simulated run on a runtime of our own."""
 
-import json
 import logging
 import warnings
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from ..results.run_directory import default_run_folder, prepare_run_folder, run_
 from ..results.run_folder import RunFolder
 from ..results.tensorboard import check_tensorboard, tensorboard
 from . import InlineGrid, LocalGrid
+from .recorded_run import recorded_run
 
 if TYPE_CHECKING:
     from .ray.pool import RayPool
@@ -49,13 +49,8 @@ def simulate(
         if checkpoint:
             grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
-        first_round = checkpoint.server_round + 1 if checkpoint else 1
-        try:
-            with tensorboard(config, folder, first_round) as board:
-                federation.run(grid, [results, *board, *observers], checkpoint)
-        finally:
-            results.finish()
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+        summary = recorded_run(federation, grid, results, [*tensorboard(config), *observers], checkpoint)
+    assert summary  # of a run that did not fail
     return summary
 
 

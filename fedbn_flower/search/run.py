@@ -157,12 +157,11 @@ class _Running:
             stored, wanted = stored_configuration(place), config.to_user_config()
             if any(stored[key] != wanted[key] for key in values):
                 shutil.rmtree(place)
-        with progress(config, self.console) as watch:
-            try:
-                run_to_its_end(config, rounds_done(place), pool, watch)
-            except RunFailed as error:
-                print(f"the run of the best failed: {error}", file=sys.stderr)
-                return 1
+        try:
+            run_to_its_end(config, rounds_done(place), pool, progress(config, self.console))
+        except RunFailed as error:
+            print(f"the run of the best failed: {error}", file=sys.stderr)
+            return 1
         summary = json.loads((place / "summary.json").read_text())
         again = command(self.search.arguments(values))
         test = (summary["mean"] or summary["global"] or {}).get(self.by) if config.final_test else None

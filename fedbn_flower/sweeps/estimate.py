@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common import Scalar
 
-from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
 from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies.aggregation.fold import GROUP
 from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
@@ -187,10 +187,10 @@ def _received(client: FedAvgClient, message: Message) -> tuple[Received, dict[st
         name: {entry: array.numpy() for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
-    arrays = records.pop(ARRAYS)
+    arrays = by_name(records.pop(ARRAYS), client.shared_names)
     told = {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
     told |= {EVAL_SPLITS: "", FINE_TUNE: 0}
-    return Received((arrays[name] for name in client.shared_names), records), told
+    return Received(arrays, records), told
 
 
 def _seconds(do: Callable[[int], object], count: int) -> float:

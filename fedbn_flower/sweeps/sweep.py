@@ -131,9 +131,8 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
     pool = ray_pool(rest[0].config) if rest else None
     try:
         for cell in rest:
-            with progress(cell.config, console, cell.name) as watch:
-                outcome = attempt(cell.ready(), pool, [watch])
-            yield cell, outcome
+            watch = progress(cell.config, console, cell.name)
+            yield cell, attempt(cell.ready(), pool, [watch])
     finally:
         if pool:
             pool.close()

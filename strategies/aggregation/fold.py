@@ -20,6 +20,29 @@ PARAMETERS, STATISTICS = "parameters", "statistics"
 
 
 @dataclass(frozen=True)
+class TrainPhase:
+    """What `configure_train` leaves for `aggregate_train`, which Flower calls apart from it.
+
+    Parameters
+    ----------
+    model : Mapping[str, NDArray] or ArrayRecord, optional
+        The model that was sent; None, or empty, where none was. A record where it was set by hand: Flower's
+        FedAvgM keeps one.
+    num_nodes : int
+        How many nodes that take part were connected.
+    """
+
+    model: Mapping[str, NDArray] | ArrayRecord | None = None
+    num_nodes: int = 0
+
+    def sent(self) -> Mapping[str, NDArray]:
+        """The model's arrays by name."""
+        if isinstance(self.model, ArrayRecord):
+            return {name: array.numpy() for name, array in self.model.items()}
+        return self.model or {}
+
+
+@dataclass(frozen=True)
 class Round:
     """What a rule is told of its round.
 

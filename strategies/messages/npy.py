@@ -5,15 +5,17 @@ from io import BytesIO
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
-from flwr.common.constant import SType
 from numpy.typing import NDArray
+
+NUMPY = Array(np.empty(0)).stype
+"""What Flower calls the format that `np.save` writes."""
 
 
 def encoded(array: NDArray) -> Array:
     """``Array(array)``, byte for byte, for an array in C order."""
     contiguous = np.ascontiguousarray(array).reshape(-1)
     data = b"".join((_header(array.shape, array.dtype.str), contiguous.data))
-    return Array(str(array.dtype), array.shape, SType.NUMPY, data)
+    return Array(str(array.dtype), array.shape, NUMPY, data)
 
 
 def encoded_bytes(array: NDArray) -> int:
@@ -31,7 +33,7 @@ def array_bytes(content: RecordDict) -> int:
 def decoded(array: Array, expected: NDArray) -> NDArray:
     """``array.numpy()``; read in place, and read-only, if it has the shape and dtype of ``expected``."""
     header = _header(expected.shape, expected.dtype.str)
-    if array.stype == SType.NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
+    if array.stype == NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
         return np.frombuffer(array.data, expected.dtype, offset=len(header)).reshape(expected.shape)
     return array.numpy()
 

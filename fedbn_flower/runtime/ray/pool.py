@@ -10,10 +10,11 @@ from flwr.app import UserConfig
 from ray.exceptions import RayError
 
 from ...core.errors import RunFailed
+from ...core.private import daemons_in_groups_of_their_own
 from ...core.session_objects import own_objects
 from ..process_memory import MEMORY
 from ..signals import sigterm_handled_as_before
-from .clusters import check_cluster, daemons_in_groups_of_their_own, end_workers, free_cores, raylet_address
+from .clusters import check_cluster, end_workers, free_cores, raylet_address
 from .worker import Worker, stored
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,6 +9,7 @@ import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from ...core.errors import UserError
+from ...core.private import replace_data
 from ...core.session_objects import take_over
 from ..client_adapter import answer_all
 from ..grid import identify_process, node_context, partition_of
@@ -115,4 +116,4 @@ def lend(reply: Message) -> None:
             if isinstance(record, ArrayRecord):
                 for array in record.values():
                     if len(array.data) >= LARGE:
-                        array.__dict__["data"] = _Lent(array.data)
+                        replace_data(array, _Lent(array.data))

@@ -41,7 +41,7 @@ def rounds(clients, config, lockstep, count=2):
     """Some rounds from one and the same model each; what every client answered and remembers."""
     first = clients[0]
     control = {n: np.full_like(first.task.initial[n], 0.01) for n in first.trained_names}
-    received = Received(first.get_parameters({}), {"control": control})
+    received = Received(first.get_parameters({}).by_name(), {"control": control})
     answers = []
     for server_round in range(1, count + 1):
         given = CONFIG | config | {"server-round": server_round}

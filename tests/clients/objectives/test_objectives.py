@@ -203,9 +203,8 @@ def test_what_the_loss_does_not_reach_stays(name):
     control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
     if client.task.objective.remembers:
         client.memory.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
-    sent, *_ = client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
-    named = zip(client.shared_names, sent, strict=True)
-    changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in named}
+    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), {"control": control}), SETTINGS)
+    changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 
 
@@ -237,7 +236,7 @@ def test_only_shared_trainable_parameters_are_remembered(name):
     client = make_client(FedBNClient, record, objective=name)
     shared = {n for n in client.shared_names if n in dict(client.task.model.named_parameters())}
     control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
-    client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
+    client.fit(Received(client.get_parameters({}).by_name(), {"control": control}), SETTINGS)
     client.memory.commit()
     assert set(record[f"fedbn.{name}"]) == shared == {"1.weight", "1.bias", "4.weight", "4.bias"}
 

@@ -222,8 +222,7 @@ def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
     config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="fedavg")
-    with progress(config, Console(soft_wrap=True)) as lines:
-        simulate(Federation(config), tmp_path / "run", None, [lines])
+    simulate(Federation(config), tmp_path / "run", None, [progress(config, Console(soft_wrap=True))])
     full = configured(rounds=5, eval_model=eval_model, client="fedavg")
     simulate(Federation(full), tmp_path / "full", None)
     few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))

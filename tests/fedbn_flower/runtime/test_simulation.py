@@ -180,7 +180,7 @@ def explode(*_):
         (explode, "RuntimeError: out of luck"),
         (lambda p, n, m: ([np.full_like(a, np.nan) if a.ndim else a for a in p], n, m), "not finite"),
         (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
-        (lambda p, n, m: (p[:-1], n, m), "zip"),
+        (lambda p, n, m: (p[:-1], n, m), "arrays for"),
         (lambda p, n, m: (p, 0, m), "num-examples"),
         (lambda p, n, m: (p, n, m | {"note": "text"}), "could not convert"),
     ],
