@@ -25,7 +25,7 @@ ALGORITHMS = {
 def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The one configuration that a reference comes to, from all keys and settings of a run it goes with.
 
-    - ``alone``: every client trains by itself on its own data, in every round; nothing of a model travels.
+    - ``alone``: every client trains alone on its data, in every round; nothing of a model travels.
     - ``pooled``: one model is trained by plain SGD, or the clients' optimiser, on all clients' training data
       in one place. Partition 0 does it; every client evaluates the model, as it does in the other runs.
 

@@ -27,7 +27,7 @@ class Flag:
 
 
 def common_flags() -> dict[str, list[Flag]]:
-    """The run's own keys by the title of their group."""
+    """Return the keys of the run, by the title of their group."""
     return {
         first_line(group): _flags({flag_of(name): OWN_KEYS[flag_of(name)] for name in group.model_fields})
         for group in GROUPS

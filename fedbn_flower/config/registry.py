@@ -1,4 +1,5 @@
-"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object of `own`;
+"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object
+of this session;
 several clients joined by ``+``."""
 
 import hashlib
@@ -77,8 +78,8 @@ class Registry(Generic[T]):
         except _LoadError as error:
             raise UserError(f"{self.key}: {name!r} cannot be loaded: {error}") from None
         if not hasattr(module, attribute):
-            own = [word for word, value in vars(module).items() if self._is_own(value, module)]
-            raise unknown_name(self.key, attribute, own, "" if own else f"{self._wanted} in {place}")
+            here = [word for word, value in vars(module).items() if self._is_defined_in(value, module)]
+            raise unknown_name(self.key, attribute, here, "" if here else f"{self._wanted} in {place}")
         found = getattr(module, attribute)
         if not self._fits(found):
             raise not_allowed(self.key, name, self._wanted)
@@ -126,7 +127,7 @@ class Registry(Generic[T]):
             return callable(value)
         return isinstance(value, type) and issubclass(value, self.base)
 
-    def _is_own(self, value: object, module: ModuleType) -> bool:
+    def _is_defined_in(self, value: object, module: ModuleType) -> bool:
         return self._fits(value) and getattr(value, "__module__", "").startswith(module.__name__)
 
 
@@ -144,10 +145,10 @@ def models_named(name: str) -> list[str]:
 
 
 @contextmanager
-def told_in_one_line(
+def as_user_error(
     key: str, name: str, kind: type[UserError | RunFailed] = UserError, but: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Re-raise what an algorithm's own code raises as an error of one line, by default as a user's mistake.
+    """Re-raise an exception of an algorithm's code as an error of one line, by default a UserError.
 
     Raises
     ------
@@ -224,7 +225,7 @@ def _loaded(path: Path, changed: int) -> ModuleType:
 
 def _importable(place: str) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:  # a script's own folder is there, the current one is not
+    if here not in sys.path:  # a script's folder is there, the current one is not
         sys.path.append(here)
     try:
         return importlib.import_module(place)
@@ -234,12 +235,12 @@ def _importable(place: str) -> ModuleType:
 
 def _line(error: BaseException) -> str:
     """An exception in one line, with the file and line that raised it."""
-    told = " ".join(traceback.format_exception_only(error)[-1].split())
+    message = " ".join(traceback.format_exception_only(error)[-1].split())
     if isinstance(error, SyntaxError):
-        return f"{told} ({error.filename}, line {error.lineno})"
+        return f"{message} ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     frame = [f for f in frames if "site-packages" not in f.filename][-1:] or frames[
         -1:
     ]  # whose mistake it is
     where = f"{frame[0].filename}, line {frame[0].lineno}"
-    return told if "importlib" in where else f"{told} ({where})"
+    return message if "importlib" in where else f"{message} ({where})"

@@ -25,7 +25,7 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.partial_sums import takes_sums
 
-from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
+from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..records.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 
 TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
-"""What a strategy raises whose message is one line."""
+"""Exceptions of a strategy whose message is one line."""
 
 
 @contextmanager
@@ -58,13 +58,12 @@ def _one_line_ends_the_run() -> Iterator[None]:
 
 
 class Federation:
-    """One run: the strategy, the shared model, and what the server evaluates itself.
+    """One run: the strategy, the shared model, the server's evaluation.
 
     Raises
     ------
     UserError
-        When the data cannot be had, or does not fit the configuration; when the rule or the client cannot be
-        used.
+        When the data cannot be read or do not fit the configuration; when the rule or client cannot be used.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -88,19 +87,19 @@ class Federation:
         self.strategy = make_strategy(self.inputs)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-        """What clients know the run by; of two runs, the one started later has the greater name."""
+        """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
 
     @_one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
-        """All rounds, or those after the checkpoint's, until one ends the run; the last round's shared model.
+        """Run all rounds, or those after the checkpoint; return the last shared model.
 
         Raises
         ------
         UserError
-            When the federation has other nodes than the configuration speaks of.
+            When the federation has more nodes than ``num-clients``.
         RunFailed
             When no round had enough usable answers, all of a phase were refused for one reason, too few
             nodes were there in time, or the model diverged.
@@ -119,7 +118,7 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
-        updates, asked = strategy.rule_state.updates, False
+        updates, sampled = strategy.rule_state.updates, False
         divergence, refusals = Divergence(), Refusals()
         train_config = ConfigRecord(
             {
@@ -132,22 +131,22 @@ class Federation:
         for server_round in range(first_round, config.rounds + 1):
             result = self._round(server_round, arrays, train_config, grid, observers)
             arrays = result.arrays
-            asked |= bool(result.train.metrics or result.train.failures)
+            sampled |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
                 observer.on_round(result)
             refusals.note(result)
             divergence.note(result)
             if result.last:
                 break
-        if strategy.rule_state.updates == updates and (asked or not updates):
+        if strategy.rule_state.updates == updates and (sampled or not updates):
             alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
             failed = "every client failed" if alone else "too few clients answered usefully"
-            told = f"{failed} in every round" if asked else "no client took part in any round"
-            raise RunFailed(f"{told}; the model was never updated{refusals.main_reason()}")
+            why = f"{failed} in every round" if sampled else "no client took part in any round"
+            raise RunFailed(f"{why}; the model was never updated{refusals.main_reason()}")
         for line in refusals.lines():
             LOGGER.warning("%s", line)
         divergence.check_end()
-        if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
+        if sampled and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
             )
@@ -161,7 +160,7 @@ class Federation:
         grid: Grid,
         observers: Iterable[Observer],
     ) -> RoundResult:
-        """Train, evaluate if it is due, and account for both."""
+        """Train, evaluate if it is due, and count both."""
         config, strategy = self.config, self.strategy
         started = time.monotonic()
         exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
@@ -180,34 +179,34 @@ class Federation:
         train_config[EVAL_SPLITS] = after_training
         if after_training:
             train_config.update(by_class)
-        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
+        evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
 
         def on_answer(phase: str, done: int, asked: int) -> None:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, asked)
 
-        with self._strategys_own():
+        with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
-        with self._strategys_own():
+        with self._errors_of_custom_strategies():
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
         arrays = updated or arrays
 
         if splits and not after_training:
-            evaluate_config = ConfigRecord({**told, **by_class})
-            with self._strategys_own():
+            evaluate_config = ConfigRecord({**evaluation, **by_class})
+            with self._errors_of_custom_strategies():
                 messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
-            with self._strategys_own():
+            with self._errors_of_custom_strategies():
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
             evaluate_report = strategy.phase_report
         elif not splits:
             evaluate_report = PhaseReport()
         new = None
         if tests and config.holdout_clients and self.shares:
-            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(told))
+            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(evaluation))
 
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
@@ -239,19 +238,17 @@ class Federation:
             last=last,
         )
 
-    def _strategys_own(self) -> AbstractContextManager[None]:
-        """What a strategy that is not the project's raises ends the run in one line."""
+    def _errors_of_custom_strategies(self) -> AbstractContextManager[None]:
+        """Turn exceptions of a user's strategy into errors of one line."""
         name = self.config.strategy
-        return (
-            nullcontext() if name in STRATEGY.names else told_in_one_line("strategy", name, RunFailed, TOLD)
-        )
+        return nullcontext() if name in STRATEGY.names else as_user_error("strategy", name, RunFailed, TOLD)
 
     def _rates(self) -> dict[str, float]:
-        """What training clients are told of their learning rate."""
+        """The entries of a message about the clients' learning rate."""
         return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
 
     def _fine_tuning(self) -> dict[str, float]:
-        """What evaluating clients are told of it, where they train for that."""
+        """The same for clients that fine-tune before they evaluate; empty without."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
     def _judged(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..config.registry import MODEL, told_in_one_line
+from ..config.registry import MODEL, as_user_error
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
@@ -48,7 +48,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            with told_in_one_line("model", name):
+            with as_user_error("model", name):
                 model = _made(name, spec)
             if not isinstance(model, nn.Module):
                 raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")

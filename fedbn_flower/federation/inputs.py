@@ -10,7 +10,7 @@ from torch import nn
 from fedbn_flower.clients import Examples, Prepare
 
 from ..config.keys import OWN_KEYS
-from ..config.registry import CLIENT, OBJECTIVE, models_named, told_in_one_line
+from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
@@ -32,7 +32,7 @@ class RunInputs:
     config : RunConfig
         The run's.
     data_path : str
-        A SuperNode's folder with data of its own, in place of the run's dataset.
+        A SuperNode's data folder, in place of the run's dataset.
     cache_dir : str
         Where that SuperNode keeps decoded data, in place of the run's ``cache-dir``.
     """
@@ -43,14 +43,14 @@ class RunInputs:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The run's dataset, or the node's own.
+        """The run's dataset, or the node's.
 
-        A ``dataset`` of ``shape:...`` has no examples: it says what every node's own look like.
+        A ``dataset`` of ``shape:...`` has no examples: it says what every node's data look like.
 
         Raises
         ------
         UserError
-            When it cannot be read, or a node's own data differ from what the run expects.
+            When it cannot be read, or a node's data differ from what the run expects.
         """
         config, data_path = self.config, self.data_path
         shape = InputSpec.parse(config.dataset)
@@ -63,13 +63,12 @@ class RunInputs:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
             return replace(dataset, problem=dataset.kind.problem(rows))
-        own = dataset.spec
-        if (own.shape, own.predicts) != (shape.shape, shape.predicts) or own.outputs > shape.outputs:
-            raise not_allowed("data-path", data_path, f"examples of {shape}, not of {own}")
-        if own.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
-            here = (
-                f"class numbers, or all {shape.outputs} class names: the {own.outputs} here are numbered anew"
-            )
+        found = dataset.spec
+        if (found.shape, found.predicts) != (shape.shape, shape.predicts) or found.outputs > shape.outputs:
+            raise not_allowed("data-path", data_path, f"examples of {shape}, not of {found}")
+        if found.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
+            names = f"class numbers, or all {shape.outputs} class names"
+            here = f"{names}: the {found.outputs} here are numbered anew"
             raise not_allowed("data-path", data_path, here)
         return replace(dataset, spec=shape)
 
@@ -127,7 +126,7 @@ class RunInputs:
     def evaluates_locally(self) -> bool:
         """Whether a client is evaluated on its share of the held-out examples.
 
-        ``auto``: where each client prepares data in its own way (tables), the examples of others would come
+        ``auto``: where each client prepares data in another way (tables), the examples of others would come
         to it in a form that its model was not trained on.
         """
         if self.config.eval_data != "auto":
@@ -161,11 +160,11 @@ class RunInputs:
         """
         name = self.config.client
         model, initial = self.model()
-        with told_in_one_line("client", name):
+        with as_user_error("client", name):
             local = frozenset(CLIENT.find(name).local_entries(model))
         if unknown := local - initial.keys():
-            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
-            raise UserError(f"client: {name!r} {told}")
+            missing = ", ".join(sorted(unknown))
+            raise UserError(f"client: {name!r} keeps at home what the model does not have: {missing}")
         return local
 
     @cached_property

@@ -5,7 +5,7 @@ from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
-from ..config.registry import STRATEGY, told_in_one_line
+from ..config.registry import STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from .checks.expected_metrics import expected_metrics, known_beforehand
@@ -28,7 +28,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     base = PseudoGradientStrategy
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
         raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
-    with told_in_one_line("strategy", config.strategy):
+    with as_user_error("strategy", config.strategy):
         strategy = rule(
             fraction_train=config.fraction_train,
             min_train_nodes=1,

@@ -56,9 +56,9 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     augment = dataset.kind.augmentation(config.augment)
     examples = {
         split: Examples(
-            columns[split], own, prepare, augment if split == "train" else None, device=config.device
+            columns[split], indices, prepare, augment if split == "train" else None, device=config.device
         )
-        for split, own in rows.items()
+        for split, indices in rows.items()
     }
     for split in (VALIDATION, TEST):
         if split not in examples:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass
 class RunTotals:
-    """What a run has come to so far, beside its model.
+    """Running totals of a run.
 
-    It is saved in every checkpoint by the names of its fields, so that a resumed run goes on counting.
+    They are saved in every checkpoint by the names of the fields, so that a resumed run goes on counting.
     """
 
     train_seconds: float = 0.0

@@ -60,7 +60,7 @@ _evaluations = Evaluations()
 
 
 def partition_id_of(context: Context) -> int | None:
-    """The node's ``partition-id``; a node that has its own data may leave it out.
+    """The node's ``partition-id``; a node with a ``data-path`` may leave it out.
 
     Raises
     ------

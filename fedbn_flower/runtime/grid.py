@@ -1,4 +1,4 @@
-"""What our own Grids share: virtual nodes, message ids, and which messages are answered together."""
+"""The base of the project's Grids: virtual nodes, message ids, groups of messages answered together."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +44,7 @@ def about_node(message: Message) -> bool:
 class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
-    A reply is made when it is asked for. Subclasses implement `work` and keep the clients' memories.
+    Replies are made as they are read. Subclasses implement `work` and keep the clients' memories.
 
     Parameters
     ----------

@@ -34,10 +34,10 @@ class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        told = [f"{name} {value:.4f}" for name, value in result.figures.items()]
-        if len(told) > LONGEST_LINE:
-            told[LONGEST_LINE:] = [f"and {len(told) - LONGEST_LINE} more"]
-        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(told), result.failures)
+        words = [f"{name} {value:.4f}" for name, value in result.figures.items()]
+        if len(words) > LONGEST_LINE:
+            words[LONGEST_LINE:] = [f"and {len(words) - LONGEST_LINE} more"]
+        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)
 
 
 @app.main()
@@ -64,7 +64,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Flower logs whatever ends a ServerApp with its traceback; what was told in one line needs none."""
+    """Drop the traceback that Flower logs with an error of one line."""
     if record.exc_info and isinstance(record.exc_info[1], UserError | RunFailed):
         record.exc_info = None
     return True
@@ -72,7 +72,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _superlink_lost(grid: Grid) -> Iterator[None]:
-    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the folder locked."""
+    """End when the SuperLink is lost: Flower's grid retries for ever, and the folder would stay locked."""
     retries = retries_of(grid)
     if retries:
         retries.max_time = LOST

@@ -1,4 +1,4 @@
-"""One simulated run on a runtime of our own."""
+"""One simulated run, in this process or on Ray."""
 
 import logging
 import warnings
@@ -61,12 +61,12 @@ def check_simulation(config: RunConfig) -> None:
     ------
     UserError
         When clients would have no data, or are to start from memories that a simulation does not have; when
-        TensorBoard is asked for and not there.
+        TensorBoard is not installed.
     """
     check_tensorboard(config)
     if not inputs_of(config).dataset.has_examples:
         raise not_allowed(
-            "dataset", config.dataset, "one with examples: simulated clients have none of their own"
+            "dataset", config.dataset, "one with examples: simulated clients have no other data"
         )
     if config.continue_state:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")

@@ -215,9 +215,9 @@ class _Phase:
             if id(content) not in self.contents:
                 self.contents[id(content)] = ray.put(content)
             envelopes = [without_content(message) for message in call.messages]
-            own = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
-            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
-            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *own)
+            memories = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
+            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(memories))
+            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *memories)
             queue.append((call, futures if self.remembers else [futures]))
 
     def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:

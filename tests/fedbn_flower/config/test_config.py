@@ -99,7 +99,7 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
         ("--settings 'tau=1 tau=2'", "settings: 'tau=1 tau=2' is not allowed"),
         ("--settings 'tau=\"1'", "settings: 'tau=\"1' is not allowed"),
         ("--settings tau=0", "tau: '0' is not allowed; expected a number > 0"),
-        ("--settings rounds=3", "expected settings of algorithms; rounds is a key of its own"),
+        ("--settings rounds=3", "expected settings of algorithms; rounds is a key of the run"),
         ("--settings tau=1 --tau 2", "tau: given twice, the second time in settings"),
         ("--settings tua=1", "configuration: unknown name 'tua' (did you mean 'tau'?)"),
         ("--rounds 3 --rounds 4", "--rounds: given twice"),

@@ -146,7 +146,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--client=", "client: unknown name ''"),
     ],
 )
-def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
+def test_what_does_not_go_is_as_user_error(own, arguments, told):
     with pytest.raises(UserError) as caught:
         Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)

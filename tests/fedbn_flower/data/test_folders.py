@@ -243,9 +243,7 @@ def test_channels_that_come_last_are_put_first_and_told(cache_dir, tmp_path):
 # ---- the cache --------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_behind(
-    cache_dir, tmp_path, monkeypatch, configured
-):
+def test_a_full_disk_is_as_user_error_and_leaves_nothing_behind(cache_dir, tmp_path, monkeypatch, configured):
     ten(tmp_path / "data")
 
     def full(*_):

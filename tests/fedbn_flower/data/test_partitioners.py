@@ -99,7 +99,7 @@ def test_numbers_in_a_column_are_numbers(tmp_path):
         ("IidPartitioner:num_partitions=3", "num-clients: 2 is not allowed; expected 3"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(data, text, message):
+def test_what_does_not_fit_is_as_user_error(data, text, message):
     with pytest.raises(UserError, match=message) as caught:
         divide(data, text, 2)
     assert "\n" not in str(caught.value)

@@ -170,7 +170,7 @@ def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(cache_dir, tmp_path, make, options, message):
+def test_what_cannot_be_read_is_as_user_error(cache_dir, tmp_path, make, options, message):
     with pytest.raises(UserError, match=message) as caught:
         load(cache_dir, make(tmp_path), **options)
     assert "\n" not in str(caught.value)

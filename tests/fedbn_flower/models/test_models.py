@@ -112,7 +112,7 @@ LAZY_MISTAKES = {
 
 
 @pytest.mark.parametrize("name", LAZY_MISTAKES)
-def test_lazy_modules_without_a_shape_are_told_in_one_line(monkeypatch, name):
+def test_lazy_modules_without_a_shape_are_as_user_error(monkeypatch, name):
     make, told = LAZY_MISTAKES[name]
     monkeypatch.setitem(MODELS, name, make)
     with pytest.raises(UserError, match=told) as caught:

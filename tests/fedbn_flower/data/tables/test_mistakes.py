@@ -78,7 +78,7 @@ ROWS = {
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(cache_dir, tmp_path, monkeypatch, columns, options, message):
+def test_a_mistake_is_as_user_error(cache_dir, tmp_path, monkeypatch, columns, options, message):
     monkeypatch.setattr("fedbn_flower.data.readers.tables.features.MOST_VALUES", 5)
     rows = ROWS | {"half": [0.5] * 6, "label": ROWS["y"]}
     pd.DataFrame({name: rows[name] for name in columns}).to_parquet(tmp_path / "t.parquet")
