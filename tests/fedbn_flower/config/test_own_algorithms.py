@@ -129,7 +129,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--strategy own.py:Scaled,fedavg --pull 1", "--pull: unknown flag"),
         ("--strategy own.py:Scaled --tau 1", "tau: 1 is not used by strategy"),
         ("--strategy own.py:Scaled --scael 1", "--scael: unknown flag (did you mean --scale?)"),
-        ("--strategy own.py:Scaled,./own.py:Scaled", "expected no value twice"),
+        ("--strategy own.py:Scaled,./own.py:Scaled", "expected each value once"),
         ("--model own.py:number", None),
         ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
         ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
