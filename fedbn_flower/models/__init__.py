@@ -1,6 +1,6 @@
-"""Networks by name. A model is a function of what its input looks like; one registry line adds it.
+"""Networks by name. A model is a function of an `InputSpec`; one line in `MODELS` adds it.
 
-One that has no argument to be given is called without: a class of modules with a fixed shape will do.
+A function without parameters is called without arguments, so an ``nn.Module`` class of fixed shape works too.
 """
 
 from collections.abc import Callable

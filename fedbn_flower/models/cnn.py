@@ -28,7 +28,7 @@ def simple_cnn(spec: InputSpec) -> nn.Module:
     """NIID-Bench's simple CNN (Li et al. 2022): two 5x5 convolutions (6, 16), 120 and 84 units (62,006)."""
     height, width = (((side - 4) // 2 - 4) // 2 for side in (spec.height, spec.width))
     if min(height, width) < 1:
-        raise ValueError(f"it needs pictures of 16x16 or more, not {spec.height}x{spec.width}")
+        raise ValueError(f"expected images of at least 16x16 pixels, not {spec.height}x{spec.width}")
     return nn.Sequential(
         nn.Conv2d(spec.channels, 6, 5),
         nn.ReLU(),

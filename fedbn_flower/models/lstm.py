@@ -1,4 +1,4 @@
-"""Recurrent networks that predict the next character."""
+"""Recurrent networks for next-character prediction."""
 
 from torch import Tensor, nn
 
@@ -9,8 +9,10 @@ EMBEDDING = 8
 
 
 class CharLSTM(nn.Module):
-    """Character numbers (b, length) to scores (b, length, characters): an embedding, LSTM layers, and one
-    linear layer at every place."""
+    """Map character numbers (b, length) to scores (b, length, characters).
+
+    An embedding, LSTM layers, and a linear layer applied at every position.
+    """
 
     def __init__(self, characters: int, layers: int, units: int) -> None:
         super().__init__()
@@ -28,7 +30,7 @@ class CharLSTM(nn.Module):
 def char_lstm(spec: InputSpec) -> nn.Module:
     """McMahan et al.'s character LSTM: embedding 8, two layers of 256 units (824,425 for 97 characters).
 
-    PyTorch's layers have two biases a gate, which are 2,048 parameters more than with one.
+    PyTorch's LSTM has two biases per gate, which adds 2,048 parameters.
     """
     return CharLSTM(_characters(spec), layers=2, units=256)
 
@@ -40,5 +42,5 @@ def char_lstm_small(spec: InputSpec) -> nn.Module:
 
 def _characters(spec: InputSpec) -> int:
     if spec.predicts != "characters":
-        raise ValueError(f"it takes a text, not {spec}")
+        raise ValueError(f"expected text, not {spec}")
     return spec.outputs

@@ -66,7 +66,7 @@ def test_the_aggregated_model_has_the_weights_of_the_file(run):
     assert all(np.array_equal(found[name].numpy(), entry) for name, entry in entries.items())
 
 
-def test_models_that_cannot_be_had_are_as_user_error(run, tmp_path):
+def test_models_that_cannot_be_had_are_one_line(run, tmp_path):
     result = run(partition="iid", num_clients=4, fraction_train=0.25, rounds=1)
     (trained,) = result.clients.query("phase == 'train'")["partition"]
     other = (trained + 1) % 4

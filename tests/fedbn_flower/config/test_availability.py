@@ -129,7 +129,7 @@ def test_a_file_by_hand(tmp_path):
         ),
     ],
 )
-def test_a_wrong_value_is_as_user_error(values, told):
+def test_a_wrong_value_is_one_line(values, told):
     with pytest.raises(UserError) as caught:
         RunConfig.of(values)
     assert str(caught.value).startswith(told)

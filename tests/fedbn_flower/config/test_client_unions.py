@@ -139,7 +139,7 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
         ("c++/own.py:Frist+fedbn", "client: unknown name 'Frist' (did you mean 'First'?)"),
     ],
 )
-def test_what_does_not_go_together_is_as_user_error(here, name, line):
+def test_what_does_not_go_together_is_one_line(here, name, line):
     with pytest.raises(UserError) as error:
         CLIENT.find(name)
     assert str(error.value).startswith(line)

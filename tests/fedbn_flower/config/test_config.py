@@ -37,7 +37,7 @@ def test_a_comma_makes_a_grid():
         ("--model mlp", ["model", "'mlp'", "mlp-bn"]),
         ("--objective sdg", ["objective", "'sdg'", "'sgd'"]),
         ("--stratgy fedavg", ["--stratgy", "--strategy"]),
-        ("--strategy fedavg,fedavg", ["strategy", "twice"]),
+        ("--strategy fedavg,fedavg", ["strategy", "each value once"]),
         ("--client-lr nan", ["client-lr", "'nan'", "a number > 0"]),
         ("--client-lr abc", ["client-lr", "'abc'", "a number > 0"]),
         ("--server-lr inf", ["server-lr", "'inf'", "a number > 0"]),

@@ -129,7 +129,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--strategy own.py:Scaled,fedavg --pull 1", "--pull: unknown flag"),
         ("--strategy own.py:Scaled --tau 1", "tau: 1 is not used by strategy"),
         ("--strategy own.py:Scaled --scael 1", "--scael: unknown flag (did you mean --scale?)"),
-        ("--strategy own.py:Scaled,./own.py:Scaled", "expected no value twice"),
+        ("--strategy own.py:Scaled,./own.py:Scaled", "expected each value once"),
         ("--model own.py:number", None),
         ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
         ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
@@ -146,7 +146,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--client=", "client: unknown name ''"),
     ],
 )
-def test_what_does_not_go_is_as_user_error(own, arguments, told):
+def test_what_does_not_go_is_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
         Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
-from fedbn_flower.data.readers.synthetic import synthetic_decoded
+from fedbn_flower.data.readers.synthetic import decode_synthetic
 from fedbn_flower.federation.cohorts import cohort_size
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
@@ -43,7 +43,7 @@ def by_client(decoded):
 @pytest.fixture(scope="module")
 def made():
     return {
-        name: by_client(synthetic_decoded(Request(f"synthetic:{name}", group_column="client", clients=100)))
+        name: by_client(decode_synthetic(Request(f"synthetic:{name}", group_column="client", clients=100)))
         for name in ("0,0", "0,2")
     }
 

@@ -88,18 +88,30 @@ def test_numbers_in_a_column_are_numbers(tmp_path):
         ("Partitioner", "partition: unknown name 'Partitioner'"),
         ("DirichletPartitioner", "expected DirichletPartitioner with alpha=..."),
         ("DirichletPartitioner:alfa=1", "DirichletPartitioner: unknown name 'alfa' .did you mean 'alpha'"),
-        ("DirichletPartitioner:0.5", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("DirichletPartitioner:alpha=(", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("DirichletPartitioner:alpha=x", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("IidPartitioner:**{}", "expected IidPartitioner:KEY=VALUE,... with values as Python"),
+        (
+            "DirichletPartitioner:0.5",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        (
+            "DirichletPartitioner:alpha=(",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        (
+            "DirichletPartitioner:alpha=x",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        ("IidPartitioner:**{}", "expected IidPartitioner:KEY=VALUE,... with Python literals as values"),
         ("DirichletPartitioner:alpha=-1", "DirichletPartitioner among 2 clients failed: Alpha values"),
-        ("SizePartitioner:partition_sizes=[1,2,3]", "num-clients: 2 is not allowed; expected 3, the parti"),
+        (
+            "SizePartitioner:partition_sizes=[1,2,3]",
+            "num-clients: 2 is not allowed; expected 3, the number of parti",
+        ),
         ("SizePartitioner:partition_sizes=[1,500]", "SizePartitioner among 2 clients failed: .*"),
         ("SizePartitioner:partition_sizes=[1,0]", "SizePartitioner among 2 clients failed: All"),
         ("IidPartitioner:num_partitions=3", "num-clients: 2 is not allowed; expected 3"),
     ],
 )
-def test_what_does_not_fit_is_as_user_error(data, text, message):
+def test_what_does_not_fit_is_one_line(data, text, message):
     with pytest.raises(UserError, match=message) as caught:
         divide(data, text, 2)
     assert "\n" not in str(caught.value)

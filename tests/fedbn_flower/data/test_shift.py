@@ -102,7 +102,9 @@ def test_images_get_three_channels_only_for_colours(cache_dir):
     grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
     assert (grey.spec.channels, grey.notes) == (1, ())
     assert colour.spec.channels == 3
-    assert colour.notes == ("feature-shift: the images are given three channels, for the colours of others",)
+    assert colour.notes == (
+        "feature-shift: the images are converted to three channels, because some domains are in colour",
+    )
     assert colour.kind.facts["mean"] == grey.kind.facts["mean"] * 3
     np.testing.assert_array_equal(colour.train.columns["x"][:, 2], grey.train.columns["x"][:, 0])
 
@@ -148,10 +150,10 @@ def test_what_cannot_be_shifted_is_told(configured, cache_dir):
     with pytest.raises(
         UserError, match="feature-shift: 'noisy' is not allowed; expected 'none': only images"
     ):
-        shift.shifted(other, "noisy")
+        shift.shift_images(other, "noisy")
     other = replace(data, spec=InputSpec((2, 8, 8), 10))
     with pytest.raises(UserError, match="'coloured' is not allowed; expected no colours: .* 2 channels"):
-        shift.shifted(other, "coloured")
+        shift.shift_images(other, "coloured")
 
 
 def test_the_noise_of_training_and_test_images_is_independent(tmp_path):

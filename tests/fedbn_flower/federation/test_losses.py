@@ -84,7 +84,7 @@ def same(a, b, atol=0.0):
         ("--loss own.py:Scaled --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
     ],
 )
-def test_what_does_not_go_is_as_user_error(own, arguments, told):
+def test_what_does_not_go_is_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
         parse(arguments.split())
     assert "\n" not in str(caught.value)

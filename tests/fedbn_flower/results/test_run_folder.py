@@ -116,9 +116,7 @@ def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured,
 
 
 @pytest.mark.parametrize("refused", ["server.safetensors", "client-1", "model.safetensors"])
-def test_a_full_disk_is_as_user_error_and_the_checkpoint_before_stands(
-    configured, tmp_path, monkeypatch, refused
-):
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_stands(configured, tmp_path, monkeypatch, refused):
     """Nothing is written after what could not be: the server's file names complete clients only."""
     replace, count = os.replace, []
 

@@ -281,7 +281,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
         ({"client": "fedavg", "fraction_evaluate": 0}, []),
     ],
 )
-def test_what_one_would_not_expect_is_as_user_error(configured, caplog, values, told):
+def test_what_one_would_not_expect_is_one_line(configured, caplog, values, told):
     config = configured(rounds=1, **values)
     Federation(config).run(InlineGrid(2, config.to_user_config()), [])
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == told

@@ -27,7 +27,7 @@ def test_ranges_of_numbers_and_choices():
     assert optimizer.choices == ("sgd", "adam")
     assert client_rate.choices == (".1", ".01")
     assert [str(s) for s in search.space] == ["0.001..1.0", "8..64", "sgd,adam", ".1,.01"]
-    assert [s.read(text) for s, text in zip(search.space, ["0.5", "16", "adam", ".1"], strict=True)] == [
+    assert [s.parse(text) for s, text in zip(search.space, ["0.5", "16", "adam", ".1"], strict=True)] == [
         0.5, 16, "adam", ".1",
     ]  # fmt: skip
 
@@ -49,9 +49,9 @@ def test_algorithms_are_choices_with_their_settings():
 
 def test_the_validation_share_is_a_tenth_unless_given():
     assert searched("--search", "server-lr=0.1..1").configs()[0].val_fraction == 0.1
-    assert "val-fraction: 0.1" in searched("--search", "server-lr=0.1..1").told
+    assert "val-fraction: 0.1" in searched("--search", "server-lr=0.1..1").note
     given = searched("--search", "server-lr=0.1..1", "--val-fraction", "0.3")
-    assert (given.configs()[0].val_fraction, given.told) == (0.3, "")
+    assert (given.configs()[0].val_fraction, given.note) == (0.3, "")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ),
         ("--search beta-1=0.1..1", r"beta-1: 1.0 is not allowed; expected a number in \[0, 1\)"),
         ("--search client=fedbn", "search: 'client=fedbn' is not allowed; .*at least two values"),
-        ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*none twice"),
+        ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*each once"),
         ("--search client=fedbn,fedbm", "client: unknown name 'fedbm' .did you mean 'fedbn'"),
         ("--search tau=1..2 --tau 1", "tau: given twice, the second time in search"),
         ("--search tau=1..2 --search tau=1..3", "search: 'tau' is given twice"),

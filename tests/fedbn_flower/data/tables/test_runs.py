@@ -193,11 +193,11 @@ def test_numbers_are_learnt_from_images(run, values):
         ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "normalize": True}, "normalize: True is not allowed"),
         (
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
-            "natural:site' is not allowed; expected another one: data holds arrays",
+            "natural:site' is not allowed; expected another partition: data is given as arrays",
         ),
         (
             {"data": (np.ones((4, 8, 8), np.uint8), np.arange(4)) * 2, "label_column": "y"},
-            "label-column: 'y' is not allowed; expected 'auto': data holds arrays",
+            "label-column: 'y' is not allowed; expected 'auto': data is given as arrays",
         ),
     ],
 )
