@@ -75,7 +75,8 @@ def simulate(
     Returns
     -------
     Result
-        The results. ``folder`` is ``run_dir`` or, by default, a new folder under ``runs/``.
+        The results. ``folder`` is ``run_dir`` or, by default, a new folder under ``runs/``, named as by
+        ``run_sim.py``.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from ..records.events import Observer, RoundResult
 from ..records.metrics import shown
 from .summary import LISTED_CLIENTS, NON_METRICS
 
-WINDOW = 600.0  # seconds from which the time left is estimated
+WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
 MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
 FIRST = "waiting for the first client of the first round"
 PAUSE = 0.1  # seconds between two updates of a bar in a notebook

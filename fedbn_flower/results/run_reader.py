@@ -54,7 +54,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What ran, in two lines."""
+        """Two lines: algorithms and seed, then data, partition and clients."""
         return f"{self.algorithms}, seed {self.config.get('seed')}\n{', '.join(self.where)}"
 
     @property

@@ -35,7 +35,7 @@ ENDINGS = {
     "target": "the target accuracy was reached",
 }
 """Why a run may end before its last round."""
-MEANS = "Mean over examples: each held-out example has equal weight. Mean over clients: each client has."
+MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
 def run_page(run: Run) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.cli import report_commands as looking
+from fedbn_flower.cli import report_commands
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
 from fedbn_flower.results.report.groups import metrics_table
@@ -13,7 +13,7 @@ from ..results.written import METRICS, summary_of, write_run, write_sweep
 
 @pytest.fixture(autouse=True)
 def _reports_are_written(monkeypatch):
-    monkeypatch.setattr(looking, "write_report", write_report)
+    monkeypatch.setattr(report_commands, "write_report", write_report)
 
 
 @pytest.fixture
