@@ -15,10 +15,10 @@ from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..records.metrics import shown
 from ..results import report
-from ..results.manifest import stored_configuration
+from ..results.manifest import read_configuration
 from ..results.progress import progress, say, summary_table, waiting
 from ..results.run_directory import folder_locked
-from ..results.terminal import fitted
+from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
 from ..runtime.simulation import check_simulation, ray_pool
 from .search import CHANGEABLE, Search
@@ -102,7 +102,7 @@ class _SearchRunner:
             for number in range(len(self.table.rows), self.search.trials):
                 self._run_trial(number, pool)
             best = self.table.best(self.higher)
-            self.console.print(fitted(self._terminal_table(), self.console.width))
+            self.console.print(fit_to_width(self._terminal_table(), self.console.width))
             if best is None:
                 print("every trial failed", file=sys.stderr)
                 return 1
@@ -163,7 +163,7 @@ class _SearchRunner:
         values, folder = self._values(best), self.folder / "best"
         config = self.search.config(values, run_dir=str(folder))
         if (folder / "config.json").exists():
-            stored, wanted = stored_configuration(folder), config.to_user_config()
+            stored, wanted = read_configuration(folder), config.to_user_config()
             if any(stored[key] != wanted[key] for key in values):
                 shutil.rmtree(folder)
         try:
@@ -179,7 +179,7 @@ class _SearchRunner:
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
         }
         write_search(self.folder, {**self.description, "best": found})
-        self.console.print(fitted(summary_table(config, summary), self.console.width))
+        self.console.print(fit_to_width(summary_table(config, summary), self.console.width))
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:

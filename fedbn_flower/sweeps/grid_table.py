@@ -15,8 +15,8 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..results import report
 from ..results.plotting.plots import save_figure
-from ..results.progress import cell_name, told_apart
-from ..results.summary import ROUNDS, figures_by_whose, rounds_reached, seeds_told
+from ..results.progress import cell_name, values_of
+from ..results.summary import ROUNDS, metrics_by_group, seeds_text, target_rounds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -51,14 +51,14 @@ class Comparison:
         metrics: dict[str, float] = {}
         if summary:
             by = self.compared_by = summary["compared-by"]
-            of_models = figures_by_whose(summary).items()
+            of_models = metrics_by_group(summary).items()
             metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
-            metrics |= rounds_reached(summary)
+            metrics |= target_rounds(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
-            **told_apart(config, self.keys),  # full names where short ones are ambiguous
+            **values_of(config, self.keys),  # full names where short ones are ambiguous
             "seed": config.seed,
             "status": problem or "ok",
             "seconds": summary["seconds"] if summary else "",
@@ -122,7 +122,7 @@ class Comparison:
 
     def _title(self) -> str:
         runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
-        seeds = seeds_told(runs)
+        seeds = seeds_text(runs)
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
         metrics = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
         return f"{', '.join(metrics)}{deviation}"

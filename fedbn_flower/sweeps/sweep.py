@@ -14,7 +14,7 @@ from ..results.earlier import check_version
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
-from ..results.terminal import fitted
+from ..results.terminal import fit_to_width
 from ..runtime.simulation import ray_pool
 from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
@@ -112,7 +112,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
                         failed += 1
         finally:
             comparison.plot()
-    console.print(fitted(comparison.table(), console.width))
+    console.print(fit_to_width(comparison.table(), console.width))
     return failed
 
 

@@ -205,7 +205,7 @@ def test_a_mistake_is_an_exception_of_one_line(run, tmp_path, keys, words):
 def test_a_run_that_fails_says_where_its_files_are(run):
     with pytest.raises(RunFailed, match="every client failed in every round") as caught:
         run(client_lr=1e30, run_dir="failed")
-    assert caught.value.__notes__ == ["what was done so far is in failed"]
+    assert caught.value.__notes__ == ["results so far are in failed"]
 
 
 def test_the_caller_s_process_stays_as_it_was(run):

@@ -155,7 +155,7 @@ def test_runs_of_one_second_have_a_folder_each(tmp_path, monkeypatch):
 
 def test_no_folder_can_be_made_where_a_file_is(tmp_path):
     (tmp_path / "runs").write_text("mine")
-    with pytest.raises(UserError, match=r"^run-dir: cannot make '.*/runs/.*' \(Not a directory\)$"):
+    with pytest.raises(UserError, match=r"^run-dir: cannot create '.*/runs/.*' \(Not a directory\)$"):
         default_run_folder(tmp_path)
 
 

@@ -171,7 +171,7 @@ def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp
 def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(**FALLING, patience=1)), run, None)
-    with pytest.raises(UserError, match="resume: .* expected a run that did not end early, as this"):
+    with pytest.raises(UserError, match="resume: .* expected a run that did not end early; this one did"):
         simulate(Federation(configured(**FALLING, patience=1, resume=str(run))), run, None)
 
 

@@ -60,14 +60,14 @@ def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
     assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn sgd"]
     assert "2 clients trained mlp-bn on digits" in found.text["p"][0]
-    assert "Its 3 rounds took 1.5 s." in found.text["p"][0]
+    assert "The 3 rounds took 1.5 s." in found.text["p"][0]
     for row in (
         ["model", "training examples", "loss", "accuracy"],
         ["mean over examples", "", "1", "75.0 %"],
         ["client 1", "11", "1", "80.0 %"],
     ):
         assert row in found.rows
-    assert found.text["h2"] == ["Results", "The same again", "For a paper"]
+    assert found.text["h2"] == ["Results", "Reproduce this run", "For a paper"]
     assert {"Loss by round", "Accuracy by round", "Accuracy of each client"} == set(found.text["figcaption"])
     assert not {link for link in found.links if not link.startswith(("#", "data:"))}
 
@@ -109,7 +109,7 @@ def test_what_a_later_run_tells_has_its_place(tmp_path):
         assert row in found.rows
     worst = [row[0] for row in found.rows if len(row) == 4 and row[0].isdigit()]
     assert worst == ["0", "1", "2", "3", "4"]
-    assert "ended early: the validation figure" in found.text["p"][0]
+    assert "ended early: the validation metric" in found.text["p"][0]
     assert "round 2" in found.text["p"][0]
     facts = dict(zip(found.text["dt"], found.text["dd"], strict=True))
     assert facts["sent to clients"] == "1.5 MB"
@@ -120,7 +120,7 @@ def test_what_a_later_run_tells_has_its_place(tmp_path):
 def test_a_run_that_was_stopped_before_a_summary_has_a_page(tmp_path):
     header = "round,loss,client-mean-loss\n"
     found = page(write_run(tmp_path / "run", None, header, "round,phase,partition,loss\n"))
-    assert "stopped before there was a summary" in found.text["p"][0]
+    assert "stopped before it wrote a summary" in found.text["p"][0]
     assert "figure" not in found.text
 
 
@@ -165,7 +165,7 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     assert scale == ["40.0", "90.0"]  # of the coloured table
     assert told == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
     assert found.text["h1"] == ["Sweep of strategy, client on digits"]
-    assert found.text["h2"][:2] == ["Cells that failed", "Results"]
+    assert found.text["h2"][:2] == ["Failed runs", "Results"]
     (best,) = re.findall(r'<tr class="best">.*?</tr>', (folder / "report.html").read_text())
     assert re.findall(">([^<]+)<", best)[:3] == ["fedyogi", "silobn", "90.0"]
     for row in (

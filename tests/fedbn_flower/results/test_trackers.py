@@ -60,6 +60,6 @@ def test_an_observer_of_ones_own_sees_every_round(run):
 
 def test_an_observer_is_one():
     with pytest.raises(
-        UserError, match=re.escape("observers: 3 is not allowed; expected objects of classes")
+        UserError, match=re.escape("observers: 3 is not allowed; expected instances of Observer")
     ):
         simulate(observers=[3])

@@ -84,7 +84,10 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--search tau=1..2 --trials 0", "trials: '0' is not allowed; expected a whole number >= 1"),
         ("--search tau=1..2 --trials 3 --trials 4", "--trials: given twice"),
         ("--search tau=1..2 --val-fraction 0", "val-fraction: '0' is not allowed; expected more than 0"),
-        ("--search tau=1..2 --seed 0,1", "search: 'tau=1..2' is for one run, and this is a sweep of seed"),
+        (
+            "--search tau=1..2 --seed 0,1",
+            "search: 'tau=1..2' needs a single run, but this is a sweep of seed",
+        ),
         ("--trials 3", "trials: '3' is not used without search"),
         ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed; expected none with resume"),
     ],
@@ -126,7 +129,11 @@ def test_flags_go_before_a_files_search(file):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("val-fraction = 0.2", "seed = [0, 1]", "search: 'server-lr=1e-3..1' is for one run, and this is a"),
+        (
+            "val-fraction = 0.2",
+            "seed = [0, 1]",
+            "search: 'server-lr=1e-3..1' needs a single run, but this is a",
+        ),
         ('"1e-3..1"', '"1e-3"', "search: 'server-lr=1e-3' is not allowed"),
         ('"1e-3..1"', "[1, 2]", r".*a.toml: server-lr: \[1, 2\] is not allowed; expected text, a number"),
         ("[search]", "[[search]]", r".*a.toml: search: .* is not allowed; expected a table: KEY = "),

@@ -12,7 +12,7 @@ from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.results.manifest import described
+from fedbn_flower.results.manifest import build_manifest
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_all_rows_are_evaluated_on_where_somebody_has_none_of_its_own(configured
         r"eval-data: 'global', since \d+ of 100 clients \(the first is \d+\) have no held-out examples: each",
         told,
     )
-    assert described(Federation(config))["eval-data"] == "global"
+    assert build_manifest(Federation(config))["eval-data"] == "global"
 
 
 def test_what_global_means_is_said(configured, sites):
@@ -79,4 +79,4 @@ def test_what_global_means_is_said(configured, sites):
 def test_images_are_evaluated_on_the_whole_held_out_set(configured):
     config = configured()
     assert not inputs_of(config).evaluates_locally
-    assert described(Federation(config))["eval-data"] == "global"
+    assert build_manifest(Federation(config))["eval-data"] == "global"

@@ -17,7 +17,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.results.resume import stored_configuration
+from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime import InlineGrid
 
 
@@ -184,7 +184,7 @@ def test_numbers_are_learnt_from_images(run, values):
     ("keys", "words"),
     [
         ({"test": [1]}, "test: given without data"),
-        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: given beside arrays"),
+        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: not used with arrays"),
         (
             {"data": (np.ones((4, 2)), np.arange(4)) * 2, "partition": "natural:client"},
             "natural:client' is not",
@@ -216,7 +216,7 @@ def test_whose_data_a_client_has_is_told(run, patients):
     table = pd.read_csv(patients)
     assert len(set(names)) == 4
     assert set(names) <= set(table["hospital"])
-    config = RunConfig.of({k: v for k, v in stored_configuration(result.folder).items() if k != "resume"})
+    config = RunConfig.of({k: v for k, v in read_configuration(result.folder).items() if k != "resume"})
     shown = summary_table(config, result.summary)
     assert list(shown.columns[0].cells)[-4:] == [f"client {name}" for name in names]
     clients = json.loads((result.folder / "summary.json").read_text())["clients"]
@@ -228,7 +228,7 @@ def test_a_run_does_not_go_on_with_other_data(run, patients):
     result = run(**given, rounds=1)
     table = pd.read_csv(patients)
     table[::-1].to_csv(patients, index=False)
-    with pytest.raises(UserError, match="no longer holds the data that the run was made with"):
+    with pytest.raises(UserError, match="no longer holds the data that the run was started with"):
         run(resume=result.folder, rounds=2)
     table.to_csv(patients, index=False)
     assert len(run(resume=result.folder, rounds=2).history) == 2
