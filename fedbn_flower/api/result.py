@@ -19,7 +19,7 @@ from fedbn_flower.clients import FedAvgClient, load_entries
 from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
-from ..core.session_objects import at_hand, is_own, new_name
+from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
@@ -150,7 +150,7 @@ def load_model(
         check_code(named, folder / CONFIG)
     objects = {new_name(model): model} if callable(model) else {}
     names = models_named(next(iter(objects), str(model or manifest["model"])))
-    with at_hand(objects):
+    with with_session_objects(objects):
         name = names[(client or 0) % len(names)]
         module = build_model(name, spec, bool(manifest["softmax-output"]), int(manifest["seed"]))
     try:
@@ -198,7 +198,7 @@ def _completed(
 ) -> dict[str, NDArray]:
     """Return a full state dict: the shared and the client's local entries, or its personal model."""
     local = [name for name in names if name not in shared]
-    findable = client is not None and not is_own(manifest["client"])
+    findable = client is not None and not is_session_name(manifest["client"])
     personal = CLIENT.find(manifest["client"]).personal_group if findable else ""
     if not local and not personal:
         return shared

@@ -18,15 +18,15 @@ from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import common_flags, inherited_flags
-from ..config.keys import OWN_KEYS, flag_of
+from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import MODEL, absolute
 from ..config.run_config import RunConfig
 from ..config.selection import REGISTRIES
-from ..config.strategy_instances import told_of
+from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
 from ..core.process_cache import clear_process_caches
-from ..core.session_objects import at_hand, new_name
+from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
 from ..federation.federation import Federation
 from ..records.events import Observer
@@ -107,7 +107,7 @@ def simulate(
     elif test is not None:
         raise UserError("test: given without data")
     clear_process_caches()
-    with at_hand(objects), _restored_process():
+    with with_session_objects(objects), _restored_process():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         show_log(config.verbose)
         folder = _run(config, Console(quiet=not progress), observers)
@@ -180,7 +180,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":
-            settings = told_of(value)
+            settings = given_settings(value)
             if twice := settings.keys() & set(map(flag_of, keys)):
                 raise UserError(f"{min(twice)}: given twice, the second time in the strategy")
             values |= settings
@@ -194,7 +194,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
         elif key in KINDS:
             value = absolute(value, KINDS[key].names)
         elif not isinstance(value, str | bool | int | float):
-            expected = allowed(OWN_KEYS[key]) if key in OWN_KEYS else "text, a number, true or false"
+            expected = allowed(RUN_KEYS[key]) if key in RUN_KEYS else "text, a number, true or false"
             raise not_allowed(key, value, expected)
         values[key] = value
     return values, objects

@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from . import report_commands
 
             return int(getattr(report_commands, arguments[0])(arguments[1:]))
-        from .parser import asked
+        from .parser import parse_command_line
 
-        job = asked(arguments)
+        job = parse_command_line(arguments)
         from .jobs import run
 
         return run(job)

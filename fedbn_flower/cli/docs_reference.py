@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import cleandoc
 
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
-from ..config.keys import FORMER_KEYS, OWN_KEYS
+from ..config.keys import FORMER_KEYS, RUN_KEYS
 from ..config.registry import APP, MODEL, PROBLEM
 from ..config.selection import NOT_GIVEN, REGISTRIES, built_in_settings
 from ..core.papers import paper_of
@@ -32,7 +32,7 @@ pyproject.toml does not list: settings of algorithms of your own go into `settin
 def run_config() -> dict[str, object]:
     """Every key that Flower is to let through, with its default."""
     settings = dict.fromkeys([*built_in_settings(), *FORMER_KEYS], NOT_GIVEN)
-    return {key: field.default for key, field in OWN_KEYS.items()} | settings
+    return {key: field.default for key, field in RUN_KEYS.items()} | settings
 
 
 def pyproject(text: str) -> str:

@@ -17,7 +17,7 @@ from ..runtime.simulation import check_simulation, prepared_folder, ray_pool, si
 from ..search.run import run_search
 from ..search.search import Search
 from ..sweeps.cells import Cell, cells_of
-from ..sweeps.dry_run import told
+from ..sweeps.dry_run import describe_runs
 from ..sweeps.experiment import swept_keys
 from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job
@@ -42,7 +42,7 @@ def run(job: Job | Search) -> int:
             check_simulation(config)
             Federation(config)
     if job.dry_run:
-        for line in told(_cells(job)):
+        for line in describe_runs(_cells(job)):
             say(console, line)
         return 0
     folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)

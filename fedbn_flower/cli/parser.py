@@ -18,7 +18,7 @@ from ..results.manifest import EXPERIMENT
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
-from ..sweeps.experiment import GRID_KEYS, Experiment, settings_told
+from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
@@ -58,12 +58,12 @@ class Job:
 
 def parse(arguments: Sequence[str]) -> list[RunConfig]:
     """Return the configurations of a command line that is not a search."""
-    job = asked(arguments)
+    job = parse_command_line(arguments)
     assert isinstance(job, Job)
     return job.configs
 
 
-def asked(arguments: Sequence[str]) -> Job | Search:
+def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     """Parse and check the whole command line; return a job or a search.
 
     Raises
@@ -132,7 +132,7 @@ def _check_not_dry(known: argparse.Namespace) -> None:
 def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experiment:
     """Return the experiment of the file, if any; values and lists of the flags override the file's."""
     lists: dict[str, list[str]] = {}
-    for key, found in settings_told(chosen.sweep or []):
+    for key, found in parse_settings(chosen.sweep or []):
         if key in {*values, *lists}:
             raise UserError(f"{key}: given twice, the second time in sweep")
         lists[key] = found

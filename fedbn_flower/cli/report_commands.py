@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from ..core.errors import UserError, os_errors_told
+from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
 from ..results.report import write_report
@@ -28,7 +28,7 @@ def report(arguments: Sequence[str]) -> int:
     parser = _Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     for folder in parser.parse_args(arguments).folders:
-        with os_errors_told("report", f"write to {str(folder)!r}"):
+        with os_errors_as_user_errors("report", f"write to {str(folder)!r}"):
             print(write_report(folder))
     return 0
 
@@ -54,7 +54,7 @@ def compare(arguments: Sequence[str]) -> int:
         folder = default_run_folder()
     else:
         prepare_run_folder(folder := options.to, "to")
-    with os_errors_told("to", f"write to {str(folder)!r}"):
+    with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
         text += [f"{warning}\n"] if warning else []

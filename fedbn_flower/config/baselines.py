@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import OWN_KEYS
+from .keys import RUN_KEYS
 from .registry import LOSS
 from .selection import settings_of
 
@@ -33,7 +33,7 @@ def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
     ``local-epochs``, and their optimiser begins anew with every round, as it does there.
     """
     loss: type = LOSS.find(str(values["loss"]))
-    kept = OWN_KEYS.keys() | settings_of(loss).keys()
-    defaults = {key: OWN_KEYS[key].default for key in WITHOUT_MEANING}
+    kept = RUN_KEYS.keys() | settings_of(loss).keys()
+    defaults = {key: RUN_KEYS[key].default for key in WITHOUT_MEANING}
     known = {key: value for key, value in values.items() if key in kept}
     return known | defaults | ALGORITHMS[values["reference"]]

@@ -196,7 +196,7 @@ class Folder(_Group):
 
 GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Runtime, Folder)
 
-OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""
 
 FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}

@@ -21,7 +21,7 @@ from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
 from ..core.files import path_of
 from ..core.process_cache import process_cache
-from ..core.session_objects import MARK, is_own, own_objects
+from ..core.session_objects import MARK, is_session_name, session_objects
 from ..models import MODELS
 from .client_unions import JOIN, parts, union
 
@@ -64,7 +64,7 @@ class Registry(Generic[T]):
         """
         if name in self.names:
             return self.names[name]
-        if is_own(name):
+        if is_session_name(name):
             return self._own(name)
         if self.joined and len(several := parts(name)) > 1:
             return self.joined({one: self.find(one) for one in several}, name)
@@ -97,7 +97,7 @@ class Registry(Generic[T]):
             raise UserError(f"{self.key}: {self._described(value)} is not allowed; expected {self._wanted}")
 
     def _own(self, name: str) -> T:
-        objects = own_objects()
+        objects = session_objects()
         if name not in objects:
             raise UserError(
                 f"{self.key}: {name!r} was an object of another run's process; it is to be given again, "
@@ -179,7 +179,7 @@ def absolute(name: str, known: Container[str] = CLIENTS) -> str:
 def short(name: str) -> str:
     """The name for tables and folders: of a file or a module ``stem.NAME``."""
     place, colon, attribute = name.rpartition(":")
-    if is_own(name):
+    if is_session_name(name):
         return name.rpartition(MARK)[0]
     if len(several := parts(name)) > 1:
         return JOIN.join(map(short, several))

@@ -21,7 +21,7 @@ from . import keys
 from .availability import absolute_availability
 from .baselines import reference_of
 from .defaults import defaults_for
-from .keys import FORMER_KEYS, OWN_KEYS
+from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import MODEL, models_named
 from .selection import (
     NOT_GIVEN,
@@ -72,7 +72,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         for given_keys, table in zip(keys, runs, strict=True):
             check_used({key: value for key, value in given_keys.items() if key not in common}, table)
         return [
-            cls.of({key: value for key, value in cell.items() if key in OWN_KEYS or key in _used_by(run)})
+            cls.of({key: value for key, value in cell.items() if key in RUN_KEYS or key in _used_by(run)})
             for cells, table in zip(given, runs, strict=True)
             for cell, run in zip(cells, table, strict=True)
         ]
@@ -135,12 +135,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     given = _given(values)
     algorithms = named(given)
     check_used(given, [algorithms])
-    of_run = {key: value for key, value in given.items() if key in OWN_KEYS}
+    of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
     try:
         config = RunConfig.model_validate(of_run)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise not_allowed(key, of_run[key], allowed(OWN_KEYS[key])) from None
+        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     for name in models_named(config.model):
@@ -185,9 +185,9 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
         value = given.pop(former, NOT_GIVEN)
         if value != NOT_GIVEN:
             given[key] = value
-    given = {key: value for key, value in given.items() if key in OWN_KEYS or value != NOT_GIVEN}
+    given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
     for key, value in _parsed(text).items():
-        if key in OWN_KEYS:
+        if key in RUN_KEYS:
             raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of the run")
         if key in given:
             raise UserError(f"{key}: given twice, the second time in settings")

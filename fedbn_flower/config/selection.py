@@ -15,7 +15,7 @@ from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from .client_unions import parts
-from .keys import FORMER_KEYS, OWN_KEYS
+from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY, Registry
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
@@ -51,7 +51,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     """
     found = []
     for registry in REGISTRIES:
-        name = str(names.get(registry.key, OWN_KEYS[registry.key].default))
+        name = str(names.get(registry.key, RUN_KEYS[registry.key].default))
         algorithm = _named(registry.key, name, registry.find(name))
         _check_declaration(algorithm)
         found.append(algorithm)
@@ -89,7 +89,7 @@ def flags(cls: type) -> Mapping[str, str]:
 def settings_of(cls: type) -> Mapping[str, FieldInfo]:
     """A class's settings by flag, but for those that the run has a key for."""
     fields = model_of(cls).model_fields if declared(cls) else {}
-    return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in OWN_KEYS}
+    return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in RUN_KEYS}
 
 
 def built_in_users(key: str) -> list[str]:
@@ -114,13 +114,13 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
     algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
     used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
     for key, value in given.items():
-        if key in used or key in OWN_KEYS:
+        if key in used or key in RUN_KEYS:
             continue
         if users := built_in_users(key):
             *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
             named = f"{', '.join(others)} or {last}"
             raise UserError(f"{key}: {value} is not used by {named}; it is a setting of {', '.join(users)}")
-        raise unknown_name("configuration", key, [*OWN_KEYS, *{*used, *built_in_settings()}])
+        raise unknown_name("configuration", key, [*RUN_KEYS, *{*used, *built_in_settings()}])
 
 
 def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, Setting]:

@@ -15,7 +15,7 @@ SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-eva
 WEIGHTINGS = {"num-examples": "num-examples", None: "uniform"}
 
 
-def told_of(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
+def given_settings(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
     """Return the arguments of an instance that are not defaults, by the run's keys and settings' flags.
 
     Raises

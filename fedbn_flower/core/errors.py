@@ -19,7 +19,7 @@ class RunCutOff(RunFailed):
 
 
 @contextmanager
-def os_errors_told(key: str, what: str) -> Iterator[None]:
+def os_errors_as_user_errors(key: str, what: str) -> Iterator[None]:
     """Re-raise an OSError (no permission, a full disk) as ``UserError("KEY: cannot WHAT (REASON)")``."""
     try:
         yield

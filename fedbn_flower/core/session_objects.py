@@ -21,13 +21,13 @@ def new_name(value: object) -> str:
     return f"{getattr(value, '__name__', type(value).__name__)}{MARK}{next(_numbers)}"
 
 
-def is_own(name: str) -> bool:
+def is_session_name(name: str) -> bool:
     """Return whether `new_name` made this name, in this or another process."""
     return re.fullmatch(rf"[^:]*{MARK}\d+", name) is not None
 
 
 @contextmanager
-def at_hand(objects: Mapping[str, object]) -> Iterator[None]:
+def with_session_objects(objects: Mapping[str, object]) -> Iterator[None]:
     """Register objects by name while the context lasts."""
     _objects.update(objects)
     try:
@@ -37,12 +37,12 @@ def at_hand(objects: Mapping[str, object]) -> Iterator[None]:
             del _objects[name]
 
 
-def own_objects() -> dict[str, object]:
+def session_objects() -> dict[str, object]:
     """Return the session objects by name."""
     return dict(_objects)
 
 
-def take_over(objects: Mapping[str, object]) -> None:
+def replace_session_objects(objects: Mapping[str, object]) -> None:
     """Replace this worker's session objects with the driver's."""
     _objects.clear()
     _objects.update(objects)

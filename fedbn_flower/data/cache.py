@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from ..core.errors import os_errors_told
+from ..core.errors import os_errors_as_user_errors
 from ..core.files import path_of
 from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
@@ -59,17 +59,17 @@ def decode_once(source: Source, request: Request, cache: Path) -> Dataset:
     """
     key = hashlib.sha256(f"{FORMAT} {source.fingerprint} {request}".encode()).hexdigest()[:24]
     folder = cache / key
-    with os_errors_told("cache-dir", f"read {cache}"):
+    with os_errors_as_user_errors("cache-dir", f"read {cache}"):
         done = (folder / "meta.json").exists()
     if not done:
-        with os_errors_told("cache-dir", f"write {cache}"):
+        with os_errors_as_user_errors("cache-dir", f"write {cache}"):
             cache.mkdir(parents=True, exist_ok=True)
             with FileLock(cache / f"{key}.lock"):
                 if not (folder / "meta.json").exists():
-                    with os_errors_told("dataset", f"read {request.name!r}"):
+                    with os_errors_as_user_errors("dataset", f"read {request.name!r}"):
                         decoded = source.decode()
                     _write(decoded, source.fingerprint, folder)
-    with os_errors_told("cache-dir", f"read {cache}"):
+    with os_errors_as_user_errors("cache-dir", f"read {cache}"):
         return _open(folder)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedbn_flower.clients import Examples, Prepare
 
-from ..config.keys import OWN_KEYS
+from ..config.keys import RUN_KEYS
 from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
@@ -205,6 +205,6 @@ def _check_keys(config: RunConfig, dataset: Dataset) -> None:
     """Refuse keys that are for another kind of data."""
     for name, kind in KINDS.items():
         for key in sorted(kind.keys - dataset.kind.keys):
-            value, default = getattr(config, key.replace("-", "_")), OWN_KEYS[key].default
+            value, default = getattr(config, key.replace("-", "_")), RUN_KEYS[key].default
             if value != default:
                 raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")

@@ -1,4 +1,4 @@
-"""What a run is, what a round gave, and whoever watches a run."""
+"""What observers of a run see: the run, its rounds, its end."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run before its first round.
+    """A run before its first round.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class RunInfo:
         As the configuration names them.
     client_names : tuple[str, ...]
         Whose data each client has, by partition; empty where the data do not say so.
-    figures : tuple[str, ...]
-        The names of the figures of held-out examples, the loss first.
+    metrics : tuple[str, ...]
+        The names of the held-out metrics, the loss first.
     compared_by : str
-        The figure by which runs are compared.
+        The metric by which runs are compared.
     higher_is_better : frozenset[str]
-        Those of the figures that are to be high; the others are to be low.
+        The metrics of which higher values are better; of the others lower ones are.
     """
 
     config: Mapping[str, UserConfigValue]
@@ -48,14 +48,14 @@ class RunInfo:
     dataset: str
     partition: str
     client_names: tuple[str, ...]
-    figures: tuple[str, ...]
+    metrics: tuple[str, ...]
     compared_by: str
     higher_is_better: frozenset[str]
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round gave; ``evaluate`` is ``train`` itself where clients evaluate the model they trained."""
+    """The result of one round. ``evaluate`` is ``train`` where clients evaluate the model they trained."""
 
     server_round: int
     seconds: float
@@ -65,29 +65,34 @@ class RoundResult:
     means: Mapping[str, float]
     """Over the round's clients; see `metrics.round_means`."""
     global_metrics: Mapping[str, Any] | None
-    figure_names: tuple[str, ...]
-    """Of the held-out figures, the loss first."""
+    metric_names: tuple[str, ...]
+    """The names of the held-out metrics, the loss first."""
     splits: str = ""
-    """On which it was evaluated; empty where it was not."""
+    """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)
     """See `metrics.spread`."""
     seconds_waited: Mapping[str, float] = field(default_factory=dict)
-    """For answers, by phase."""
+    """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
     bytes_received: int = 0
     new: PhaseReport | None = None
-    """What the clients held out made of the model, where they were asked."""
+    """The report of the held-out clients, where they evaluated."""
     improved: bool = False
     """Whether patience has seen none better."""
     diverged: str = ""
-    """Who found the model no longer finite, and how; empty where nobody did."""
+    """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The means, and the global model's metrics as ``global-...``; without counts by class."""
-        told = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
-        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in told.items()}}
+        numbers = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
+        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in numbers.items()}}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The name of `metrics` up to version 0.2."""
+        return self.metrics
 
     @property
     def failures(self) -> int:
@@ -105,7 +110,7 @@ class Observer:
                 self.tracked = wandb.init(config=dict(info.config), resume=info.first_round > 1)
 
             def on_round(self, result):
-                self.tracked.log(result.figures, step=result.server_round)
+                self.tracked.log(result.metrics, step=result.server_round)
 
             def on_end(self, summary, error):
                 self.tracked.finish(exit_code=1 if error else 0)
@@ -118,8 +123,8 @@ class Observer:
     def on_start(self, info: RunInfo) -> None:
         """Called once, before the first round."""
 
-    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
-        """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
+    def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
+        """Called when a client answers, the ``done``-th of ``total``; phases: ``train``, ``evaluate``."""
 
     def on_round(self, result: RoundResult) -> None:
         """Called after every round."""

@@ -36,7 +36,7 @@ def round_means(
     problem : Problem
         The problem, which names the held-out metrics.
     """
-    counted = counts_of(problem)
+    counted = count_keys(problem)
     means = {
         name: float(value)
         for name, value in {**(train or {}), **(evaluate or {})}.items()
@@ -46,7 +46,7 @@ def round_means(
     return means | held_out_means(report.metrics.values(), after_training, problem)
 
 
-def counts_of(problem: Problem) -> dict[str, str]:
+def count_keys(problem: Problem) -> dict[str, str]:
     """Return, by held-out metric, the key of the number of predictions over which it is a mean."""
     return {name: "eval-examples" for name in problem.figures} | {
         f"{TEST}-{name}": f"{TEST}-examples" for name in problem.figures
@@ -68,7 +68,7 @@ def held_out_means(
     examples is left out of the mean over examples.
     """
     means: dict[str, float] = {}
-    for name, key in counts_of(problem).items():
+    for name, key in count_keys(problem).items():
         instead = "num-examples" if key == "eval-examples" and not after_training else key
         figures = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
         told = [(a, n) for a, n in figures if a is not None]
@@ -143,7 +143,7 @@ def number(metrics: MetricRecord, key: str) -> float | None:
     return None if value is None or isinstance(value, list) else float(value)
 
 
-def figures_of(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
     """Return the problem's metrics by name, without the prefix; None for a missing one."""
     return {name: metrics.get(prefix + name) for name in problem.figures}
 

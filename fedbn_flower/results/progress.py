@@ -155,7 +155,7 @@ class RoundLines(Observer):
 
 def _metrics_text(result: RoundResult) -> str:
     """Return the held-out metrics of the clients, else of the global model, else the training loss."""
-    values, names = result.figures, result.figure_names
+    values, names = result.metrics, result.metric_names
     choices = (names, [f"global-{name}" for name in names], ["train-loss"])
     found = next((names for names in choices if names[0] in values), ())
     parts = [f"{name} {values[name]:.3f}" for name in found if name in values]

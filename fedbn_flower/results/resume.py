@@ -5,13 +5,13 @@ from pathlib import Path
 
 from flwr.app import UserConfigValue
 
-from ..config.keys import OWN_KEYS
+from ..config.keys import RUN_KEYS
 from ..config.registry import absolute
 from ..config.run_config import RunConfig
 from ..config.selection import NAMED
 from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
-from ..core.session_objects import is_own
+from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.totals import RunTotals
@@ -90,7 +90,11 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     folder = Path(str(values["resume"]))
     check_version(folder, "resume")
     stored = read_configuration(folder)
-    objects = {key for key, value in values.items() if is_own(str(value)) and is_own(str(stored.get(key)))}
+    objects = {
+        key
+        for key, value in values.items()
+        if is_session_name(str(value)) and is_session_name(str(stored.get(key)))
+    }
     same = {k for k, v in values.items() if k in NAMED and absolute(str(v), NAMED[k]) == stored.get(k)}
     check_may_change(values, objects | same | {"resume"})
     changed = {key: value for key, value in values.items() if key not in same}
@@ -138,7 +142,7 @@ def check_unchanged(federation: Federation) -> None:
     config = federation.config
     check_version(Path(config.resume), "resume")
     check_data(federation)
-    defaults = {key: field.default for key, field in OWN_KEYS.items()}
+    defaults = {key: field.default for key, field in RUN_KEYS.items()}
     stored = {**defaults, **read_configuration(Path(config.resume))}
     for key, value in build_manifest(federation).items():
         if key not in MAY_CHANGE | {"resume", "run-dir", *NOT_KEYS} and stored.get(key) != value:

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..config.run_config import RunConfig
-from ..core.errors import UserError, not_allowed, os_errors_told
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import remove_unfinished
 
 LOCK = ".lock"
@@ -66,7 +66,7 @@ def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = 
         When another process holds the lock; the message begins with the key.
     """
     lock = FileLock(path / LOCK, timeout=patience)
-    with os_errors_told(key, f"write to {str(path)!r}"):
+    with os_errors_as_user_errors(key, f"write to {str(path)!r}"):
         try:
             lock.acquire()
         except Timeout as error:

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
-from ..core.errors import os_errors_told
+from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
@@ -173,7 +173,7 @@ class RunFolder(Observer):
         return summary
 
     def _os_errors_as_user_errors(self) -> AbstractContextManager[None]:
-        return os_errors_told("run-dir", f"write to {str(self.path)!r}")
+        return os_errors_as_user_errors("run-dir", f"write to {str(self.path)!r}")
 
     def _add_rows(self, result: RoundResult) -> None:
         self.metrics.append(
@@ -183,7 +183,7 @@ class RunFolder(Observer):
                     "seconds": round(result.seconds, 3),
                     "replies": len(result.train.metrics),
                     "failures": result.failures,
-                    **result.figures,
+                    **result.metrics,
                     **round_costs(result),
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }

@@ -10,7 +10,7 @@ from fedbn_flower.strategies import PhaseReport
 from ..data import Dataset
 from ..records.columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
 from ..records.events import RoundResult
-from ..records.metrics import class_counts, figures_of, held_out_means, number, per_class
+from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class
 from ..records.totals import RunTotals
 
 LISTED_CLIENTS = 10
@@ -56,13 +56,13 @@ def round_metrics(
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, _split(result)
 
     def of_clients(metrics: Mapping[str, float], prefix: str) -> dict[str, object] | None:
-        return figures_of(problem, metrics, prefix + split) if evaluated else None
+        return metric_values(problem, metrics, prefix + split) if evaluated else None
 
     names = class_names(dataset)
     by_client = counts_by_client(result, dataset)
     server = class_counts(result.global_metrics or {}, split, len(names))
     return {
-        "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
+        "global": result.global_metrics and metric_values(problem, result.global_metrics, split),
         "mean": of_clients(result.means, ""),
         "client-mean": of_clients(result.means, CLIENT_MEAN),
         "worst-client": of_clients(result.spread, WORST),
@@ -71,7 +71,7 @@ def round_metrics(
         "clients": {
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
-                **figures_of(problem, metrics, split),
+                **metric_values(problem, metrics, split),
                 "num-examples": train_examples[str(partition)],
             }
             for partition, metrics in evaluated.items()
@@ -184,12 +184,12 @@ def _new_clients(
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
     return {
-        "mean": figures_of(problem, means, split),
-        "client-mean": figures_of(problem, means, CLIENT_MEAN + split),
+        "mean": metric_values(problem, means, split),
+        "client-mean": metric_values(problem, means, CLIENT_MEAN + split),
         "clients": {
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
-                **figures_of(problem, metrics, split),
+                **metric_values(problem, metrics, split),
                 "num-examples": _whole(metrics, "train-examples"),
             }
             for partition, metrics in report.metrics.items()

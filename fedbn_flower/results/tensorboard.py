@@ -35,7 +35,7 @@ class TensorBoard(Observer):
         self._writer = SummaryWriter(info.folder / FOLDER, purge_step=info.first_round)
 
     def on_round(self, result: RoundResult) -> None:
-        told = {"seconds": result.seconds, "failures": float(result.failures), **result.figures}
+        told = {"seconds": result.seconds, "failures": float(result.failures), **result.metrics}
         for name, value in told.items():
             self._writer.add_scalar(name, value, result.server_round)
         self._writer.flush()

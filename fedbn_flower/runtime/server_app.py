@@ -34,7 +34,7 @@ class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        words = [f"{name} {value:.4f}" for name, value in result.figures.items()]
+        words = [f"{name} {value:.4f}" for name, value in result.metrics.items()]
         if len(words) > LONGEST_LINE:
             words[LONGEST_LINE:] = [f"and {len(words) - LONGEST_LINE} more"]
         LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)

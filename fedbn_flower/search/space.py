@@ -7,7 +7,7 @@ from typing import Any, get_args
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
-from ..config.keys import OWN_KEYS, Evaluation, Folder, Runtime, flag_of
+from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
 from ..config.registry import absolute
 from ..config.selection import NAMED, check_used, named, settings_of
 from ..core.errors import UserError, not_allowed
@@ -75,7 +75,7 @@ def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Dimension,
     runs = [named({**values, **{key: name}}) for key, names in chosen.items() for name in names]
     runs = runs or [named(values)]
     check_used({key: text for key, _, text in pairs}, runs)
-    fields = {k: f for run in runs for a in run for k, f in settings_of(a.cls).items()} | OWN_KEYS
+    fields = {k: f for run in runs for a in run for k, f in settings_of(a.cls).items()} | RUN_KEYS
     return tuple(_dimension(key, text, fields[key]) for key, _, text in pairs)
 
 

@@ -55,7 +55,7 @@ class TrialObserver(Observer):
         self.by_round: dict[int, float] = {}
 
     def on_round(self, result: RoundResult) -> None:
-        self.report(result.server_round, metric_of(result.figures, self.name))
+        self.report(result.server_round, metric_of(result.metrics, self.name))
         self.show_round(result.server_round)
 
     def report(self, server_round: int, value: float | None) -> None:

@@ -8,7 +8,7 @@ from .estimate import kind_of, seconds_a_round, speed_of, work_of
 from .processes import can_run_in_parallel, clients_in_a_round, number_in_parallel, workers_of
 
 
-def told(cells: Sequence[Cell]) -> list[str]:
+def describe_runs(cells: Sequence[Cell]) -> list[str]:
     """Return a line per run, and one with the estimated time of the remaining runs."""
     lines, remaining = [], []
     for cell in cells:

@@ -224,7 +224,7 @@ def _with_full_path(key: str, text: str) -> str:
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 
-def settings_told(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Parse each ``KEY=V1,V2`` of ``--sweep``; values are split at ``;`` if there is one.
 
     Raises

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed, os_errors_told
+from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.earlier import check_version
 from ..results.manifest import EXPERIMENT
@@ -71,7 +71,7 @@ def lock_sweep_folder(folder: Path) -> Iterator[None]:
     UserError
         When another process has the lock, or the folder cannot be written to.
     """
-    with os_errors_told("run-dir", f"write to {str(folder)!r}"):
+    with os_errors_as_user_errors("run-dir", f"write to {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         with folder_locked(folder, "run-dir", beginning=EXPERIMENT):
             yield

@@ -30,9 +30,9 @@ LOOKS = ("report", "compare")
 
 def understood(arguments):
     """Parse and check a command line of run_sim.py as the program does; nothing runs, no data are read."""
-    from fedbn_flower.cli.parser import asked
+    from fedbn_flower.cli.parser import parse_command_line
 
-    return asked(arguments)
+    return parse_command_line(arguments)
 
 
 def commands_of(block):

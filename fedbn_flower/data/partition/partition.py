@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ...core.errors import not_allowed, os_errors_told
+from ...core.errors import not_allowed, os_errors_as_user_errors
 from ...core.files import write_atomically
 from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
@@ -105,7 +105,7 @@ def _save(path: Path, partitions: Partitions) -> None:
         arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
     content = BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    with os_errors_told("cache-dir", f"write {path.parent}"):
+    with os_errors_as_user_errors("cache-dir", f"write {path.parent}"):
         write_atomically(path, content.getvalue())
 
 

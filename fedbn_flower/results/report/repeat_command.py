@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...config.help import as_text
-from ...config.keys import OWN_KEYS
+from ...config.keys import RUN_KEYS
 from ...config.selection import NOT_GIVEN, named, resolve
 from ...config.trust import code_in
 from ...core.errors import UserError
-from ...core.session_objects import is_own
+from ...core.session_objects import is_session_name
 from ..manifest import NOT_KEYS
 
 LOCATIONS = ("run-dir", "resume")
@@ -24,9 +24,9 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
     line accepts.
     """
     given = {key: value for key, value in config.items() if key not in (*NOT_KEYS, *LOCATIONS)}
-    defaults: dict[str, Any] = {key: field.default for key, field in OWN_KEYS.items()}
+    defaults: dict[str, Any] = {key: field.default for key, field in RUN_KEYS.items()}
     try:
-        run_keys = {key: value for key, value in given.items() if key in OWN_KEYS}
+        run_keys = {key: value for key, value in given.items() if key in RUN_KEYS}
         known = {key: value for key, value in run_keys.items() if not code_in(key, str(value))}
         algorithms = [found for found in named(known) if found.kind in known]
         settings = resolve(algorithms, run_keys)
@@ -45,4 +45,6 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
 
 def uses_session_objects(config: Mapping[str, Any]) -> bool:
     """Return whether a run was given a Python object, which no command can name."""
-    return any(is_own(str(config.get(key))) for key in ("strategy", "client", "objective", "loss", "model"))
+    return any(
+        is_session_name(str(config.get(key))) for key in ("strategy", "client", "objective", "loss", "model")
+    )

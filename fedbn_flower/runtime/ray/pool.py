@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from ...core.errors import RunFailed
 from ...core.private import daemons_in_groups_of_their_own
-from ...core.session_objects import own_objects
+from ...core.session_objects import session_objects
 from ..process_memory import MEMORY
 from ..signals import sigterm_handled_as_before
 from .clusters import check_cluster, end_workers, free_cores, raylet_address
@@ -103,7 +103,7 @@ class RayPool:
         RunFailed
             When a worker cannot be had, or cannot take one.
         """
-        self._run = run_config, num_clients, stored(own_objects())
+        self._run = run_config, num_clients, stored(session_objects())
         try:
             ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
         except RayError as error:

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from ...core.errors import UserError
 from ...core.private import replace_data
-from ...core.session_objects import take_over
+from ...core.session_objects import replace_session_objects
 from ..client_adapter import answer_all
 from ..grid import identify_process, node_context, partition_of
 
@@ -34,7 +34,7 @@ class Worker:
 
     def start_run(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
         """Serve another run, whose configuration may name objects of the driver's session."""
-        take_over(objects)
+        replace_session_objects(objects)
         self._run_config = run_config
         self._num_clients = num_clients
 

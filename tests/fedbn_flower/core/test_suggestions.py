@@ -4,7 +4,7 @@ import pytest
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.keys import OWN_KEYS
+from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.selection import built_in_settings
 from fedbn_flower.core.suggestions import ADVICE, SYNONYMS, hint
 
@@ -51,7 +51,7 @@ def test_only_what_could_have_been_meant_is_suggested():
 
 
 def test_every_meaning_is_a_key_and_no_word_is_one():
-    known = {*OWN_KEYS, *built_in_settings()}
+    known = {*RUN_KEYS, *built_in_settings()}
     words = [word for words in SYNONYMS.values() for word in words.split()]
     assert SYNONYMS.keys() <= known
     assert not {*words, *ADVICE} & known

@@ -169,7 +169,7 @@ def test_characters_are_learnt(configured, play, way):
     config = configured(**given | {"client_lr": 1.0, "rounds": 2} | way)
     federation, last = Federation(config), Last()
     federation.run(InlineGrid(2, config.to_user_config()), [last])
-    found = last.result.figures
+    found = last.result.metrics
     assert last.result.failures == 0
     assert found["loss"] == pytest.approx(found["global-loss"])
     assert found["loss"] < 0.95 * math.log(97)

@@ -76,7 +76,7 @@ def test_what_is_told_of_a_run(configured, tmp_path):
     told = run_info(Federation(config), tmp_path, None)
     assert (told.first_round, told.rounds, told.folder) == (1, 7, tmp_path)
     assert (told.dataset, told.partition, told.client_names) == ("digits", "silos:0-4,5-9", ())
-    assert (told.figures, told.compared_by) == (("loss", "accuracy"), "accuracy")
+    assert (told.metrics, told.compared_by) == (("loss", "accuracy"), "accuracy")
     assert told.higher_is_better == {"accuracy"}
     assert told.config["tau"] == 0.01
     assert told.config.keys() >= {"strategy", "client-lr", "beta-1"}

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from clients import FedAvgClient, NamedArrays, Objective, Outcome, Update
-from fedbn_flower.core.session_objects import at_hand, new_name
+from fedbn_flower.core.session_objects import new_name, with_session_objects
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import identify_process, node_context
@@ -64,7 +64,7 @@ def answers(configured):
 
     def ask(**classes):
         names = {key: new_name(cls) for key, cls in classes.items()}
-        with at_hand({names[key]: cls for key, cls in classes.items()}):
+        with with_session_objects({names[key]: cls for key, cls in classes.items()}):
             config = configured(**{"client": "fedavg", **names})
             initial = Federation(config).initial
             given = {"server-round": 1, "client-lr": 0.1, "client-lr-decay": 1.0, "eval-splits": ""}

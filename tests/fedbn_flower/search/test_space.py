@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.cli.parser import Job, asked
+from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.search.search import Search
 
@@ -10,7 +10,7 @@ ADAM = ("--strategy", "fedadam")
 
 
 def searched(*arguments):
-    found = asked([*ADAM, *arguments])
+    found = parse_command_line([*ADAM, *arguments])
     assert isinstance(found, Search)
     return found
 
@@ -94,7 +94,7 @@ def test_the_validation_share_is_a_tenth_unless_given():
 )
 def test_mistakes_are_told(arguments, told):
     with pytest.raises(UserError, match="^" + told):
-        asked([*(() if "resume" in arguments else ADAM), *arguments.split()])
+        parse_command_line([*(() if "resume" in arguments else ADAM), *arguments.split()])
 
 
 FILE = """
@@ -116,14 +116,16 @@ def file(tmp_path):
 
 def test_a_files_search_is_that_of_flags(file):
     flags = ["--search", "server-lr=1e-3..1", "--search", "client=fedbn,silobn", "--trials", "7"]
-    assert asked(file) == asked(["--strategy", "fedadam", "--val-fraction", "0.2", *flags])
+    assert parse_command_line(file) == parse_command_line(
+        ["--strategy", "fedadam", "--val-fraction", "0.2", *flags]
+    )
 
 
 def test_flags_go_before_a_files_search(file):
-    found = asked([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
+    found = parse_command_line([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
     assert [(s.key, s.low, s.high) for s in found.space] == [("server-lr", 2.0, 3.0)]
     assert (found.trials, found.values["client"]) == (4, "fedbn")
-    assert isinstance(asked([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)
+    assert isinstance(parse_command_line([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)
 
 
 @pytest.mark.parametrize(
@@ -151,4 +153,4 @@ def test_mistakes_in_a_files_search_are_told(file, old, new, told):
     with open(path, "w") as text:
         text.write(FILE.replace(old, new))
     with pytest.raises(UserError, match="^" + told):
-        asked(file)
+        parse_command_line(file)
