@@ -1,7 +1,9 @@
-"""Shared by all tests: no network, and no telemetry."""
+"""Shared by all tests: no network, no telemetry, and which tests run where and when."""
 
+import gc
 import os
 import signal
+from types import SimpleNamespace
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -17,6 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 import numpy as np
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.inputs import inputs_of
@@ -27,6 +30,63 @@ from fedbn_flower.results.plotting import plots
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
 settings.load_profile("fedbn")
 
+PROCESSES = {"quick": 2, "all": 3}
+"""Slow tests wait for polls of Flower's as often as they compute: one more than there are cores."""
+SHARED = {"flwr_run": "flower", "pool": "ray"}
+"""Tests with one of these fixtures are one group, in one process: what it starts is started once."""
+FIRST = (
+    "tests/integration/test_deployment.py",
+    "flower",
+    "ray",
+    "tests/integration/test_hostile.py",
+)
+"""The groups and files that take longest, so that none of them is last; then the others with slow tests."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--exhaustive", action="store_true", help="also what is marked exhaustive")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config, items):
+    named = any("::" in argument for argument in config.args)
+    if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+    slow = {}
+    for item in items:
+        group = next((SHARED[name] for name in SHARED if name in item.fixturenames), None)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+        item.group = group or item.nodeid.split("::")[0]
+        slow[item.group] = slow.get(item.group, False) or item.get_closest_marker("slow") is not None
+    if hasattr(config, "workerinput"):
+        ranks = {group: rank for rank, group in enumerate(FIRST)}
+        items.sort(key=lambda item: (not slow[item.group], ranks.get(item.group, len(FIRST))))
+
+
+def pytest_collection_finish():
+    """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_xdist_auto_num_workers(config):
+    return PROCESSES["quick" if "not slow" in config.option.markexpr else "all"]
+
+
+class GroupsAndFiles(LoadGroupScheduling):
+    """A group is one process's, and so is a file's rest."""
+
+    def _split_scope(self, nodeid):
+        group = super()._split_scope(nodeid)
+        return nodeid.split("::")[0] if group == nodeid else group
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return GroupsAndFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
+
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
@@ -36,8 +96,10 @@ def cache_dir(tmp_path_factory):
 
 @pytest.fixture
 def pictures_not_drawn(monkeypatch):
-    """They are half of a small run's time."""
+    """They are half of a small run's time, and that is more in what they are made of than in the drawing."""
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
+    monkeypatch.setattr(plots, "class_counts", lambda *_: None)
+    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.figure_names(run.metrics)))
     monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
 
 

@@ -63,10 +63,10 @@ def flwr_run(tmp_path_factory):
 
 
 @pytest.fixture
-def on_every_runtime(tmp_path, cache_dir, pool, flwr_run, pictures_not_drawn):
-    """Runs the same keys in this process, on one worker and on two, and under ``flwr run``; the folders."""
+def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
+    """Runs the same keys in this process, on one worker and on two; the folders."""
 
-    def run(keys, flower=True):
+    def run(keys):
         keys = {**keys, "cache-dir": str(cache_dir)}
         one = SimpleNamespace(
             workers=pool.workers[:1],
@@ -78,10 +78,20 @@ def on_every_runtime(tmp_path, cache_dir, pool, flwr_run, pictures_not_drawn):
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):
             simulate(Federation(RunConfig.of(keys)), folder, workers)
-        if flower:
-            folders.append(tmp_path / "flower")
-            told = flwr_run(keys | {"run-dir": str(folders[-1])}, keys["num-clients"])
-            assert (folders[-1] / "summary.json").exists(), told
         return folders
+
+    return run
+
+
+@pytest.fixture
+def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
+    """Runs the same keys in this process and under ``flwr run``; the folders."""
+
+    def run(keys):
+        keys = {**keys, "cache-dir": str(cache_dir)}
+        simulate(Federation(RunConfig.of(keys)), tmp_path / "here", None)
+        told = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"])
+        assert (tmp_path / "flower" / "summary.json").exists(), told
+        return tmp_path / "here", tmp_path / "flower"
 
     return run

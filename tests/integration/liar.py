@@ -8,9 +8,9 @@ from clients import FedAvgClient
 class Liar(FedAvgClient):
     def fit(self, parameters, config):
         arrays, count, metrics = super().fit(parameters, config)
-        if self.task.seed[1] == 1 and config["server-round"] == 2:
+        if self.task.seed[1] == 1 and config["server-round"] == 1:
             metrics |= {"round": 1, "phase": 3, "partition": 0} | {f"m{i}": i for i in range(20_000)}
-        if self.task.seed[1] == 1 and config["server-round"] == 3:
+        if self.task.seed[1] == 1 and config["server-round"] == 2:
             raise RuntimeError("\x1b[31mout of luck\x1b[0m\x1b]0;owned\x07")
         return arrays, count, metrics
 
@@ -19,5 +19,4 @@ class Liar(FedAvgClient):
         if self.task.seed[1] == 1:
             lies = {1: {"train-examples": math.nan}, 2: {"accuracy": [1.0]}}
             metrics |= lies.get(config["server-round"], {})
-            count = math.nan if config["server-round"] == 3 else count
         return loss, count, metrics

@@ -282,6 +282,7 @@ def test_a_killed_superlink_and_a_resumed_run_end_in_the_same_bits(hospital, cac
     assert rounds_done(folder) == 3
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     """Another configuration is refused in one line."""
     folder = results(hospital, "superlink-killed")

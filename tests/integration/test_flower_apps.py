@@ -24,24 +24,100 @@ def result(flwr_run):
         out = folder / "result.json"
         told = flwr_run({"out": out}, 3, app=folder)
         assert out.exists(), told
-        return json.loads(out.read_text())
+        return out.read_text()
 
     return run
 
 
+BOTH = """
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+APPS = ("quickstart", "schedule", "records")
+server = ServerApp()
+client = ClientApp()
+
+
+def part(app, side):
+    return import_module(f"{app}_app.{side}_app")
+
+
+def whose(message):
+    return "records" if "global-model" in message.content else "quickstart"
+
+
+@server.main()
+def main(grid, context):
+    for app in APPS:
+        config = {**context.run_config, "out": f"{context.run_config['out']}.{app}"}
+        part(app, "server").main(
+            grid, Context(context.run_id, context.node_id, context.node_config, context.state, config)
+        )
+    Path(context.run_config["out"]).touch()
+
+
+@client.train()
+def train(message, context):
+    return part(whose(message), "client").train_fn(message, context)
+
+
+@client.evaluate()
+def evaluate(message, context):
+    return part(whose(message), "client").evaluate_fn(message, context)
+"""
+"""An app that is three, one after the other."""
+
+
+def all_in_one(folder):
+    """The three apps in a folder, as one."""
+    shutil.copytree(APPS / "quickstart", folder)
+    for app in ("schedule", "records"):
+        shutil.copytree(APPS / app / f"{app}_app", folder / f"{app}_app")
+    (folder / "quickstart_app" / "both.py").write_text(
+        f"from importlib import import_module\nfrom pathlib import Path\n{BOTH}"
+    )
+    project = folder / "pyproject.toml"
+    text = project.read_text()
+    for side in ("server", "client"):
+        text = text.replace(f"quickstart_app.{side}_app:app", f"quickstart_app.both:{side}")
+    project.write_text(text)
+
+
+def with_ours(folder, apps):
+    """Change the import, and send our strategies along."""
+    shutil.copytree(ROOT / "strategies", folder / "strategies", ignore=shutil.ignore_patterns("__pycache__"))
+    for app in apps:
+        server = folder / f"{app}_app" / "server_app.py"
+        assert server.read_text().count(THEIRS) == 1
+        server.write_text(server.read_text().replace(THEIRS, OURS))
+
+
+def test_only_the_import_is_changed(result, tmp_path):
+    """Of three apps in one run. Flower's numbers to 1e-6, and the same names in the same order."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for folder in (theirs, ours):
+        all_in_one(folder)
+    apps = ("quickstart", "schedule", "records")
+    with_ours(ours, apps)
+    for folder in (theirs, ours):
+        result(folder)
+    for app in apps:
+        assert_same(*(json.loads((folder / f"result.json.{app}").read_text()) for folder in (theirs, ours)))
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("app", ["quickstart", "schedule", "records"])
-def test_only_the_import_is_changed(app, result, tmp_path):
+def test_alone_too_only_the_import_is_changed(app, result, tmp_path):
     """Flower's numbers to 1e-6, and the same names in the same order."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for folder in (theirs, ours):
         shutil.copytree(APPS / app, folder)
-    shutil.copytree(ROOT / "strategies", ours / "strategies", ignore=shutil.ignore_patterns("__pycache__"))
-    server = ours / f"{app}_app" / "server_app.py"
-    assert server.read_text().count(THEIRS) == 1
-    server.write_text(server.read_text().replace(THEIRS, OURS))
-    assert_same(result(theirs), result(ours))
+    with_ours(ours, [app])
+    assert_same(*(json.loads(result(folder)) for folder in (theirs, ours)))
 
 
+@pytest.mark.exhaustive
 def test_an_app_with_packages_of_our_names_has_ours_too(result, tmp_path):
     folder = tmp_path / "app"
     shutil.copytree(APPS / "quickstart", folder)

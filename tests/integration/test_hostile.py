@@ -1,7 +1,8 @@
-"""A SuperNode that lies costs itself its answers, and the other two nothing."""
+"""A SuperNode that lies costs itself its answers, and the other two nothing. A run that fails is told."""
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from .processes import bits
 
 pytestmark = pytest.mark.slow
 
-LIES = [("1", "evaluate"), ("2", "train"), ("2", "evaluate"), ("3", "train"), ("3", "evaluate")]
+LIES = [("1", "train"), ("1", "evaluate"), ("2", "train"), ("2", "evaluate")]
 
 
 def refused(folder):
@@ -24,13 +25,14 @@ def refused(folder):
     return [(row["round"], row["phase"]) for row in rows]
 
 
-def test_one_lying_supernode_among_three(tmp_path, cache_dir, monkeypatch):
-    """The run completes, refuses every lie, and ends in the bits of its simulation."""
+def test_one_lying_supernode_among_three_and_a_run_that_fails(tmp_path, cache_dir, monkeypatch, capsys):
+    """The run completes, refuses every lie, and ends in the bits of its simulation. Of another one, whose
+    ``flwr run`` ends well, the federation tells that it did not."""
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
     keys = {"client": f"{Path(__file__).with_name('liar.py')}:Liar", "partition": "iid", "num-clients": 3}
     keys |= {
-        "rounds": 3,
+        "rounds": 2,
         "weighting": "uniform",
         "cache-dir": str(cache_dir),
         "run-dir": str(tmp_path / "run"),
@@ -40,6 +42,11 @@ def test_one_lying_supernode_among_three(tmp_path, cache_dir, monkeypatch):
     with LocalFederation(tmp_path / "federation", supernodes=3) as federation:
         told = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", config], quiet=True).stdout
         assert federation.all_complete(), told
+        before = federation.runs()
+        mistake = ["flwr", "run", ROOT, "--run-config", "strategy='fedyog'"]
+        assert federation.run(mistake, quiet=True).returncode == 0
+        assert not federation.all_complete(but=before)
+        assert re.fullmatch(r"run \d+: finished:failed\n", capsys.readouterr().err)
     assert refused(tmp_path / "run") == LIES
     summary = (tmp_path / "run" / "summary.json").read_text()
     assert json.loads(summary, parse_constant=pytest.fail)["failures"] == len(LIES)

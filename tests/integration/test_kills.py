@@ -1,9 +1,10 @@
-"""run_sim.py killed (-9) at any moment, and resumed: the same bits, and no file half-written."""
+"""run_sim.py killed (-9) at each change of a file and at any moment, and resumed: the same bits, and no file
+half-written."""
 
 import csv
 import json
-import multiprocessing
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from safetensors import safe_open
 
 from fedbn_flower import cli
 
+from .deaths import changes_of, die, first_and_last, start
 from .processes import ROOT, bits, end, run_sim
 
 pytestmark = pytest.mark.slow
@@ -44,27 +46,50 @@ def rounds_done(folder):
     return metrics.read_text().count("\n") - 1 if metrics.exists() else 0
 
 
-def run(arguments, log):
-    """In a process of its own: run_sim.py with its output in a file."""
-    sys.stdout = sys.stderr = open(log, "a")  # noqa: SIM115
-    import run_sim
-
-    sys.exit(run_sim.main([str(argument) for argument in arguments]))
+def same(parts, whole):
+    """Whether a run's model and its clients' figures are those of the other."""
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
+    return bits(parts) == bits(whole) and summaries[0]["clients"] == summaries[1]["clients"]
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_killed_at_each_change_of_a_file_a_run_ends_in_the_same_bits(
+    tmp_path, cache_dir, monkeypatch, capsys, pictures_not_drawn, every
+):  # fmt: skip
+    """Before the first and the last of each kind of change: a file's replacement, its removal, a row that is
+    added; or before every single one. With patience there are two folders of checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    job = ("--num-clients", 2, "--partition", "iid", "--client", "fedbn", "--rounds", 3, "--local-epochs", 1)
+    job = (*job, "--patience", 3, "--val-fraction", 0.1, "--cache-dir", cache_dir, "--backend", "inline")
+    whole, log = tmp_path / "whole", tmp_path / "log"
+    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    assert {change.split("-")[0] for change in changes} >= {
+        "replace checkpoint/clients/client", "replace best/server.safetensors", "append metrics.csv",
+        "replace summary.json", "remove best/clients/client",
+    }  # fmt: skip
+    for last in range(len(changes)) if every else first_and_last(changes):
+        parts = tmp_path / f"parts-{last}"
+        arguments = [*job, "--run-dir", parts]
+        die(parts, last, arguments, log)
+        check_whole(parts)
+        if (parts / "config.json").exists():
+            arguments = ["--resume", parts]
+        else:  # nothing was begun: the folder is no run's
+            shutil.rmtree(parts)
+        status = cli.main([str(word) for word in arguments])
+        told = capsys.readouterr().err
+        assert status == 0 or f"the run in {str(parts)!r} is complete" in told, (changes[last], told)
+        assert same(parts, whole), changes[last]
+        assert status or not list(parts.rglob(".*.tmp"))
+        assert rounds_done(parts) == 3
+
+
+@pytest.mark.exhaustive
 def test_killed_at_ten_random_moments_a_run_ends_in_the_same_bits(tmp_path, cache_dir):
     """Half of the kills come while a file is being written, the others at any time."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["run_sim"])
     where = ("--cache-dir", cache_dir, "--backend", "inline")
     whole, parts, log = tmp_path / "whole", tmp_path / "parts", tmp_path / "log"
-
-    def start(*arguments):
-        process = context.Process(target=run, args=([*arguments, *where], log))
-        process.start()
-        return process
-
-    reference = start(*JOB, "--rounds", ROUNDS, "--run-dir", whole)
+    reference = start(*JOB, "--rounds", ROUNDS, "--run-dir", whole, *where, log=log)
     reference.join()
     assert reference.exitcode == 0, log.read_text()
     chance = random.Random(0)
@@ -72,7 +97,7 @@ def test_killed_at_ten_random_moments_a_run_ends_in_the_same_bits(tmp_path, cach
     kills = writing = 0
     while kills < 10:
         begun = rounds_done(parts)
-        process = start(*arguments)
+        process = start(*arguments, *where, log=log)
         # Not before it has got somewhere: otherwise it might be killed at its start for ever.
         while rounds_done(parts) in (0, begun) and process.is_alive():
             time.sleep(0.001)
@@ -87,15 +112,13 @@ def test_killed_at_ten_random_moments_a_run_ends_in_the_same_bits(tmp_path, cach
         writing += bool(list(parts.rglob(".*.tmp")))
         check_whole(parts)
         arguments = ["--resume", parts]
-    last = start(*arguments)
+    last = start(*arguments, *where, log=log)
     last.join()
     assert last.exitcode == 0, log.read_text()
     assert writing > 0
     assert not list(parts.rglob(".*.tmp"))
-    assert bits(parts) == bits(whole)
+    assert same(parts, whole)
     assert rounds_done(parts) == ROUNDS
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
-    assert summaries[0]["clients"] == summaries[1]["clients"]
 
 
 def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):
@@ -117,4 +140,4 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
     result = run_sim("--resume", parts, "--cache-dir", cache_dir)
     assert result.returncode == 0, result.stderr
     assert bits(parts) == bits(whole)
-    assert rounds_done(parts) == 20
+    assert rounds_done(parts) == 30

@@ -56,21 +56,29 @@ CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in mode
 
 CLIENTS = ("fedavg", "silobn", "fedbn")
 FIRST = {model: kind for kind, model in reversed(CASES)}
-"""The first kind of data of every model: it is trained on that under every client, on others under one."""
+"""The first kind of data of every model: it is trained on that under FedBN, and exhaustively under every
+client; on others under one of them in turn."""
 CHOSEN = [
     (kind, model, client)
     for i, (kind, model) in enumerate(CASES)
-    for client in (CLIENTS if FIRST[model] == kind else [CLIENTS[i % 3]])
+    for client in (["fedbn"] if FIRST[model] == kind else [CLIENTS[i % 3]])
+]
+FURTHER = [
+    pytest.param(kind, model, client, marks=pytest.mark.exhaustive)
+    for kind, model in CASES
+    for client in CLIENTS
+    if FIRST[model] == kind and client != "fedbn"
 ]
 
 
 def test_none_is_left_out():
     assert {model for _, model in CASES} == set(MODELS)
     assert {model for _, model, client in CHOSEN if client == "fedbn"} == set(MODELS)
+    assert {client for *_, client in CHOSEN} == set(CLIENTS)
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")
-@pytest.mark.parametrize(("kind", "model", "client"), CHOSEN)
+@pytest.mark.parametrize(("kind", "model", "client"), [*CHOSEN, *FURTHER])
 def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool, kind, model, client):
     dataset, partition, _ = KINDS[kind]
     chosen = {
@@ -101,13 +109,26 @@ def test_the_figures_of_every_kind_can_be_drawn(configured, files, tmp_path, kin
 
 
 @pytest.mark.parametrize(
-    ("kind", "model", "client"), [("table", "mlp-bn", "silobn"), ("text", "char-lstm-small", "fedavg")]
-)
-def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kind, model, client):
+    ("kind", "model", "names"),
+    [
+        (
+            "table", "mlp-bn",
+            {"strategy": "fedsat", "client": "silobn+ditto", "objective": "fedsat", "loss": "calc"},
+        ),
+        (
+            "text", "char-lstm-small",
+            {"strategy": "fednova", "client": "fedrep", "objective": "moon", "loss": "auto"},
+        ),
+    ],
+    ids=["table-fedsat", "text-fednova"],
+)  # fmt: skip
+def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kind, model, names):
+    """Of combinations that send more than a model, and remember it."""
     dataset, partition, _ = KINDS[kind]
-    given = {"dataset": dataset.format(files), "partition": partition, "model": model, "client": client}
-    simulate(Federation(configured(**given, num_clients=3)), tmp_path / "here", None)
-    own = {"num-clients": 3, "rounds": 2, "cache-dir": tmp_path / "cache", "run-dir": tmp_path / "flower"}
-    told = flwr_run({**given, **own}, 3)
+    given = {**names, "dataset": dataset.format(files), "partition": partition, "model": model}
+    summary = simulate(Federation(configured(**given, num_clients=3, fine_tune=2)), tmp_path / "here", None)
+    assert summary["failures"] == 0
+    own = {"num-clients": 3, "rounds": 2, "fine-tune": 2, "cache-dir": tmp_path / "cache"}
+    told = flwr_run({**given, **own, "run-dir": tmp_path / "flower"}, 3)
     assert (tmp_path / "flower" / "summary.json").exists(), told
     assert bits(tmp_path / "flower") == bits(tmp_path / "here")

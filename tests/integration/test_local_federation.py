@@ -1,20 +1,17 @@
 """deploy/local_federation.py: SuperNodes on this machine, for one command."""
 
-import os
-import re
 import subprocess
 import sys
 
 import pytest
 
-from deploy.local_federation import ROOT
+from deploy import local_federation
 
-from .guide import OFFLINE, Guide
+from .guide import Guide
 from .test_deployment import rounds_done
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_a_federation_in_one_command(tmp_path):
     """The guide's first. Without a run-dir the results lie in the SuperLink's FLWR_HOME."""
     guide = Guide(tmp_path)
@@ -26,12 +23,40 @@ def test_a_federation_in_one_command(tmp_path):
     assert rounds_done(folder) == 1
 
 
-def test_a_federation_ends_with_its_runs_and_one_that_failed_is_an_exit_status(tmp_path):
-    """``flwr run`` itself ends at once here, and well."""
-    result = subprocess.run(
-        [sys.executable, "deploy/local_federation.py", "--folder", tmp_path / "federation",
-         "--", "flwr", "run", ".", "--run-config", "strategy='fedyog'"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | OFFLINE,
-    )  # fmt: skip
-    assert result.returncode == 1
-    assert re.fullmatch(r"run \d+: finished:failed", result.stderr.splitlines()[-1])
+@pytest.mark.parametrize(
+    ("command", "complete", "status"), [(0, True, 0), (0, False, 1), (3, True, 3), (3, False, 3)]
+)
+def test_its_exit_status_is_the_commands_or_tells_of_a_run_that_failed(
+    tmp_path, monkeypatch, command, complete, status
+):
+    """What the federation says of its runs is `test_hostile`'s."""
+    asked = []
+
+    class Federation:
+        def __init__(self, folder, *settings):
+            self.folder = folder
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            asked.append("ended")
+
+        def runs(self):
+            return {"1": "finished:failed"}
+
+        def run(self, words):
+            asked.append(words)
+            return subprocess.CompletedProcess(words, command)
+
+        def all_complete(self, but):
+            asked.append(but)
+            return complete
+
+    monkeypatch.setattr(local_federation, "LocalFederation", Federation)
+    monkeypatch.setattr(local_federation.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["local_federation.py", "--folder", str(tmp_path), "--", "flwr", "run"])
+    assert local_federation.main() == status
+    assert asked[0] == ["flwr", "run"]
+    assert asked[1:-1] == ([] if command else [{"1": "finished:failed"}])
+    assert asked[-1] == "ended"

@@ -27,9 +27,20 @@ def told(folder):
     return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES}
 
 
-def test_on_every_runtime(on_every_runtime):
+def test_on_all_workers(on_all_workers):
     """Inline and with one worker the answers are summed where they are made, with two they are not."""
-    expected, *others = map(told, on_every_runtime(SETTINGS))
-    assert others == [expected] * 3
+    expected, *others = map(told, on_all_workers(SETTINGS))
+    assert others == [expected] * 2
     assert expected[2]["bytes-received"] > 0
+    assert len(expected[2]["new-clients"]["clients"]) == 2
+
+
+def test_under_flwr_run(under_flwr_run, tmp_path):
+    """Of clients some of which are sampled, drop out, are late or are not there."""
+    there = tmp_path / "there.csv"
+    there.write_text("partition-id,from,to\n0,2,3\n3,1,1\n3,4,4\n")
+    own = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2, "availability": str(there)}
+    expected, flower = map(told, under_flwr_run(SETTINGS | own))
+    assert flower == expected
+    assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2

@@ -18,10 +18,11 @@ pytestmark = pytest.mark.slow
 MNIST = ROOT.parent / "shared" / "data" / "mnist"
 
 
-def test_the_same_bits_on_every_runtime(on_every_runtime):
-    """Dirichlet partitions, three of five clients a round: one model from four runtimes."""
+def test_the_same_bits_on_all_workers(on_all_workers):
+    """Dirichlet partitions, three of five clients a round: one model from three runtimes; that it is that of
+    ``flwr run`` too, is `test_measures`'s."""
     sampled = {"partition": "dirichlet:0.5", "num-clients": 5, "fraction-train": 0.6}
-    folders = on_every_runtime({"rounds": 3, "client": "fedbn", **sampled})
+    folders = on_all_workers({"rounds": 3, "client": "fedbn", **sampled})
     assert len({bits(folder) for folder in folders}) == 1
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
     assert all(summary["clients"] == summaries[0]["clients"] for summary in summaries)
@@ -35,22 +36,24 @@ def test_a_mistake_under_flwr_run_is_one_line(tmp_path, flwr_run):
 
 
 @pytest.mark.parametrize(
-    ("send", "how"),
+    ("send", "how", "backend"),
     [
-        (os.killpg, signal.SIGINT),  # as a terminal does: to the whole group
-        (os.kill, signal.SIGTERM),  # a polite kill
-        (os.killpg, signal.SIGTERM),  # as a scheduler of jobs does
-        (os.kill, signal.SIGHUP),  # a terminal that is closed
+        (os.killpg, signal.SIGINT, "ray"),  # as a terminal does: to the whole group
+        (os.kill, signal.SIGTERM, "ray"),  # a polite kill
+        (os.killpg, signal.SIGTERM, "inline"),  # as a scheduler of jobs does
+        (os.kill, signal.SIGHUP, "inline"),  # a terminal that is closed
+        pytest.param(os.killpg, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
+        pytest.param(os.kill, signal.SIGHUP, "ray", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
-    tmp_path, cache_dir, marked_environment, send, how
+    tmp_path, cache_dir, marked_environment, send, how, backend
 ):
     """SIGHUP as where these tests are not themselves run under nohup, which has it ignored."""
     mark, environment = marked_environment
     command = [sys.executable, "run_sim.py", "--rounds", "100000", "--run-dir", str(tmp_path / "run")]
     process = subprocess.Popen(
-        ["env", "--default-signal=HUP", *command, "--cache-dir", str(cache_dir)],
+        ["env", "--default-signal=HUP", *command, "--cache-dir", str(cache_dir), "--backend", backend],
         cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip

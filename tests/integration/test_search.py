@@ -1,7 +1,11 @@
-"""Searches killed (-9) at any moment, and on Ray: the same table. References on Ray: the same bits."""
+"""Searches killed (-9) at each change of their files and at any moment, and on Ray: the same table.
 
-import multiprocessing
+References on Ray: the same bits.
+"""
+
+import json
 import random
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -15,8 +19,9 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
 from ..fedbn_flower.search.conftest import table
+from .deaths import changes_of, die, start
 from .processes import bits, run_sim
-from .test_kills import run
+from .test_kills import check_whole
 
 pytestmark = pytest.mark.slow
 
@@ -36,30 +41,24 @@ def whole(tmp_path_factory, cache_dir):
     return folder
 
 
-def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cache_dir, whole):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["run_sim", "optuna"])
+def rounds_done(folder):
+    done = 0
+    for name in glob(f"{folder}/**/metrics.csv", recursive=True):
+        with suppress(FileNotFoundError):  # a trial that was cut off begins anew, in an empty folder
+            done += Path(name).read_bytes().count(b"\n")
+    return done
+
+
+@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cache_dir, whole, most):
     where = ("--cache-dir", cache_dir, "--backend", "inline")
     folder, log = tmp_path / "parts", tmp_path / "log"
-
-    def rounds_done():
-        done = 0
-        for name in glob(f"{folder}/**/metrics.csv", recursive=True):
-            with suppress(FileNotFoundError):  # a trial that was cut off begins anew, in an empty folder
-                done += Path(name).read_bytes().count(b"\n")
-        return done
-
-    def start(*arguments):
-        process = context.Process(target=run, args=([*arguments, *where], log))
-        process.start()
-        return process
-
     chance = random.Random(0)
     arguments, kills = [*JOB, "--run-dir", folder], 0
-    while kills < 4:
-        begun = rounds_done()
-        process = start(*arguments)
-        while rounds_done() <= begun and process.is_alive():
+    while kills < most:
+        begun = rounds_done(folder)
+        process = start(*arguments, *where, log=log)
+        while rounds_done(folder) <= begun and process.is_alive():
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
@@ -68,12 +67,38 @@ def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cach
             break
         kills += 1
         arguments = ["--resume", folder]
-    assert kills > 2, log.read_text()
-    last = start(*arguments)
+    assert kills > most // 2, log.read_text()
+    last = start(*arguments, *where, log=log)
     last.join()
     assert last.exitcode == 0, log.read_text()
     assert table(folder) == table(whole)
     assert bits(folder / "best") == bits(whole / "best")
+
+
+@pytest.mark.usefixtures("pictures_not_drawn")
+def test_killed_at_each_change_of_its_files_a_search_ends_in_the_same_table(tmp_path, cache_dir, monkeypatch):
+    """Of its own files, and between them: where a trial begins, and where its last checkpoint is made."""
+    monkeypatch.chdir(tmp_path)
+    job = ("--search", "server-lr=1e-3..1", "--trials", 2, "--strategy", "fedadam", "--rounds", 1)
+    job = (*job, "--local-epochs", 1, "--cache-dir", cache_dir, "--backend", "inline")
+    whole, log = tmp_path / "whole", tmp_path / "log"
+    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    own = ("search.json", "search.csv", "config.json", "server.safetensors")
+    tried = [place for place, change in enumerate(changes) if change.endswith(own)]
+    assert len(tried) == 3 + 2 + 2 * 3
+    for last in tried:
+        parts = tmp_path / f"parts-{last}"
+        die(parts, last, [*job, "--run-dir", parts], log)
+        check_whole(parts)
+        if (parts / "search.json").exists():
+            assert cli.main(["--resume", str(parts)]) == 0, changes[last]
+        else:
+            shutil.rmtree(parts)
+            assert cli.main([str(word) for word in (*job, "--run-dir", parts)]) == 0, changes[last]
+        assert table(parts) == table(whole), changes[last]
+        assert bits(parts / "best") == bits(whole / "best")
+        facts = [json.loads((folder / "search.json").read_text())["best"] for folder in (parts, whole)]
+        assert {**facts[0], "command": ""} == {**facts[1], "command": ""}, changes[last]
 
 
 def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole):

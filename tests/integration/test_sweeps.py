@@ -1,4 +1,4 @@
-"""Sweeps in processes side by side: killed (-9) or stopped, they end with the undisturbed table."""
+"""Sweeps in processes side by side, killed (-9) or stopped, they end with the undisturbed table."""
 
 import csv
 import os
@@ -12,6 +12,7 @@ import pytest
 
 from fedbn_flower import cli
 
+from .deaths import changes_of, die
 from .processes import ROOT, bits, processes_with, run_sim
 from .test_kills import check_whole
 
@@ -47,7 +48,32 @@ def wait_for(condition, process=None, seconds=120):
     assert condition(), process.communicate()[1] if process and process.poll() is not None else "too late"
 
 
-def test_killed_twice_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_environment):
+@pytest.mark.usefixtures("pictures_not_drawn")
+def test_killed_at_each_change_of_its_files_a_sweep_ends_with_the_same_table(
+    tmp_path, cache_dir, monkeypatch
+):  # fmt: skip
+    """Of its own files, and where a run begins, makes its last checkpoint, and is done."""
+    monkeypatch.chdir(tmp_path)
+    job = ("--strategy", "fedavg,fedyogi", "--rounds", 1, "--local-epochs", 1)
+    job = (*job, "--cache-dir", cache_dir, "--backend", "inline")
+    whole, log = tmp_path / "whole", tmp_path / "log"
+    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    own = ("experiment.json", "grid.csv", "grid.md", "config.json", "server.safetensors", ".done")
+    tried = [place for place, change in enumerate(changes) if change.endswith(own)]
+    assert len(tried) == 1 + 2 * 3 + 2 * 4
+    for last in tried:
+        parts = tmp_path / f"parts-{last}"
+        die(parts, last, [*job, "--run-dir", parts], log)
+        check_whole(parts)
+        again = ["--resume", parts] if (parts / "experiment.json").exists() else [*job, "--run-dir", parts]
+        assert cli.main([str(word) for word in again]) == 0, changes[last]
+        assert table(parts) == table(whole), changes[last]
+        names = [row["folder"] for row in table(whole)[0]]
+        assert all(bits(parts / name) == bits(whole / name) for name in names), changes[last]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_environment, kills):
     """The undisturbed one runs in one process; the other two runs at a time, and whoever is killed alone
     takes what it started with it."""
     mark, environment = marked_environment
@@ -56,7 +82,7 @@ def test_killed_twice_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, mark
     words = (*common, "--backend", "inline", "--run-dir", whole)
     assert cli.main([str(word) for word in words]) == 0
     chance = random.Random(0)
-    for _ in range(2):
+    for _ in range(kills):
         begun = rounds_done(parts)
         process = start([*common, "--workers", 2, "--run-dir", parts], environment)
         wait_for(lambda begun=begun: rounds_done(parts) >= begun + 8, process)
@@ -99,8 +125,11 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     ("send", "how"),
-    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM), (os.killpg, signal.SIGTERM)],
-    ids=["ctrl-c", "kill", "scheduler"],
+    [
+        pytest.param(os.killpg, signal.SIGINT, id="ctrl-c"),
+        pytest.param(os.kill, signal.SIGTERM, id="kill"),
+        pytest.param(os.killpg, signal.SIGTERM, id="scheduler", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_sweep_that_is_stopped_keeps_what_was_done(
     tmp_path, cache_dir, marked_environment, send, how

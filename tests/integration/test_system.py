@@ -16,8 +16,8 @@ def answers(folder):
 
 
 @pytest.mark.parametrize(("fast", "drop"), [("off", False), ("auto", True)])
-def test_the_same_bits_on_every_runtime(fast, drop, tmp_path, on_every_runtime):
-    """In lockstep (``auto``) too, on all runtimes that have it."""
+def test_the_same_bits_on_all_workers(fast, drop, tmp_path, on_all_workers):
+    """In lockstep (``auto``) too. Under ``flwr run`` it is `test_measures`'s."""
     there = tmp_path / "there.csv"
     there.write_text("partition-id,from,to\n0,2,3\n4,1,1\n4,4,4\n")
     keys = {
@@ -25,7 +25,7 @@ def test_the_same_bits_on_every_runtime(fast, drop, tmp_path, on_every_runtime):
         "num-clients": 6, "rounds": 4, "fraction-train": 0.9, "stragglers": 0.5, "drop-stragglers": drop,
         "dropout": 0.2, "availability": str(there), "fast": fast,
     }  # fmt: skip
-    folders = on_every_runtime(keys, flower=fast == "off")
+    folders = on_all_workers(keys)
     assert len({bits(folder) for folder in folders}) == 1
     found = [answers(folder) for folder in folders]
     assert found[1:] == found[:-1]

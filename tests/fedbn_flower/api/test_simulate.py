@@ -23,7 +23,7 @@ from fedbn_flower.core.session_objects import session_objects
 from fedbn_flower.federation.inputs import inputs_of
 from strategies import FedAvg, FedYogi
 
-from .session_objects import Fixed, KeepsBiases, Pull, Scaled, thin
+from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin
 
 
 def bits(folder):

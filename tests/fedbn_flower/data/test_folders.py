@@ -13,6 +13,7 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits import train_and_test
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
+from fedbn_flower.results.plotting.plots import class_counts
 
 
 def load(cache_dir, name, **options):
@@ -149,6 +150,7 @@ def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
 
 def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path, monkeypatch):
     drawn = []
+    monkeypatch.setattr(plots, "class_counts", class_counts)
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
     config = configured(dataset=str(ten(tmp_path)), partition="iid")
     plots.plot_partitions(tmp_path / "partitions.png", inputs_of(config))

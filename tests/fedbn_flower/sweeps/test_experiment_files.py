@@ -17,7 +17,9 @@ from fedbn_flower import cli
 from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.config.registry import APP
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.progress import cell_name
+from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.sweeps.experiment import swept_keys
 
 FOLDER = APP / "experiments"
@@ -140,15 +142,40 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
         assert len(found.configs) == RUNS[name]
 
 
+LARGE = {
+    "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
+    "objectives-and-clients", "rounds-to-accuracy", "stragglers",
+}  # fmt: skip
+"""Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
+
+
+def words_of(name, folder, cache_dir, rounds):
+    words = f"--experiment {FOLDER / name}.toml --rounds {rounds} --seed 0 --backend inline"
+    return f"{words} --cache-dir {cache_dir} --run-dir {folder} {SMALL.get(name, '')}"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", sorted(LARGE))
+def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
+    keys = ("strategy", "client", "objective", "loss", "model")
+    first = {}
+    for config in parse_command_line(words_of(name, tmp_path / "all", cache_dir, 2).split()).configs:
+        first.setdefault(tuple(getattr(config, key) for key in keys), config)
+    for i, config in enumerate(first.values()):
+        summary = simulate(Federation(config), tmp_path / f"{i}", None)
+        assert summary["failures"] == 0, config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in LARGE else []) for name in RUNS]
+)
 def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
     """Two rounds of one seed; of a search one trial."""
     monkeypatch.chdir(tables)
     path = FOLDER / f"{name}.toml"
     given = tomllib.loads(path.read_text())
-    words = f"--experiment {path} --rounds 2 --seed 0 --backend inline --cache-dir {cache_dir} "
-    words += f"--run-dir {tmp_path / name} {SMALL.get(name, '')}"
+    words = words_of(name, tmp_path / name, cache_dir, 2)
     if "search" in given:
         words += " --trials 1"
     assert cli.main(words.split()) == 0
