@@ -99,7 +99,7 @@ def pictures_not_drawn(monkeypatch):
     """They are half of a small run's time, and that is more in what they are made of than in the drawing."""
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
     monkeypatch.setattr(plots, "class_counts", lambda *_: None)
-    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.figure_names(run.metrics)))
+    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.metric_names(run.metrics)))
     monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
 
 
