@@ -210,7 +210,7 @@ class FedAvgClient(NumPyClient):
         update = Update(self._sent(entries), len(self.task.train), dict(metrics), records)
         if config["eval-splits"]:
             self.task.model.load_state_dict(dict(entries))
-            update.metrics.update(self.figures(config))
+            update.metrics.update(self.held_out_metrics(config))
         return update
 
     def check_finite(self, entries: Mapping[str, Tensor]) -> None:
@@ -235,7 +235,7 @@ class FedAvgClient(NumPyClient):
         With ``fine-tune`` the config holds what `fit` needs to know of the learning rate, too.
         """
         self.load_to_evaluate(parameters)
-        metrics: dict[str, Scalar] = dict(self.figures(config))
+        metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
         split = str(config["eval-splits"]).split(",", maxsplit=1)[0]
         metrics["train-examples"] = len(self.task.train)
         return float(metrics.pop("loss")), len(self.task.evaluation[split]), metrics
@@ -252,7 +252,7 @@ class FedAvgClient(NumPyClient):
         ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
 
-    def figures(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
+    def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """What the loaded model comes to on ``eval-splits``, first trained by ``fine-tune`` plain steps; see
         `evaluate_splits`."""
         task = self.task

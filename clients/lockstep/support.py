@@ -63,7 +63,7 @@ def _foreign(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
         yield "convolutions gain nothing on a CPU"
 
 
-_OWN_OF_CLIENTS = frozenset({"__init__", "evaluate", "figures", "load_to_evaluate", "local_entries"})
+_OWN_OF_CLIENTS = frozenset({"__init__", "evaluate", "held_out_metrics", "load_to_evaluate", "local_entries"})
 """What a client's class may decide for itself; the rest is what lockstep stands in for."""
 
 

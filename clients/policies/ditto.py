@@ -46,7 +46,7 @@ class DittoClient(FedAvgClient):
         self.check_finite(entries)
         self.memory.write(PERSONAL, {name: to_array(entry) for name, entry in entries.items()})
         if config["eval-splits"]:
-            update.metrics.update(self.figures(config))
+            update.metrics.update(self.held_out_metrics(config))
         return update
 
     def load_to_evaluate(self, parameters: NDArrays) -> None:

@@ -13,7 +13,7 @@ class Problem:
     An example may hold several predictions (the characters of a text); a figure is a mean over predictions.
     """
 
-    figures: ClassVar[tuple[str, ...]] = ("loss",)
+    metrics: ClassVar[tuple[str, ...]] = ("loss",)
     """The names of all figures of held-out examples, the loss first."""
     compared_by: ClassVar[str] = "loss"
     """The figure by which runs are compared."""

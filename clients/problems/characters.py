@@ -21,7 +21,7 @@ class NextCharacter(Problem):
     All figures are means over characters: a window that is half full counts half.
     """
 
-    figures: ClassVar = ("loss", "accuracy", "perplexity")
+    metrics: ClassVar = ("loss", "accuracy", "perplexity")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}

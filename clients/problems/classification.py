@@ -12,7 +12,7 @@ from .base import Problem, one_that_gives, shape_of
 class Classification(Problem):
     """One class of several: the cross-entropy of (b, classes) to class numbers (b,); accuracy in 0..1."""
 
-    figures: ClassVar = ("loss", "accuracy")
+    metrics: ClassVar = ("loss", "accuracy")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0)}

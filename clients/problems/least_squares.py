@@ -20,7 +20,7 @@ class LeastSquares(Problem):
         float64, shape (size + 1,): the weights where the cost of all clients is least, the bias last.
     """
 
-    figures: ClassVar = ("loss", "distance")
+    metrics: ClassVar = ("loss", "distance")
     compared_by: ClassVar = "distance"
 
     def __init__(self, optimum: NDArray) -> None:

@@ -11,7 +11,7 @@ from .base import Problem, one_that_gives, shape_of
 class Regression(Problem):
     """Numbers, by the mean squared error of (b, values) to (b, values); ``mae``, the absolute one."""
 
-    figures: ClassVar = ("loss", "mae")
+    metrics: ClassVar = ("loss", "mae")
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         if reduction == "mean":
