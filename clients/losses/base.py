@@ -12,7 +12,7 @@ from ..settings import set_values
 
 
 class Loss:
-    """The training loss; here the problem's standard loss.
+    """The problem's standard loss; the base of all training losses.
 
     Subclasses are losses of classification. Held-out examples are always evaluated by the standard loss. Each
     client gets a new object each round. Its settings are attributes, see `clients.settings`.

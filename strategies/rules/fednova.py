@@ -24,8 +24,8 @@ class FedNova(PseudoGradientStrategy):
     FedAvg. With a robust mean, both sums are replaced by that mean, without p_i.
 
     An answer with an a_i below `LEAST_WORK` is refused: a step counts 1, and only a strong proximal term
-    reduces that. If ``local_epochs`` is given, so is an answer with more steps than that many passes over its
-    ``num-examples`` have. With rho, a_i is at most K / (1 - rho).
+    reduces that. If ``local_epochs`` is given, more steps than in that many passes over ``num-examples``
+    are refused too. With rho, a_i is at most K / (1 - rho).
     """
 
     paper = "wang2020fednova"

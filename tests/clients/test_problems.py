@@ -128,7 +128,7 @@ DOES_NOT_FIT = [
         9,
         r"\(2, 4, 9\), not \(2, 36\)",
     ),
-    (LeastSquares(np.zeros(5)), nn.Linear(4, 1, bias=False), TWO, 1, "'linear', or another of 4 weights"),
+    (LeastSquares(np.zeros(5)), nn.Linear(4, 1, bias=False), TWO, 1, "'linear', or another with 4 weights"),
     (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.Softmax(1)), TWO, 1, "'linear', or"),
     (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.ReLU()), TWO, 1, "'linear', or"),
 ]
