@@ -1,4 +1,4 @@
-"""Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
+"""Clients: stateful Flower NumPyClients, which keep part of the model at home, and local objectives."""
 
 from pkgutil import resolve_name
 
@@ -28,7 +28,7 @@ _PLACES = {
     "fedrep": "policies.fedrep:FedRepClient",
     "ditto": "policies.ditto:DittoClient",
 }
-"""Every built-in client, ``module:Class`` in this package, by name; a new one is a line here."""
+"""Built-in clients: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
     name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()

@@ -1,8 +1,8 @@
 """Settings of an algorithm: declared once, as attributes of the class that uses them.
 
 ``mu: float = setting(0.01, ge=0, description="weight of the proximal term")`` gives a default, a range and
-words for the help. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass
-changes a default by a plain assignment.
+a help text. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass changes a
+default by a plain assignment.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ __all__ = ["declared", "flag", "set_values", "setting", "values"]
 
 @lru_cache(maxsize=64)
 def declared(cls: type) -> Mapping[str, FieldInfo]:
-    """The settings of a class by attribute, inherited ones first.
+    """Return the settings of a class by attribute, inherited ones first.
 
-    A method or a property without a setter takes the place of an inherited setting, which is then none. The
-    rules' reader, which this package may not import, reads alike; a test compares the two.
+    A method or a property without a setter overrides an inherited setting, which is then no longer one.
+    `strategies.settings`, which this package must not import, has the same function; a test compares the two.
     """
     found: dict[str, FieldInfo] = {}
     for base in reversed(cls.__mro__):
@@ -39,23 +39,23 @@ def declared(cls: type) -> Mapping[str, FieldInfo]:
 
 
 def flag(name: str, field: FieldInfo) -> str:
-    """The command line's and the messages' word for an attribute."""
+    """Return the setting's name on the command line and in messages."""
     return field.alias or name.strip("_").replace("_", "-")
 
 
 def values(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a mapping by flag says of a class's settings, by attribute; other flags are no concern of it."""
+    """Return a class's settings by attribute, from a mapping by flag. Other flags are ignored."""
     flags = {name: flag(name, field) for name, field in declared(cls).items()}
-    return {name: given[word] for name, word in flags.items() if word in given}
+    return {name: given[key] for name, key in flags.items() if key in given}
 
 
 def set_values(target: object, given: Mapping[str, Any]) -> None:
-    """Set every setting of an object's class on it: to what is given by attribute, or to its default.
+    """Set every declared setting on an object: to the value given by attribute, or to its default.
 
     Raises
     ------
     ValueError
-        When a given one is not declared, or one without a default is not given.
+        For a value that is not a declared setting, or a missing value without default.
     """
     cls: type = type(target)
     settings = declared(cls)

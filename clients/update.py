@@ -1,4 +1,4 @@
-"""What a client is given and what it gives: Flower's own, with further records beside the model."""
+"""The arguments and results of a client: Flower's types, with names and further records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
 Records = Mapping[str, Mapping[str, NDArray]]
-"""Arrays by name, by the record that they travel in."""
+"""Arrays by name, by the name of their record."""
 
 
 class NamedArrays(list[NDArray]):
-    """A model's shared entries: a list, as Flower's NumPyClient has it, that knows its names.
+    """A model's shared entries: a list, as in Flower's NumPyClient, with the entries' names.
 
     >>> arrays = NamedArrays({"weight": np.ones(2), "bias": np.zeros(1)})
     >>> arrays.by_name()["bias"] is arrays[1]
@@ -23,18 +23,18 @@ class NamedArrays(list[NDArray]):
         self.names = tuple(arrays)
 
     def by_name(self) -> dict[str, NDArray]:
-        """The arrays as they are now, by name.
+        """Return the current arrays by name.
 
         Raises
         ------
         ValueError
-            When arrays were added or taken away.
+            When arrays were added or removed.
         """
         return _zipped(self.names, self)
 
 
 class Received(NamedArrays):
-    """The shared entries as `fit` and `evaluate` take them, with the records that came beside them."""
+    """The shared entries as arguments of `fit` and `evaluate`, with further records of the message."""
 
     def __init__(self, arrays: Mapping[str, NDArray], records: Records | None = None) -> None:
         super().__init__(arrays)
@@ -44,13 +44,13 @@ class Received(NamedArrays):
 def by_name(arrays: Mapping[str, NDArray] | Iterable[NDArray], names: Sequence[str]) -> dict[str, NDArray]:
     """Return a model's shared entries by name, in the order of ``names``.
 
-    Arrays that have names go by these. A plain list, which is all that Flower's NumPyClient knows, is in the
-    order of ``names``: nowhere else does a position count.
+    `NamedArrays` and mappings are matched by name. Only a plain list, as in Flower's NumPyClient, is matched
+    by position, in the order of ``names``.
 
     Raises
     ------
     ValueError
-        When the names, or how many arrays there are, differ.
+        When the names or the number of arrays differ.
     """
     if isinstance(arrays, NamedArrays):
         arrays = arrays.by_name()
@@ -74,7 +74,7 @@ class _Triple(NamedTuple):
 
 
 class Update(_Triple):
-    """What `fit` gives: the triple that Flower asks for, with what goes to the server beside the model.
+    """The result of `fit`: Flower's triple, with further records for the server.
 
     ``arrays`` are `NamedArrays`; a plain list is in the order of the client's ``shared_names``. A subclass's
     `fit` adds to ``update.metrics`` and returns the update; a plain triple sends the model alone.

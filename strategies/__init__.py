@@ -1,4 +1,4 @@
-"""Server rules: each a Flower ``FedAvg`` of the Message API with a step of its own, one file each.
+"""Server rules: subclasses of Flower's ``FedAvg`` (Message API), one file each.
 
 They are drop-in replacements for Flower's rules of the same name::
 
@@ -39,7 +39,7 @@ _PLACES = {
     "fedproto": "rules.fedproto:FedProto",
     "fedsat": "rules.fedsat:FedSat",
 }
-"""Every built-in rule, ``module:Class`` in this package, by name; a new one is a line here."""
+"""Built-in rules: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()

@@ -1,4 +1,4 @@
-"""Losses: what a wrong prediction costs in training, one file each."""
+"""Training losses, one file each."""
 
 from pkgutil import resolve_name
 
@@ -12,7 +12,7 @@ _PLACES = {
     "logit-adjusted": "logit_adjusted:LogitAdjusted",
     "calc": "calc:Calc",
 }
-"""Every built-in loss, ``module:Class`` in this package, by name; a new one is a line here."""
+"""Built-in losses: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 LOSSES: dict[str, type[Loss]] = {name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()}
 

@@ -11,7 +11,8 @@ from .base import Loss, reduced
 class ClassBalanced(Loss):
     """Cross-entropy, a class of n examples weighted by ``(1 - beta) / (1 - beta^n)`` (equation 12).
 
-    arXiv 1901.05555; n are the client's own, and the weights of the classes that it has have a mean of 1.
+    arXiv 1901.05555. n is the number of the client's examples of the class. The weights of the classes that
+    it has have mean 1.
     """
 
     paper = "cui2019classbalanced"
@@ -19,7 +20,7 @@ class ClassBalanced(Loss):
     of_classes = True
 
     beta: float = setting(
-        0.9999, ge=0, lt=1, alias="cb-beta", description="how fast more examples of a class add less"
+        0.9999, ge=0, lt=1, alias="cb-beta", description="decay of the value of further examples of a class"
     )
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

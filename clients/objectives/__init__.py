@@ -17,7 +17,7 @@ _PLACES = {
     "fedproto": "fedproto:FedProto",
     "fedsat": "fedsat:FedSat",
 }
-"""Every built-in objective, ``module:Class`` in this package, by name; a new one is a line here."""
+"""Built-in objectives: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 OBJECTIVES: dict[str, type[Objective]] = {
     name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()

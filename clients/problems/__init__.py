@@ -14,7 +14,7 @@ _PLACES = {
     "characters": "characters:NextCharacter",
     "least-squares": "least_squares:LeastSquares",
 }
-"""Every built-in problem, ``module:Class`` in this package, by name; a new one is a line here."""
+"""Built-in problems: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 PROBLEMS: dict[str, type[Problem]] = {
     name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()

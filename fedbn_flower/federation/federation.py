@@ -226,7 +226,7 @@ class Federation:
             evaluate_report,
             means,
             of_global,
-            self.problem.figures,
+            self.problem.metrics,
             splits=splits,
             spread=spread(evaluate_report.metrics.values(), self.problem),
             seconds_waited=exchange.seconds,

@@ -48,8 +48,8 @@ def round_means(
 
 def count_keys(problem: Problem) -> dict[str, str]:
     """Return, by held-out metric, the key of the number of predictions over which it is a mean."""
-    return {name: "eval-examples" for name in problem.figures} | {
-        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.figures
+    return {name: "eval-examples" for name in problem.metrics} | {
+        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.metrics
     }
 
 
@@ -84,7 +84,7 @@ def held_out_means(
 
 def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[str, float]:
     """Return what the problem derives from the means of its metrics, whose names have the prefix."""
-    found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
+    found = {name: means[prefix + name] for name in problem.metrics if prefix + name in means}
     derived = problem.derived(found) if "loss" in found else {}
     return {prefix + name: value for name, value in derived.items()}
 
@@ -99,7 +99,7 @@ def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, fl
     """
     found: dict[str, float] = {}
     for prefix in ("", f"{TEST}-"):
-        for figure in problem.figures:
+        for figure in problem.metrics:
             name = prefix + figure
             told = np.sort([a for a in (number(m, name) for m in reported) if a is not None])
             if not len(told):
@@ -145,7 +145,7 @@ def number(metrics: MetricRecord, key: str) -> float | None:
 
 def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
     """Return the problem's metrics by name, without the prefix; None for a missing one."""
-    return {name: metrics.get(prefix + name) for name in problem.figures}
+    return {name: metrics.get(prefix + name) for name in problem.metrics}
 
 
 def shown(name: str, value: float | None) -> str:

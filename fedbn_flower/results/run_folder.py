@@ -110,7 +110,7 @@ class RunFolder(Observer):
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        metrics, compared_by = federation.problem.figures, federation.problem.compared_by
+        metrics, compared_by = federation.problem.metrics, federation.problem.compared_by
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",

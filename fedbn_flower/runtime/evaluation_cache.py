@@ -53,7 +53,7 @@ def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
     if client.local_names or client.shared_names != list(client.task.initial):
         return False
-    names = ("evaluate", "figures", "load", "load_to_evaluate")
+    names = ("evaluate", "held_out_metrics", "load", "load_to_evaluate")
     methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)
     return all(getattr(method, "__func__", None) is base for method, base in methods)
 

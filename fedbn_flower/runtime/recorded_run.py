@@ -46,7 +46,7 @@ def run_info(federation: Federation, folder: Path | None, checkpoint: Checkpoint
         dataset=config.dataset,
         partition=config.partition,
         client_names=federation.inputs.client_names,
-        metrics=problem.figures,
+        metrics=problem.metrics,
         compared_by=problem.compared_by,
         higher_is_better=problem.higher_is_better,
     )

@@ -72,7 +72,7 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
 
     The training loss may be any number: objectives add terms to it.
     """
-    held_out = {name: Range(0.0) for name in problem.figures}
+    held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
         held_out[name] = Range(low, high * (1 + ROUNDING))
     ranges = {prefix + name: known for prefix in ("", f"{TEST}-") for name, known in held_out.items()}

@@ -9,7 +9,7 @@ from torch import nn
 
 from clients import CLIENTS, Examples, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
-from clients.lockstep.train import _together
+from clients.lockstep.train import _concatenated
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
@@ -194,7 +194,7 @@ def test_rows_of_one_table_each_prepared_as_its_client_does(scales):
     examples = [
         Examples({"x": x, "y": y}, rows, prepares[scale]) for rows, scale in zip(shares, scales, strict=True)
     ]
-    columns, prepare = _together(examples)
+    columns, prepare = _concatenated(examples)
     inputs, targets = prepare(columns)
     assert inputs.flatten().tolist() == [4, 0, 3 * scales[1], 5, 1]
     assert targets.tolist() == [0, 0, 1, 1, 1]

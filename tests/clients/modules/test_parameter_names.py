@@ -65,7 +65,7 @@ def test_a_control_is_understood_under_either_name_and_counts_once():
 
 def test_a_control_that_lacks_a_parameter_is_refused_by_name():
     client = scaffold_client(FedAvgClient)
-    with pytest.raises(ValueError, match=r"the record 'control' came without 1\.bias"):
+    with pytest.raises(ValueError, match=r"the record 'control' lacks 1\.bias"):
         client.fit(received(client, {"1.weight": np.zeros((4, 4), np.float32)}), CONFIG)
 
 

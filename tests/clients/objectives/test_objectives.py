@@ -226,7 +226,7 @@ def test_no_correction_is_added_to_a_gradient_that_is_not_there(name, expected):
 
 
 def test_scaffold_without_the_servers_variate_is_refused():
-    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which did not come"):
+    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which was not received"):
         OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})
 
 
@@ -285,5 +285,5 @@ def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
     """Where clients are known to remember nothing, nothing is kept for them."""
     monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
     client = make_client(FedAvgClient, objective="feddyn")
-    with pytest.raises(TypeError, match="FedDyn leaves a memory but does not set `remembers`"):
+    with pytest.raises(TypeError, match="FedDyn returns a memory but does not set `remembers`"):
         client.fit(client.get_parameters({}), SETTINGS)

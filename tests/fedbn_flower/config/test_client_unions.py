@@ -204,8 +204,8 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     [
         ("fedper", ""),
         ("fedbn+fedper", ""),
-        ("fedrep", "FedRepClient has a train of its own"),
-        ("ditto", "DittoClient has a fit of its own"),
+        ("fedrep", "FedRepClient overrides train"),
+        ("ditto", "DittoClient overrides fit"),
     ],
 )
 def test_who_trains_in_lockstep(configured, client, reason):

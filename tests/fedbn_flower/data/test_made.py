@@ -205,9 +205,12 @@ BAD = [
     ({"partition": "natural:clients"}, r"did you mean 'natural:client'\?"),
     ({"partition": "shards:2"}, "partition: 'shards:2' is not allowed; expected 'iid' or 'natural:COLUMN'"),
     ({"val_fraction": 0.1}, "val-fraction: 0.1 is not allowed; expected 0 with 'quadratic:3'"),
-    ({"model": "mlp-bn"}, "model: 'mlp-bn' is not allowed; expected 'linear', or another of 3 weights"),
+    ({"model": "mlp-bn"}, "model: 'mlp-bn' is not allowed; expected 'linear', or another with 3 weights"),
     ({"label_column": "y"}, "label-column: 'y' is not allowed; expected 'auto', since"),
-    ({"softmax_output": True}, "model: 'linear' is not allowed; expected 'linear', or another of 3 weights"),
+    (
+        {"softmax_output": True},
+        "model: 'linear' is not allowed; expected 'linear', or another with 3 weights",
+    ),
 ]
 
 

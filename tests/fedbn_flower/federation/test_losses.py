@@ -157,12 +157,12 @@ def many(configured):
     [
         ({"loss": "focal"}, GROUP, "in lockstep"),
         ({"loss": "label-smoothing", "objective": "fedprox"}, GROUP, "in lockstep"),
-        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not say that it is alike for all clients"),
-        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not say that it is alike for all clients"),
-        ({"objective": "moon"}, 1, "objective Moon does not say that it is elementwise"),
-        ({"objective": "fedrs"}, 1, "objective FedRS does not say that it is elementwise"),
-        ({"objective": "fedsam"}, 1, "objective FedSAM does not say that it is elementwise"),
-        ({"objective": "fedntd"}, 1, "objective FedNTD does not say that it is elementwise"),
+        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not set `alike`"),
+        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not set `alike`"),
+        ({"objective": "moon"}, 1, "objective Moon does not set `elementwise`"),
+        ({"objective": "fedrs"}, 1, "objective FedRS does not set `elementwise`"),
+        ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
+        ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
     ],
 )
 def test_who_trains_in_lockstep(many, caplog, values, together, told):
