@@ -1,4 +1,6 @@
-"""Clients: stateful Flower NumPyClients (which part of the model stays at home) and local objectives."""
+"""Clients: stateful Flower NumPyClients, which keep part of the model at home, and local objectives."""
+
+from pkgutil import resolve_name
 
 from .base import FedAvgClient, LocalTask
 from .examples import Columns, Examples, Prepare
@@ -12,25 +14,31 @@ from .policies.fedbn import FedBNClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.silobn import SiloBNClient
-from .problems import Classification, LeastSquares, NextCharacter, Problem, Regression
+from .problems import PROBLEMS, Classification, LeastSquares, NextCharacter, Problem, Regression
 from .settings import setting
 from .training import LocalTraining, evaluate_splits, load_entries
-from .update import Received, Records, Update
+from .update import NamedArrays, Received, Records, Update, by_name
+
+_PLACES = {
+    "fedavg": "base:FedAvgClient",
+    "silobn": "policies.silobn:SiloBNClient",
+    "fedbn": "policies.fedbn:FedBNClient",
+    "alone": "policies.alone:AloneClient",
+    "fedper": "policies.fedper:FedPerClient",
+    "fedrep": "policies.fedrep:FedRepClient",
+    "ditto": "policies.ditto:DittoClient",
+}
+"""Built-in clients: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
-    "fedavg": FedAvgClient,
-    "silobn": SiloBNClient,
-    "fedbn": FedBNClient,
-    "alone": AloneClient,
-    "fedper": FedPerClient,
-    "fedrep": FedRepClient,
-    "ditto": DittoClient,
+    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
 }
 
 __all__ = [
     "CLIENTS",
     "LOSSES",
     "OBJECTIVES",
+    "PROBLEMS",
     "AloneClient",
     "Classification",
     "Columns",
@@ -49,6 +57,7 @@ __all__ = [
     "LocalWork",
     "Loss",
     "Memory",
+    "NamedArrays",
     "NextCharacter",
     "Objective",
     "Outcome",
@@ -60,6 +69,7 @@ __all__ = [
     "SiloBNClient",
     "Store",
     "Update",
+    "by_name",
     "evaluate_splits",
     "load_entries",
     "setting",

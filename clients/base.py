@@ -1,4 +1,4 @@
-"""The base of every client: load, train, evaluate; what stays at home is the subclass's one decision."""
+"""`FedAvgClient`, the base of every client: load, train, evaluate. Subclasses choose what stays at home."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,17 +30,17 @@ from .training import (
     load_entries,
     train_model,
 )
-from .update import Received, Records, Update
+from .update import NamedArrays, Received, Records, Update, by_name
 
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
-    """What a client works on.
+    """The model, data and settings of one client.
 
     Parameters
     ----------
     model : nn.Module
-        May be shared by the clients of a process: every entry is loaded before it is used.
+        The clients of a process may share it: every entry is loaded before use.
     initial : Mapping[str, NDArray]
         The state dict of the run's initial model, the same for all clients.
     train : Examples
@@ -48,23 +48,23 @@ class LocalTask:
     evaluation : Mapping[str, Examples]
         Held-out examples by split name (``test``, ``val``).
     training : LocalTraining
-        How it trains.
+        The settings of local training.
     seed : tuple[int, ...]
-        The run's seed and the partition id; with the round, all randomness derives from it.
+        The run's seed and the partition id. All randomness derives from it and the round.
     objective : type[Objective]
-        What it minimises.
+        The local objective.
     problem : Problem
-        What is learnt.
+        The learning problem: its loss and metrics.
     loss : type[Loss]
-        What a wrong prediction costs.
+        The training loss.
     loss_settings : Mapping[str, object]
         Values of the settings that the loss declares, by attribute.
     client_settings : Mapping[str, object]
         Values of the settings that the client's class declares, by attribute.
     share : Callable[[int], float]
-        How much of its local work it does in a round, in (0, 1], by the round's number; all by default.
+        The share of its local work that it does in a round, in (0, 1], by round number; 1 by default.
     tells_classes : bool
-        Whether the server, if it asks, is told how many held-out examples are of each class.
+        Whether the client reports counts by class of held-out examples when the server requests them.
     """
 
     model: nn.Module
@@ -85,23 +85,25 @@ class LocalTask:
 class FedAvgClient(NumPyClient):
     """Shares the whole model, BatchNorm statistics included (McMahan et al. 2017).
 
-    Subclasses keep entries at home by overriding `local_entries`. Settings that they declare (see
+    Subclasses keep entries at home by overriding `local_entries`. Declared settings (see
     `clients.settings`) are attributes.
 
     Raises
     ------
     ValueError
-        When a tensor is local under one of its names and shared under another.
+        When a tied tensor is local under one of its names and shared under another.
     """
+
+    paper = "mcmahan2017fedavg"
 
     LOCAL_GROUP = "local"
     decides: ClassVar[str] = ""
-    """What it decides about, in words: two that decide about the same do not go together."""
+    """What the policy decides, in words. Two policies that decide the same cannot be combined."""
     remembers: ClassVar[bool] = False
-    """Whether it remembers more than its local entries."""
+    """Whether its memory has more than its local entries."""
     personal_group: ClassVar[str] = ""
-    """Under which name its memory holds the whole model that it evaluates, if that is another one than the
-    shared model with its local entries."""
+    """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
+    local entries."""
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
@@ -109,7 +111,7 @@ class FedAvgClient(NumPyClient):
         set_values(self, task.client_settings)
         local = self.local_entries(task.model)
         self.aliases = aliases(task.model)
-        """All names of a tensor, by each of them."""
+        """All names of a tied tensor, by each of its names."""
         for name, names in self.aliases.items():
             if name in local and not local.issuperset(names):
                 raise ValueError(
@@ -120,36 +122,37 @@ class FedAvgClient(NumPyClient):
         self.trained_names = [
             name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
         ]
-        """The shared, trainable parameters, each under one name: those that a local objective is about."""
+        """The shared, trainable parameters, each under one name: the parameters of the local objective."""
         self.objective_group = task.objective.__name__.lower()
-        """Under which name the objective's memory is kept."""
+        """Memory group of the objective."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
-        """Names of the state dict's entries that never leave this client."""
+        """Return the names of the state dict's entries that never leave this client."""
         return frozenset()
 
-    def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
-        """The model's shared entries, in the order of `shared_names`."""
+    def get_parameters(self, config: dict[str, Scalar]) -> NamedArrays:
+        """Return the model's shared entries, in the order of `shared_names`."""
         return self._sent(self.task.model.state_dict())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> Update:
-        """Train from the received shared entries and the client's own local ones.
+        """Train from the received shared entries and the client's local entries.
 
         Parameters
         ----------
         parameters : list[NDArray]
-            In the order of `shared_names`; a `Received` where further records came with them.
+            The shared entries: a `Received` with names and further records, or a plain list in the order of
+            `shared_names`.
         config : dict
             ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
-            settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate
-            the trained model, after ``fine-tune`` more steps that are forgotten; with ``classes``, their
-            number, also by class.
+            settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate the
+            trained model. ``fine-tune`` more steps come before evaluation and are then discarded.
+            ``classes``, the number of classes, adds counts by class.
 
         Raises
         ------
         FloatingPointError
-            When training diverged; the client's memory stays as it was.
+            When training diverged; the client's memory is unchanged.
         """
         entries = self.task.model.state_dict()
         self.load(entries, parameters)
@@ -158,23 +161,23 @@ class FedAvgClient(NumPyClient):
         return self.end_run(run, self.train(run, config), entries, config)
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
-        """Train the loaded model in place; the run's metrics."""
+        """Train the loaded model in place and return the run's metrics."""
         return train_model(self.task.model, run)
 
     def with_objective(self, objective: type[Objective]) -> Self:
-        """This client with another objective and no memory, for its `begin_run`."""
+        """Return this client with another objective and no memory. Use it for its `begin_run`."""
         return type(self)(replace(self.task, objective=objective), Memory(ContextStore()))
 
     def begin_run(
         self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar], records: Records
     ) -> LocalRun:
-        """The round's local training, from parameters that hold the model to start from."""
+        """Return the round's local training. ``parameters`` have the values of the model to start from."""
         task = self.task
         server_round = int(config["server-round"])
         rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
-        taking_part = {n: parameters[n] for n in self.trained_names}
+        trained = {n: parameters[n] for n in self.trained_names}
         objective = task.objective(
-            taking_part,
+            trained,
             values(task.objective, config),
             self.memory.read(self.objective_group),
             {name: self._by_one_name(arrays) for name, arrays in records.items()},
@@ -191,14 +194,14 @@ class FedAvgClient(NumPyClient):
         entries: Mapping[str, Tensor],
         config: Mapping[str, Scalar],
     ) -> Update:
-        """What `fit` returns, from the trained model's entries; the client's memory is written."""
+        """Write the client's memory and return the result of `fit`, from the trained model's entries."""
         self.check_finite(entries)
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
         metrics |= outcome.metrics
         if outcome.memory is not None:
             if not run.objective.remembers:
                 raise TypeError(
-                    f"{type(run.objective).__name__} leaves a memory but does not set `remembers`"
+                    f"{type(run.objective).__name__} returns a memory but does not set `remembers`"
                 )
             self.memory.write(self.objective_group, outcome.memory)
         if self.local_names:
@@ -207,16 +210,16 @@ class FedAvgClient(NumPyClient):
         update = Update(self._sent(entries), len(self.task.train), dict(metrics), records)
         if config["eval-splits"]:
             self.task.model.load_state_dict(dict(entries))
-            update.metrics.update(self.figures(config))
+            update.metrics.update(self.held_out_metrics(config))
         return update
 
     def check_finite(self, entries: Mapping[str, Tensor]) -> None:
-        """Refuse a model that training has spoilt.
+        """Refuse a model that is not finite after training.
 
         Raises
         ------
         FloatingPointError
-            For the first entry that is not finite, where it is not as it began.
+            For the first entry that is not finite and differs from the initial model there.
         """
         lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
         if not torch.stack(list(lengths.values())).isfinite().all():
@@ -227,21 +230,21 @@ class FedAvgClient(NumPyClient):
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Evaluate the received shared entries together with the client's own local ones, on ``eval-splits``.
+        """Evaluate the received shared entries with the client's local entries, on ``eval-splits``.
 
-        With ``fine-tune`` the config holds what `fit` needs to know of the learning rate, too.
+        With ``fine-tune`` the config also has the learning rate keys of `fit`.
         """
         self.load_to_evaluate(parameters)
-        metrics: dict[str, Scalar] = dict(self.figures(config))
+        metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
         split = str(config["eval-splits"]).split(",", maxsplit=1)[0]
         metrics["train-examples"] = len(self.task.train)
         return float(metrics.pop("loss")), len(self.task.evaluation[split]), metrics
 
     def load_to_evaluate(self, parameters: NDArrays) -> None:
-        """Set the model to what the client evaluates.
+        """Load the model that the client evaluates.
 
-        A client that never trained has no BatchNorm statistics of its own yet: it estimates them on its
-        training examples first (AdaBN).
+        A client that never trained has no local BatchNorm statistics yet. It first estimates them on its
+        training examples (AdaBN).
         """
         task = self.task
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
@@ -249,9 +252,11 @@ class FedAvgClient(NumPyClient):
         ):
             estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
 
-    def figures(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
-        """What the loaded model comes to on ``eval-splits``, first trained by ``fine-tune`` plain steps; see
-        `evaluate_splits`."""
+    def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
+        """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
+
+        The result is that of `evaluate_splits`.
+        """
         task = self.task
         if steps := int(config.get("fine-tune", 0)):
             parameters = dict(task.model.named_parameters())
@@ -262,33 +267,32 @@ class FedAvgClient(NumPyClient):
         return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes)
 
     def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
-        """Set every entry of a model; whether the local ones are this client's own."""
-        own = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
-        local = {name: (own or self.task.initial)[name] for name in self.local_names}
-        named = zip(self.shared_names, parameters, strict=True)
-        load_entries(entries, {**dict(named), **local})
-        return own is not None
+        """Load every entry of a model. Return whether the local entries come from this client's memory."""
+        memory = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
+        local = {name: (memory or self.task.initial)[name] for name in self.local_names}
+        load_entries(entries, {**by_name(parameters, self.shared_names), **local})
+        return memory is not None
 
     @np.errstate(over="ignore", invalid="ignore")
     def _has_diverged(self, name: str, entry: Tensor) -> bool:
-        """Whether an entry is not finite, or huge, where it is not as it began: attention masks are."""
+        """Return whether the part of an entry that differs from the initial model has no finite norm."""
         values, start = to_array(entry), self.task.initial[name]
-        as_it_began = (values == start) | (np.isnan(values) & np.isnan(start))
-        return not np.isfinite(np.linalg.norm(np.where(as_it_began, 0, values)))
+        unchanged = (values == start) | (np.isnan(values) & np.isnan(start))
+        return not np.isfinite(np.linalg.norm(np.where(unchanged, 0, values)))
 
     def _by_one_name(self, arrays: Arrays) -> dict[str, NDArray]:
-        """What came for a tied parameter, under whichever of its names, under that of `trained_names`."""
+        """Rename arrays of tied parameters to the name in `trained_names`."""
         names = {alias: name for name in self.trained_names for alias in self.aliases[name]}
         return {names.get(name, name): array for name, array in arrays.items()}
 
     def _by_every_name(self, arrays: Arrays) -> dict[str, NDArray]:
-        """The way back: as the server knows the model."""
+        """Repeat arrays of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
-    def _sent(self, entries: Mapping[str, Tensor]) -> NDArrays:
-        return [to_array(entries[name]) for name in self.shared_names]
+    def _sent(self, entries: Mapping[str, Tensor]) -> NamedArrays:
+        return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})
 
 
 def to_array(entry: Tensor) -> NDArray:
-    """A copy on the CPU, in C order."""
+    """Return a copy on the CPU, in C order."""
     return np.array(entry.detach().cpu().numpy(), order="C")

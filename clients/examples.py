@@ -1,4 +1,4 @@
-"""A client's examples: rows of named columns that many clients share."""
+"""A client's examples: rows of named columns, which many clients share."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from torch import Tensor
 Indices = NDArray[np.int64]
 Columns = Mapping[str, NDArray]
 Prepare = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""From rows of columns, on the device, to a batch: the model's inputs and the targets."""
+"""Turns rows of columns, on the device, into a batch: the model's inputs and the targets."""
 Augment = Callable[[Tensor], Tensor]
-LOADED = 2**18  # values, gathered at a time
+LOADED = 2**18  # values that are gathered at a time
 
 
 def as_they_are(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The columns ``x`` and ``y`` themselves."""
+    """Return the columns ``x`` and ``y`` unchanged."""
     return columns["x"], columns["y"]
 
 
@@ -30,15 +30,15 @@ class Examples:
     Parameters
     ----------
     columns : Mapping[str, NDArray]
-        Arrays of one length N, any dtype; may be memory-mapped and shared by many clients.
+        Arrays of equal length N and any dtype; may be memory-mapped and shared by many clients.
     rows : NDArray
-        int64, shape (n,): the rows of the columns that these examples are.
+        int64, shape (n,): row numbers of these examples.
     prepare : Prepare
         Turns rows into inputs and targets.
     augment : Augment, optional
-        Changes the inputs of a training batch, drawing from torch's generator.
+        Augments the inputs of a training batch, using torch's generator.
     device : str
-        Where batches are put: ``cpu`` or ``cuda``.
+        Device of the batches: ``cpu`` or ``cuda``.
     """
 
     columns: Columns
@@ -52,13 +52,13 @@ class Examples:
 
     @property
     def width(self) -> int:
-        """Values that a row has in all columns together."""
+        """Number of values of a row in all columns together."""
         return sum(math.prod(column.shape[1:]) for column in self.columns.values())
 
     def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[Indices]:
-        """Indices of one epoch in batches, shuffled if a generator is given; batch size 0 is one batch.
+        """Yield the indices of one epoch in batches, shuffled if ``rng`` is given; batch size 0 is one batch.
 
-        A last batch of one example joins the one before it: BatchNorm cannot train on a single value.
+        A last batch of one example is added to the one before it: BatchNorm cannot train on one value.
         """
         count = len(self)
         order = np.arange(count) if rng is None else rng.permutation(count)
@@ -67,7 +67,7 @@ class Examples:
             yield order[start:stop]
 
     def num_batches(self, batch_size: int) -> int:
-        """How many batches an epoch has."""
+        """Return the number of batches of an epoch."""
         return len(self._starts(batch_size))
 
     def _starts(self, batch_size: int) -> list[int]:
@@ -79,29 +79,29 @@ class Examples:
         return starts
 
     def load(self, batches: Iterable[Indices], training: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and targets of each batch of indices, their first axis the batch; augmented for training."""
+        """Yield inputs and targets, each (b, ...), of each batch of indices; augmented for training."""
         for group in self._groups(batches):
             sizes = [len(indices) for indices in group]
             inputs, targets = self.prepared(np.concatenate(group))
-            for batch, answers in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
-                yield self.augment(batch) if training and self.augment else batch, answers
+            for batch, labels in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
+                yield self.augment(batch) if training and self.augment else batch, labels
 
     @cached_property
     def targets(self) -> Tensor:
-        """The targets of all examples, (n, ...); kept."""
+        """The targets of all examples, (n, ...); cached."""
         groups = self._groups(np.array_split(np.arange(len(self)), max(1, math.ceil(len(self) / 1000))))
         return torch.cat([self.prepared(np.concatenate(group))[1] for group in groups])
 
     def prepared(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of some of the examples."""
+        """Return inputs and targets of the examples of these indices."""
         return self.prepare(self.gathered(self.rows[indices]))
 
     def gathered(self, rows: Indices) -> dict[str, Tensor]:
-        """Rows of the columns, as they are, on the device."""
+        """Return rows of the columns, unprepared, on the device."""
         return {name: torch.from_numpy(column[rows]).to(self.device) for name, column in self.columns.items()}
 
     def _groups(self, batches: Iterable[Indices]) -> Iterator[list[Indices]]:
-        """As many batches at a time as make up `LOADED` values: fewer, larger operations."""
+        """Group batches up to `LOADED` values: fewer, larger operations."""
         group: list[Indices] = []
         count, width = 0, self.width
         for indices in batches:

@@ -1,4 +1,4 @@
-"""What a client remembers between rounds."""
+"""A client's memory between rounds."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,20 +12,19 @@ Groups = Mapping[str, Arrays]
 
 
 class Store(Protocol):
-    """Where a client's memory is kept."""
+    """Storage of a client's memory."""
 
     def read(self, group: str) -> dict[str, NDArray] | None:
-        """The arrays of a group, or None if there are none."""
+        """Return the arrays of a group, or None if there are none."""
 
     def save(self, written: Groups) -> None:
-        """Put groups in the place of those of the same names: all of them, or none if it raises."""
+        """Replace the groups of these names: all of them, or none if it raises."""
 
 
 class Memory:
-    """The one owner of what a client remembers: named groups of arrays.
+    """A client's memory: named groups of arrays.
 
-    What is written is kept only with `commit`, so that a call that fails half-way leaves the client as it
-    was.
+    Writes take effect only with `commit`, so a call that fails leaves the memory unchanged.
     """
 
     def __init__(self, store: Store) -> None:
@@ -33,32 +32,32 @@ class Memory:
         self._written: dict[str, dict[str, NDArray]] = {}
 
     def read(self, group: str) -> dict[str, NDArray] | None:
-        """The arrays last written under this name, or None."""
+        """Return the arrays last written to this group, or None."""
         written = self._written.get(group)
         return self._store.read(group) if written is None else dict(written)
 
     def write(self, group: str, arrays: Arrays) -> None:
-        """Put copies of arrays in the place of what the group held."""
+        """Replace the arrays of a group by copies of these."""
         self._written[group] = {name: np.array(array) for name, array in arrays.items()}
 
     def commit(self) -> None:
-        """Keep what was written."""
+        """Save the written groups."""
         if self._written:
             self._store.save(self._written)
             self.discard()
 
     def discard(self) -> None:
-        """Forget what was written since the last `commit`."""
+        """Drop the groups written since the last `commit`."""
         self._written = {}
 
 
 class ContextStore:
-    """A memory in the process: in Flower's ``Context.state``.
+    """A memory in Flower's ``Context.state``, in the process.
 
     Parameters
     ----------
     state : RecordDict, optional
-        Groups stand in it as ArrayRecords under ``fedbn.GROUP``; only those that are saved change.
+        Has each group as an ArrayRecord ``fedbn.GROUP``. Only saved groups change.
     """
 
     PREFIX = "fedbn."
@@ -67,12 +66,12 @@ class ContextStore:
         self.state = RecordDict() if state is None else state
 
     def read(self, group: str) -> dict[str, NDArray] | None:
-        """The arrays of a group, decoded anew, or None if there are none."""
+        """Return new arrays of a group, or None if there are none."""
         record = self.state.array_records.get(self.PREFIX + group)
         return None if record is None else {name: array.numpy() for name, array in record.items()}
 
     def save(self, written: Groups) -> None:
-        """Put groups in the place of those of the same names."""
+        """Replace the groups of these names."""
         records = {
             self.PREFIX + group: ArrayRecord({name: Array(np.asarray(a)) for name, a in arrays.items()})
             for group, arrays in written.items()
@@ -80,6 +79,6 @@ class ContextStore:
         self.state.update(records)
 
     def groups(self) -> dict[str, dict[str, NDArray]]:
-        """The whole memory."""
+        """Return all groups."""
         groups = [n.removeprefix(self.PREFIX) for n in self.state.array_records if n.startswith(self.PREFIX)]
         return {group: self.read(group) or {} for group in groups}

@@ -1,13 +1,14 @@
 """Settings of an algorithm: declared once, as attributes of the class that uses them.
 
 ``mu: float = setting(0.01, ge=0, description="weight of the proximal term")`` gives a default, a range and
-words for the help. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass
-changes a default by a plain assignment.
+a help text. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass changes a
+default by a plain assignment.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
@@ -17,37 +18,44 @@ __all__ = ["declared", "flag", "set_values", "setting", "values"]
 
 @lru_cache(maxsize=64)
 def declared(cls: type) -> Mapping[str, FieldInfo]:
-    """The settings of a class, inherited ones first, by attribute; each knows its type and its default."""
+    """Return the settings of a class by attribute, inherited ones first.
+
+    A method or a property without a setter overrides an inherited setting, which is then no longer one.
+    `strategies.settings`, which this package must not import, has the same function; a test compares the two.
+    """
     found: dict[str, FieldInfo] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, FieldInfo):
-                kind = get_type_hints(base).get(name, type(value.default))
-                found[name] = FieldInfo.from_annotated_attribute(kind, value)
+                found[name] = value
+            elif isinstance(value, property) and value.fset:
+                continue
+            elif callable(value) or hasattr(value, "__get__"):  # a method of any kind, a property
+                found.pop(name, None)
             elif name in found:
-                known: Any = Annotated[found[name].annotation, found[name]]
-                found[name] = FieldInfo.from_annotated_attribute(known, value)
+                found[name] = copy(found[name])
+                found[name].default = value
     return found
 
 
 def flag(name: str, field: FieldInfo) -> str:
-    """The command line's and the messages' word for an attribute."""
-    return field.alias or name.replace("_", "-")
+    """Return the setting's name on the command line and in messages."""
+    return field.alias or name.strip("_").replace("_", "-")
 
 
 def values(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a mapping by flag says of a class's settings, by attribute; other flags are no concern of it."""
+    """Return a class's settings by attribute, from a mapping by flag. Other flags are ignored."""
     flags = {name: flag(name, field) for name, field in declared(cls).items()}
-    return {name: given[word] for name, word in flags.items() if word in given}
+    return {name: given[key] for name, key in flags.items() if key in given}
 
 
 def set_values(target: object, given: Mapping[str, Any]) -> None:
-    """Set every setting of an object's class on it: to what is given by attribute, or to its default.
+    """Set every declared setting on an object: to the value given by attribute, or to its default.
 
     Raises
     ------
     ValueError
-        When a given one is not declared, or one without a default is not given.
+        For a value that is not a declared setting, or a missing value without default.
     """
     cls: type = type(target)
     settings = declared(cls)

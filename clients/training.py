@@ -20,18 +20,18 @@ EVALUATION_BATCH = 1000
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains in one round.
+    """The settings of a client's local training.
 
     Parameters
     ----------
     epochs : int
         Passes over the client's examples.
     batch_size : int
-        0 takes all examples in one batch.
+        Examples per batch; 0 for all examples.
     optimizer : str
-        ``sgd`` or ``adam``; its state starts anew each round.
+        ``sgd`` or ``adam``; its state is reset each round.
     momentum, weight_decay : float
-        Of SGD; weight decay also of Adam.
+        Momentum of SGD; weight decay of SGD and Adam.
     clip_norm : float
         Upper bound of the gradient's L2 norm; 0 for none.
     """
@@ -49,27 +49,27 @@ class LocalTraining:
         return _Sgd(list(parameters), learning_rate, self.momentum, self.weight_decay)
 
     def steps(self, examples: Examples, share: float = 1.0) -> int:
-        """Optimiser steps of that share of the work on these examples: ``max(1, ceil(share * all))``."""
+        """Return the number of optimiser steps on these examples: ``max(1, ceil(share * all))``."""
         return max(1, math.ceil(share * self.epochs * examples.num_batches(self.batch_size)))
 
 
 def all_work(server_round: int) -> float:
-    """The share of its local work that a client does in a round: all of it."""
+    """Return 1.0: the client does all of its local work in every round."""
     return 1.0
 
 
 class Optimizer(Protocol):
-    """What a training loop needs of an optimiser."""
+    """The methods of an optimiser that the training loop uses."""
 
     def step(self) -> object:
-        """Move the parameters by their gradients."""
+        """Update the parameters from their gradients."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
 
 
 class _Sgd:
-    """`torch.optim.SGD`, bit for bit, without what around its arithmetic costs more than the step itself."""
+    """Bit-identical to `torch.optim.SGD`, without its overhead, which exceeds the cost of a small step."""
 
     def __init__(
         self, parameters: list[Tensor], learning_rate: float, momentum: float, weight_decay: float
@@ -82,18 +82,18 @@ class _Sgd:
 
     @torch.no_grad()
     def step(self) -> None:
-        reached = [p for p in self.parameters if p.grad is not None]
-        steps = [p.grad for p in reached if p.grad is not None]
+        trained = [p for p in self.parameters if p.grad is not None]
+        steps = [p.grad for p in trained if p.grad is not None]
         if self.weight_decay:
-            steps = list(torch._foreach_add(steps, reached, alpha=self.weight_decay))
+            steps = list(torch._foreach_add(steps, trained, alpha=self.weight_decay))
         if self.momentum:
-            for p, step in zip(reached, steps, strict=True):
+            for p, step in zip(trained, steps, strict=True):
                 if p in self.buffers:
                     self.buffers[p].mul_(self.momentum).add_(step)
                 else:
                     self.buffers[p] = step.clone()
-            steps = [self.buffers[p] for p in reached]
-        torch._foreach_add_(reached, steps, alpha=-self.learning_rate)
+            steps = [self.buffers[p] for p in trained]
+        torch._foreach_add_(trained, steps, alpha=-self.learning_rate)
 
     def zero_grad(self) -> None:
         for p in self.parameters:
@@ -102,9 +102,9 @@ class _Sgd:
 
 @dataclass(frozen=True, eq=False)
 class LocalRun:
-    """One client's training in one round: all that it needs but the model.
+    """One client's training in one round, without the model.
 
-    ``seed`` decides everything random (shuffling, dropout); ``share`` is how much of the work is done.
+    ``seed`` determines shuffling and dropout. ``share`` is the share of the work that is done, in (0, 1].
     """
 
     examples: Examples
@@ -115,40 +115,43 @@ class LocalRun:
     share: float = 1.0
 
     def generator(self) -> np.random.Generator:
-        """The source of the run's randomness, from its start."""
+        """Return a new random generator from the run's seed."""
         return np.random.default_rng(list(self.seed))
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
-        """The batches of each epoch, as indices into the examples; the last one ends with the share."""
-        left = self.training.steps(self.examples, self.share)
+        """Yield the batches of each epoch, as indices into the examples; ``share`` cuts the last ones."""
+        remaining = self.training.steps(self.examples, self.share)
         for _ in range(self.training.epochs):
-            if not left:
+            if not remaining:
                 return
-            batches = list(self.examples.batches(self.training.batch_size, rng))[:left]
-            left -= len(batches)
+            batches = list(self.examples.batches(self.training.batch_size, rng))[:remaining]
+            remaining -= len(batches)
             yield batches
 
     def work(self, steps: int) -> LocalWork:
-        """What the objective is told of the run when it is over."""
+        """Return the finished work, the argument of `Objective.finish`."""
         momentum = self.training.momentum if self.training.optimizer == "sgd" else None
         return LocalWork(steps, self.learning_rate, momentum)
 
     def metrics(self, steps: int, sums: Mapping[str, float], predictions: float) -> dict[str, float]:
-        """``train-loss`` (what the objective says) and the problem's other figures as ``train-...``, means
-        over the last epoch's predictions, from their sums; and ``local-steps``, the optimiser's steps."""
+        """Return the training metrics, from sums over the last epoch's predictions.
+
+        They are ``train-loss`` (the objective's loss) and the problem's other metrics as ``train-...``, means
+        over these predictions; and ``local-steps``, the number of optimiser steps.
+        """
         means = {name: value / predictions for name, value in sums.items()}
-        figures = {**means, **self.objective.problem.derived(means)}
-        return {**{f"train-{name}": value for name, value in figures.items()}, "local-steps": steps}
+        metrics = {**means, **self.objective.problem.derived(means)}
+        return {**{f"train-{name}": value for name, value in metrics.items()}, "local-steps": steps}
 
 
-def train_model(model: nn.Module, run: LocalRun, still: Iterable[nn.Module] = ()) -> dict[str, float]:
-    """Train in place; the run's metrics. Modules that are ``still`` are in evaluation mode."""
+def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()) -> dict[str, float]:
+    """Train in place and return the metrics. ``frozen`` modules are in evaluation mode."""
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     steps = 0
     model.train()
-    for module in still:
+    for module in frozen:
         module.training = False
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
@@ -168,7 +171,7 @@ def train_model(model: nn.Module, run: LocalRun, still: Iterable[nn.Module] = ()
 
 
 class _Tally:
-    """Sums of an epoch's losses and scores, made for many batches at a time."""
+    """Sums of an epoch's losses and scores, computed for many batches at a time."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -178,24 +181,24 @@ class _Tally:
         self.predictions = 0.0
 
     def add(self, loss: Tensor, output: Tensor, targets: Tensor) -> None:
-        """A batch's mean loss, output and targets."""
+        """Add a batch: its mean loss, output and targets."""
         self.batches.append((loss, output, targets))
         self.held += output.numel()
         if self.held > LOADED:
             self._reduce()
 
     def sums(self) -> tuple[dict[str, float], float]:
-        """The sums by name, ``loss`` first, and how many predictions they are over."""
+        """Return the sums by name, ``loss`` first, and the number of predictions."""
         self._reduce()
         return self.totals, self.predictions
 
     def _reduce(self) -> None:
         if not self.batches:
             return
-        losses, outputs, answers = zip(*self.batches, strict=True)
-        targets = torch.cat(answers)
+        losses, outputs, labels = zip(*self.batches, strict=True)
+        targets = torch.cat(labels)
         predictions = self.problem.predictions(targets)
-        counts = torch.stack([part.sum() for part in torch.split(predictions, [len(a) for a in answers])])
+        counts = torch.stack([part.sum() for part in torch.split(predictions, list(map(len, labels)))])
         scores = self.problem.scores(torch.cat(outputs), targets)
         sums = {"loss": torch.stack(losses) @ counts.to(losses[0]), **{n: s.sum() for n, s in scores.items()}}
         for name, value in sums.items():
@@ -210,7 +213,7 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
     Raises
     ------
     KeyError, ValueError
-        When an entry is missing or has another shape.
+        When an entry is missing (KeyError) or has another shape (ValueError).
     """
     with torch.no_grad():
         for name, target in targets.items():
@@ -223,14 +226,17 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
 def evaluate_splits(
     model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem, classes: int = 0
 ) -> dict[str, Any]:
-    """Evaluate on comma-separated splits: the first one's figures under their names (``loss``, ``accuracy``)
-    and ``eval-examples``, over how many predictions they are means; the others' as ``SPLIT-loss``, ... and
-    ``SPLIT-examples``. With ``classes``, also the counts of `Problem.by_class` as lists."""
+    """Evaluate a model on comma-separated splits.
+
+    The first split's metrics have their plain names (``loss``, ``accuracy``), and ``eval-examples`` is the
+    number of predictions. The other splits' are ``SPLIT-loss``, ... and ``SPLIT-examples``. With ``classes``,
+    the counts of `Problem.by_class` are added as lists.
+    """
     metrics: dict[str, Any] = {}
     for i, split in enumerate(filter(None, splits.split(","))):
         prefix = f"{split}-" if i else ""
-        figures, predictions = evaluate_model(model, examples[split], problem, classes)
-        metrics |= {prefix + name: value for name, value in figures.items()}
+        found, predictions = evaluate_model(model, examples[split], problem, classes)
+        metrics |= {prefix + name: value for name, value in found.items()}
         metrics[f"{split if i else 'eval'}-examples"] = predictions
     return metrics
 
@@ -238,10 +244,10 @@ def evaluate_splits(
 def evaluate_model(
     model: nn.Module, examples: Examples, problem: Problem, classes: int = 0
 ) -> tuple[dict[str, Any], int]:
-    """The problem's figures, in evaluation mode, and over how many predictions they are means.
-    With ``classes``, so many, beside them lists of what `Problem.by_class` counts.
+    """Return the problem's metrics in evaluation mode, and the number of predictions.
 
-    What a model draws at random even so, it draws alike each time.
+    With ``classes``, the number of classes, the counts of `Problem.by_class` are added as lists. A model that
+    is random in evaluation mode has the same seed each time.
 
     Raises
     ------

@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from .api.result import Result, load_model
     from .api.simulate import simulate
     from .core.errors import RunFailed, UserError
-    from .records.events import Observer, RoundResult
+    from .records.events import Observer, RoundResult, RunInfo
 
 __all__ = [
     "Observer",
     "Result",
     "RoundResult",
     "RunFailed",
+    "RunInfo",
     "UserError",
     "__version__",
     "load_model",
@@ -30,6 +31,7 @@ _PLACES = {
     "Result": ".api.result",
     "RoundResult": ".records.events",
     "RunFailed": ".core.errors",
+    "RunInfo": ".records.events",
     "UserError": ".core.errors",
     "load_model": ".api.result",
     "simulate": ".api.simulate",

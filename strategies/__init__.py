@@ -1,9 +1,11 @@
-"""Server rules: each a Flower ``FedAvg`` of the Message API with a step of its own, one file each.
+"""Server rules: subclasses of Flower's ``FedAvg`` (Message API), one file each.
 
 They are drop-in replacements for Flower's rules of the same name::
 
     from strategies import FedYogi  # instead of: from flwr.serverapp.strategy import FedYogi
 """
+
+from pkgutil import resolve_name
 
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
@@ -24,18 +26,23 @@ from .rules.fedyogi import FedYogi
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .settings import setting
 
+_PLACES = {
+    "fedavg": "rules.fedavg:FedAvg",
+    "fedavgm": "rules.fedavg:FedAvgM",
+    "fednova": "rules.fednova:FedNova",
+    "fedadagrad": "rules.fedadagrad:FedAdagrad",
+    "fedyogi": "rules.fedyogi:FedYogi",
+    "fedadam": "rules.fedadam:FedAdam",
+    "feddyn": "rules.feddyn:FedDyn",
+    "scaffold": "rules.scaffold:Scaffold",
+    "scaffold-momentum": "rules.scaffold:ScaffoldMomentum",
+    "fedproto": "rules.fedproto:FedProto",
+    "fedsat": "rules.fedsat:FedSat",
+}
+"""Built-in rules: name -> ``module:Class`` in this package. To add one, add a line here."""
+
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fednova": FedNova,
-    "fedadagrad": FedAdagrad,
-    "fedyogi": FedYogi,
-    "fedadam": FedAdam,
-    "feddyn": FedDyn,
-    "scaffold": Scaffold,
-    "scaffold-momentum": ScaffoldMomentum,
-    "fedproto": FedProto,
-    "fedsat": FedSat,
+    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The base of every server rule: sampling, checked replies, the mean as a fold, the pseudo-gradient."""
+"""`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import logging
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from .aggregation.fold import PARAMETERS, STATISTICS, Round
+from .aggregation.fold import PARAMETERS, STATISTICS, Round, TrainPhase
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, squared_norm
 from .messages.nodes import sample
@@ -20,22 +20,22 @@ from .reply_reader import Reading
 from .rule import ServerRule
 
 
-def _tell_who_lacks(server_round: int, connected: int, there: int, sampled: int, asked: int) -> None:
-    """A line on those who do not take part in a round's training; a warning if that is everybody."""
-    if there == connected and asked == sampled:
+def _log_absentees(server_round: int, connected: int, available: int, sampled: int, training: int) -> None:
+    """Log how many nodes are unavailable or will not answer; a warning if no node trains."""
+    if available == connected and training == sampled:
         return
-    told = (
-        f"{connected - there} of {connected} not there, {sampled - asked} of {sampled} sampled do not answer"
-    )
-    level = logging.INFO if asked else logging.WARNING
-    LOGGER.log(level, "round %d, train: %s%s", server_round, told, "" if asked else ": the model stays")
+    unavailable = f"{connected - available} of {connected} nodes unavailable"
+    silent = f"{sampled - training} of {sampled} sampled will not answer"
+    level = logging.INFO if training else logging.WARNING
+    unchanged = "" if training else ": the model is unchanged"
+    LOGGER.log(level, "round %d, train: %s, %s%s", server_round, unavailable, silent, unchanged)
 
 
 class PseudoGradientStrategy(ServerRule):
     """Base of the server rules: ``x += server_step(D)`` with ``D = sum_i p_i (x_i - x)``.
 
-    It is a Flower ``FedAvg`` whose aggregation is replaced. A rule implements `server_step` and declares
-    what it can be told::
+    It is a Flower ``FedAvg`` with another aggregation. A rule implements `server_step` and declares its
+    settings::
 
         class SignSGD(PseudoGradientStrategy):
             eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
@@ -43,49 +43,48 @@ class PseudoGradientStrategy(ServerRule):
             def server_step(self, delta, state, round):
                 return self.eta * np.sign(delta)
 
-    Trainable parameters get the step; everything else that is shared (BatchNorm statistics, counters) becomes
-    its weighted mean. Replies are checked, and reduced in partition order whatever order they arrive in, so
-    the result does not depend on timing. An answer that cannot be used is dropped, counted in
-    `phase_report`, and told; if fewer than ``min_replies`` are left, the model and the rule's state stay as
-    they were.
+    The step is added to trainable parameters. All other shared entries (BatchNorm statistics, counters) are
+    replaced by their weighted mean. Replies are checked, and summed in partition order, so the result does
+    not depend on the order of arrival. An unusable answer is dropped, logged and counted in `phase_report`.
+    With fewer than ``min_replies`` usable answers, the model and the rule's state are unchanged.
 
     Parameters
     ----------
     fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes, \
     weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn, evaluate_metrics_aggr_fn
-        As in Flower's FedAvg. ``weighted_by_key`` may be None: all clients count alike.
+        As in Flower's FedAvg. With ``weighted_by_key=None`` all clients have equal weight.
     trainable : Collection[str], optional
-        Names of the entries to step; by default every floating entry that does not carry the name of a
-        BatchNorm statistic (``running_mean``, ``running_var``, ``num_batches_tracked``).
+        Names of the entries to step; by default every floating entry, except those named like a BatchNorm
+        statistic (``running_mean``, ``running_var``, ``num_batches_tracked``).
     tied : Collection[Collection[str]]
-        Groups of names that are one tensor in the clients' models: ``clip_update_norm`` counts it once.
+        Groups of names of the same tensor (tied weights): ``clip_update_norm`` counts it once.
     ask_partitions : bool
-        Whether nodes are asked which partition they hold, to be ordered by it: their app must answer
-        the query ``partition_id``. Otherwise they are ordered by node id.
+        Whether to query each node's partition id and order nodes by it. Their app must answer the query
+        ``partition_id``. Otherwise nodes are ordered by node id.
     query_timeout : float
-        Seconds to wait for the answers to that.
+        Seconds to wait for the answers to this query.
     **settings
-        What the class declares; see the declarations.
+        The settings that the class declares.
 
     Raises
     ------
     ValueError
         For an argument out of its range; the message names it.
     TypeError
-        For one that the rule does not have.
+        For an unknown argument.
     """
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Messages that carry the model to the nodes that train in this round."""
-        self._sent_model_ = {name: array.numpy() for name, array in arrays.items()}
+        """Return messages with the model for the nodes that train in this round."""
+        self._train_phase_ = TrainPhase({name: array.numpy() for name, array in arrays.items()})
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Messages that carry the model to the nodes that evaluate it in this round."""
+        """Return messages with the model for the nodes that evaluate it in this round."""
         return self.__configure(MessageType.EVALUATE, server_round, arrays, config, grid)
 
     def __configure(
@@ -104,20 +103,21 @@ class PseudoGradientStrategy(ServerRule):
             connected = self.node_directory.connected(grid, max(1, *wanted.values()), title)
             partition, who = self.node_directory.partition, self.node_participation
             nodes = [node for node in connected if who.takes_part(partition(node))]
-            there = [node for node in nodes if who.available(server_round, partition(node))]
+            available = [node for node in nodes if who.available(server_round, partition(node))]
             draw = self.rule_state.next_draw(phase, server_round)
-            chosen = sample(there, fraction, minimum, (self._sampling_seed_, draw, int(training)))
-            LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(there))
+            chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
+            LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
                 chosen = [node for node in chosen if who.answers(server_round, partition(node))]
-                _tell_who_lacks(server_round, len(nodes), len(there), sampled, len(chosen))
-            self._connected_nodes_ = len(nodes)
+                _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+            if training:
+                self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
             if training and (len(arrays) or self.goes_without_model):
-                for name, extra in self.extra_records(self.rule_state, self.new_round(server_round)).items():
-                    content[name] = extra
+                round = self.new_round(server_round, self._train_phase_)
+                content.update(self.extra_records(self.rule_state, round))
             sent = list(self._construct_messages(content, chosen, phase))
         self._phase_replies_.expect(phase, server_round, sent)
         return sent
@@ -125,24 +125,26 @@ class PseudoGradientStrategy(ServerRule):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model and the mean train metrics; None for both when too few answers could be used.
+        """Return the next model and the mean train metrics; (None, None) with too few usable answers.
 
-        Without a model that was sent (mocks, empty initial arrays) the result is the mean of the answers,
-        where the rule's step is that mean.
+        If no model was sent (mocks, empty initial arrays), the result is the mean of the answers, for rules
+        whose step is that mean.
 
         Raises
         ------
         InconsistentMessageReplies
-            When all answers disagree with the model that was sent in the same way.
+            When all answers differ from the model that was sent in the same way.
         AggregationError
-            When the rule needs the model that was sent, and there is none; when its step spoils the model.
+            When the rule needs the model that was sent and there is none; when its step makes the model not
+            finite.
         """
-        reading = Reading(self, server_round, self._phase_replies_.count(MessageType.TRAIN))
-        for place, partition, found in self._phase_replies_.usable(
+        phase = self._train_phase_
+        reading = Reading(self, server_round, phase, self._phase_replies_.count(MessageType.TRAIN))
+        for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
-            reading.add(place, partition, found)
-            self.phase_report.metrics[partition] = found.metrics
+            reading.add(position, partition, read)
+            self.phase_report.metrics[partition] = read.metrics
         if reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None
@@ -151,50 +153,51 @@ class PseudoGradientStrategy(ServerRule):
         round = replace(
             reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
         )
-        updated = self.__updated(round, delta, statistics)
+        updated = self.__updated(round, delta, statistics, bool(phase.model))
         self.rule_state.updates += 1
         return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
 
-    def __updated(self, round: Round, delta: Vector, statistics: Vector) -> ArrayRecord:
-        """The next model, from the means of the differences to `Round.reference`."""
+    def __updated(self, round: Round, delta: Vector, statistics: Vector, was_sent: bool) -> ArrayRecord:
+        """Return the next model, from the means of the differences to `Round.reference`."""
         parameters, reference = round.reference()
         constant = None if np.isfinite(squared_norm(delta)) else ~np.isfinite(delta)
-        if constant is not None:  # attention masks, no weights
+        if constant is not None:  # attention masks, not weights
             parameters[constant] = delta[constant]
             delta[constant] = 0
-        if self._sent_model_ or self.goes_without_model:
-            with np.errstate(over="ignore", invalid="ignore"):  # what it spoils is looked for below
+        if was_sent or self.goes_without_model:
+            with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
                 step = self.server_step(delta, self.rule_state, round)
         else:
             state = RuleState()
             step = self.server_step(delta.copy(), state, round)
             if state.vectors or not np.array_equal(step, delta):
                 raise AggregationError(
-                    f"{type(self).__name__} steps from the model that was sent, and there is none: "
-                    "call configure_train before aggregate_train, with a model"
+                    f"{type(self).__name__} needs the model that was sent, and there is none: "
+                    "call configure_train with a model before aggregate_train"
                 )
         if np.shape(step) != parameters.shape:  # a number would be added to every parameter
             raise AggregationError(
-                f"{type(self).__name__}.server_step gave shape {np.shape(step)}, expected {parameters.shape}"
+                f"{type(self).__name__}.server_step returned shape {np.shape(step)}, "
+                f"expected {parameters.shape}"
             )
         with np.errstate(over="ignore", invalid="ignore"):
             parameters += step
-            spoilt = round.layout.not_finite(parameters, constant)
-        if spoilt:
+            not_finite = round.layout.not_finite(parameters, constant)
+        if not_finite:
             raise AggregationError(
                 f"round {round.number}, train: {type(self).__name__} diverged: "
-                f"its step makes {spoilt} not finite"
+                f"its step makes {not_finite} not finite"
             )
         statistics += reference
         return round.layout.unflatten(parameters, statistics, round.sent)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The mean evaluate metrics, or None when no answer could be used.
+        """Return the mean evaluate metrics, or None without a usable answer.
 
         Raises
         ------
         InconsistentMessageReplies
-            When all answers lack what weighs them in the same way.
+            When the weight is missing from, or invalid in, all answers in the same way.
         """
         contents: list[RecordDict] = []
         for _, partition, (content, metrics) in self._phase_replies_.usable(
@@ -205,7 +208,7 @@ class PseudoGradientStrategy(ServerRule):
         return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
     def __screened(self, replies: Iterable[Message], is_train: bool) -> Iterable[Message]:
-        """The replies, or what a subclass's own `_check_and_log_replies` leaves of them."""
+        """Filter the replies by `_check_and_log_replies` if a subclass overrides it."""
         if type(self)._check_and_log_replies is FlowerFedAvg._check_and_log_replies:
             return replies
         return self._check_and_log_replies(replies, is_train=is_train)[0]

@@ -1,4 +1,4 @@
-"""What an app knows beforehand of the numbers that its clients report."""
+"""The metrics that an app expects from its clients, and their ranges."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -8,15 +8,15 @@ from flwr.app import MetricRecord
 
 from .messages.validation import ReplyRefused
 
-LARGEST = 3.4028235e38  # of float32, in which a loss is computed
+LARGEST = 3.4028235e38  # the greatest float32: losses are computed in float32
 LONGEST_NAME = 100  # characters
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a metric may be: a number in [low, high], or, with a ``length``, a list of so many.
+    """The allowed values of a metric: a number in [low, high], or a list of ``length`` such numbers.
 
-    Infinity counts where it is the bound itself; NaN is nowhere in a range.
+    Infinity is allowed only if it is a bound; NaN never.
     """
 
     low: float = -LARGEST
@@ -25,7 +25,7 @@ class Range:
     length: int | None = None
 
     def holds(self, value: object) -> bool:
-        """Whether a value is one of these."""
+        """Return whether a value is in the range."""
         if self.length is None:
             return self._holds(value)
         return isinstance(value, list) and len(value) == self.length and all(map(self._holds, value))
@@ -43,20 +43,20 @@ class Range:
 
 @dataclass(frozen=True)
 class ExpectedMetrics:
-    """What an app expects of its clients' metrics, in every phase; without arguments, nothing.
+    """What an app expects of its clients' metrics, in both phases. By default anything is allowed.
 
     Parameters
     ----------
     ranges : Mapping[str, Range]
-        Of the metrics that it uses, by name.
+        Ranges of the metrics that the app uses, by name.
     taken : Collection[str]
-        Names that mean something else to it, and that no metric may have.
+        Reserved names: no other metric may have one.
     taken_beginnings : tuple[str, ...]
-        No metric's name may begin so.
+        Reserved prefixes of names.
     most : float
-        How many further metrics an answer may have.
+        Maximum number of further metrics in an answer.
     longest : float
-        How many numbers their lists may hold together.
+        Maximum total length of their lists.
     """
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class ExpectedMetrics:
         Raises
         ------
         ReplyRefused
-            For the first that is not as expected, or when there are too many.
+            For the first unexpected metric, or for too many.
         """
         further = [name for name in metrics if name not in self.ranges]
         if len(further) > self.most:
@@ -88,7 +88,7 @@ class ExpectedMetrics:
 
     def _check_name(self, name: str) -> None:
         if name in self.taken or name.startswith(self.taken_beginnings):
-            raise ReplyRefused(f"a metric is called {name!r}, which means something else here", "metrics")
+            raise ReplyRefused(f"the metric name {name!r} is reserved", "metrics")
         if math.isfinite(self.most) and not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-            told = f"{LONGEST_NAME} characters that can be printed"
-            raise ReplyRefused(f"a metric is called {name[:LONGEST_NAME]!r}, not 1 to {told}", "metrics")
+            shown, allowed = name[:LONGEST_NAME], f"1 to {LONGEST_NAME} printable characters"
+            raise ReplyRefused(f"the metric name {shown!r} is not {allowed}", "metrics")

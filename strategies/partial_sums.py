@@ -1,10 +1,11 @@
-"""Sums of a group's answers, made where the clients are."""
+"""Sum the answers of a group of clients in their worker process."""
 
 from collections.abc import Mapping
 
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from .aggregation.fold import TrainPhase
 from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
 from .messages.wire import SUM_WEIGHTS, SUMS
@@ -15,63 +16,64 @@ AS_THE_BASE = (
     "__init__", "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train",
     "new_round",
 )  # fmt: skip
-"""Methods that a rule may not have of its own, if its answers are to be summed before they come."""
+"""Methods that a rule must not override if workers are to sum its answers."""
 
 
 def can_be_summed(rule: PseudoGradientStrategy) -> bool:
-    """Whether the rule uses nothing of an answer but what `GroupSum` makes of it, and its metrics."""
-    base, own = PseudoGradientStrategy, type(rule)
-    reader = next(cls for cls in own.__mro__ if "read_extras" in vars(cls))
+    """Return whether the rule needs only the `GroupSum` and the metrics of its answers."""
+    base, cls = PseudoGradientStrategy, type(rule)
+    reader = next(parent for parent in cls.__mro__ if "read_extras" in vars(parent))
     return (
         rule._mean_ == "weighted"
         and rule.train_metrics_aggr_fn is weighted_metrics
-        and all(getattr(own, name) is getattr(base, name) for name in AS_THE_BASE)
+        and all(getattr(cls, name) is getattr(base, name) for name in AS_THE_BASE)
         and (reader is ServerRule or vars(reader).get("reads_extras_anywhere") is True)
     )
 
 
 def take_sums(rule: PseudoGradientStrategy) -> None:
-    """Have the rule take answers whose models a `GroupSum` has summed. Only from a simulation's own
-    processes: a sum cannot be checked."""
+    """Let the rule accept sums of a `GroupSum`.
+
+    Use it only with a simulation's own processes: the server cannot check a sum.
+    """
     rule._takes_sums_ = True
 
 
 def takes_sums(rule: PseudoGradientStrategy) -> bool:
-    """Whether it does."""
+    """Return whether the rule accepts sums."""
     return rule._takes_sums_
 
 
 class GroupSum:
-    """What the answers of a group come to: the same checks and the same arithmetic as at the server.
+    """The sum of a group's answers, with the same checks and arithmetic as on the server.
 
     Parameters
     ----------
     rule : PseudoGradientStrategy
-        The server's rule, as it is set there; `can_be_summed`. It serves one such object at a time.
+        The server's rule with its settings, for which `can_be_summed` holds. It is not changed.
     server_round : int
-        The round.
+        Number of the round.
     sent : Mapping[str, NDArray]
         The model that was sent.
     """
 
     def __init__(self, rule: PseudoGradientStrategy, server_round: int, sent: Mapping[str, NDArray]) -> None:
-        rule._sent_model_ = sent
-        self._reading = Reading(rule, server_round)
+        self._reading = Reading(rule, server_round, TrainPhase(sent))
         self._partial = self._reading.new_partial()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
-        """Add the answer of this content, without its model, which is given as it is.
+        """Add an answer. Its model is not in ``content`` but given as ``arrays``, not encoded.
 
         Raises
         ------
         ReplyRefused
-            When the server could not use it; it is not added.
+            When the answer is not usable; it is then not added.
         """
-        found = self._reading.read(content, arrays)
-        assert found.answer
-        self._reading.sum(self._partial, found.answer, found.extras)
+        read = self._reading.read(content, arrays)
+        assert read.answer
+        self._reading.sum(self._partial, read.answer, read.extras)
 
     def records(self) -> dict[str, ArrayRecord | MetricRecord]:
-        """The records of the sum, which one of the answers is to carry."""
+        """Return the records of the sum. One answer of the group carries them."""
         sums, weights = self._partial.to_records()
         return {SUMS: sums, SUM_WEIGHTS: weights}

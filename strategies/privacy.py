@@ -1,4 +1,4 @@
-"""What a rule can see of a privacy wrapper of Flower's around it, and says of it in the log."""
+"""Warn when one of Flower's differential-privacy wrappers surrounds a rule with unsuitable settings."""
 
 import inspect
 from typing import TYPE_CHECKING
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 def warn_of_wrapper(rule: "ServerRule") -> None:
-    """Log what the rule lacks for a wrapper that called it to protect as it says; call it from `summary`."""
+    """Log the settings that the calling wrapper's privacy guarantee needs. Call it from `summary`."""
     wrapper = _wrapper_of(rule)
     if wrapper is None:
         return
     clients: int = wrapper.num_sampled_clients  # type: ignore[attr-defined]
-    lacks = {
-        "weighted_by_key=None (the noise is for clients that count alike)": rule.weighted_by_key is not None,
-        f"min_replies={clients} (of fewer answers each counts more, under the same noise)": (
+    missing = {
+        "weighted_by_key=None (the noise is for clients of equal weight)": rule.weighted_by_key is not None,
+        f"min_replies={clients} (with fewer answers each weighs more, under the same noise)": (
             rule._min_replies_ < clients
         ),
-        "no seed (who knows it knows who is sampled)": rule._seed_ is not None,
+        "seed=None (whoever knows a seed knows the sampled clients)": rule._seed_ is not None,
     }
-    if any(lacks.values()):
-        wanted = ", ".join(want for want, lacking in lacks.items() if lacking)
+    if any(missing.values()):
+        wanted = ", ".join(setting for setting, needed in missing.items() if needed)
         names = (type(wrapper).__name__, type(rule).__name__)
-        LOGGER.warning("%s protects less than it says around %s, which should have %s", *names, wanted)
+        LOGGER.warning("%s protects less than it states around %s; set %s", *names, wanted)
 
 
 def _wrapper_of(rule: "ServerRule") -> Strategy | None:
-    """The strategy among the callers that adds noise to what this rule gives: nothing else tells of it."""
+    """Find the wrapper among the callers: the rule has no other reference to it."""
     frame = inspect.currentframe()
     while frame:
         caller = frame.f_locals.get("self")

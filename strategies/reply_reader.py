@@ -1,14 +1,14 @@
-"""The answers of a train phase as they are read."""
+"""Read the answers of a train phase: check each one and add it to the fold."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Fold, Partial, Round
+from .aggregation.fold import Extras, Fold, Partial, Round, TrainPhase
 from .aggregation.means import new_mean
 from .aggregation.vectors import Vector
 from .messages.validation import (
@@ -25,8 +25,11 @@ from .rule import ServerRule
 
 @dataclass(frozen=True)
 class Read:
-    """What is used of an answer: the answer itself and the rule's extras; or, where answers were summed by
-    group before they came, its metrics, and in one answer of each group the sum."""
+    """The used parts of an answer.
+
+    It has either the answer and the rule's extras; or, if workers summed the answers, only its metrics. Then
+    one answer of each group has the group's sum.
+    """
 
     metrics: MetricRecord
     answer: Answer | None = None
@@ -35,38 +38,42 @@ class Read:
 
 
 class Reading:
-    """The fold over the answers, and what their metrics are made from.
+    """The fold over the answers of a round, and their metrics.
 
-    ``round`` is None until it is known what the model looks like: where none was sent, the first answer says
-    so. ``metrics`` are by partition; ``contents`` is what the metric function is given.
+    ``round`` is None until the model's layout is known: if no model was sent, the first answer gives it.
+    ``metrics`` are by partition; ``contents`` is the argument of the metric function.
 
     Parameters
     ----------
     rule : ServerRule
-        Whose round it is.
+        The rule of the round.
     server_round : int
-        Its number.
+        Number of the round.
+    phase : TrainPhase
+        The model that was sent.
     count : int
-        How many messages it has.
+        Number of messages of the round.
     """
 
-    def __init__(self, rule: ServerRule, server_round: int, count: int = 0) -> None:
+    def __init__(self, rule: ServerRule, server_round: int, phase: TrainPhase, count: int = 0) -> None:
         self.rule = rule
         self.server_round = server_round
+        self.phase = phase
         self.round: Round | None = None
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
         self.fold = Fold(self.new_partial, count)
         self._reference: tuple[Vector, Vector] | None = None
-        self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, as the first answer has them
-        if rule._sent_model_:
-            self._begin(rule.new_round(server_round))
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, from the first answer
+        if phase.model:
+            self._begin(phase)
 
-    def _begin(self, round: Round) -> None:
-        self.round, self._reference = round, round.reference()
+    def _begin(self, phase: TrainPhase) -> None:
+        self.round = self.rule.new_round(self.server_round, phase)
+        self._reference = self.round.reference()
 
     def new_partial(self) -> Partial:
-        """An empty sum of this round's answers."""
+        """Return an empty sum of this round's answers."""
         assert self.round
         assert self._reference
         return Partial(
@@ -74,12 +81,12 @@ class Reading:
         )
 
     def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> Read:
-        """Check an answer; ``arrays`` are its model, where that was never encoded.
+        """Check an answer. ``arrays`` is its model if that was never encoded.
 
         Raises
         ------
         ReplyRefused
-            When it cannot be used.
+            When it is not usable.
         """
         rule, sent = self.rule, self.round.sent if self.round else None
         if rule._takes_sums_ and rule.arrayrecord_key not in content:
@@ -89,12 +96,12 @@ class Reading:
         rule.expected_metrics.check(answer.metrics)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
-            self._begin(rule.new_round(self.server_round, zeros))
+            self._begin(replace(self.phase, model=zeros))
         assert self.round
         extras = rule.read_extras(answer, self.round)
         for name, vector in extras.vectors.items():
-            if vector.shape != (wanted := self._shapes.setdefault(name, vector.shape)):
-                raise ReplyRefused(f"{name}: shape {vector.shape}, expected {wanted}", "shape")
+            if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
+                raise ReplyRefused(f"{name}: shape {vector.shape}, expected {expected}", "shape")
         return Read(answer.metrics, answer, extras)
 
     def _summed(self, content: RecordDict) -> Read:
@@ -112,20 +119,20 @@ class Reading:
         rule, factor = self.rule, extras.factor
         if rule._clip_update_norm_:
             tensors = self.round.layout.tensors
-            most = rule._clip_update_norm_ / max(1.0, abs(factor))
-            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, most)
+            bound = rule._clip_update_norm_ / max(1.0, abs(factor))
+            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, bound)
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight)
 
-    def add(self, place: int, partition: int, found: Read) -> None:
-        """Add what was read to the fold."""
-        self.metrics[partition] = found.metrics
-        content = RecordDict({METRICS: found.metrics})
-        if found.answer:
-            self.sum(self.fold.group_of(place), found.answer, found.extras)
-            # The whole answer only for those who ask for it: a model per client would stay until the end.
-            own = self.rule.train_metrics_aggr_fn is not weighted_metrics
-            content = found.answer.content if own else content
-        elif found.group:
-            self.fold.put(place, found.group)
+    def add(self, position: int, partition: int, read: Read) -> None:
+        """Add an answer to the fold. ``position`` is that of its message in the round."""
+        self.metrics[partition] = read.metrics
+        content = RecordDict({METRICS: read.metrics})
+        if read.answer:
+            self.sum(self.fold.group_of(position), read.answer, read.extras)
+            # Only a custom metric function gets the whole answer: it keeps a model per client in memory.
+            custom = self.rule.train_metrics_aggr_fn is not weighted_metrics
+            content = read.answer.content if custom else content
+        elif read.group:
+            self.fold.put(position, read.group)
         self.contents.append(content)

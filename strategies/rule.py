@@ -1,14 +1,14 @@
-"""What a server rule is told and may say: its settings, its constructor, the hooks of a round."""
+"""`ServerRule`: the settings, the constructor and the hooks of a server rule."""
 
 import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
-from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Round
+from .aggregation.fold import Extras, Round, TrainPhase
 from .aggregation.means import MeanKind
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, steppable
@@ -21,35 +21,35 @@ from .settings import declared, setting
 from .signature import SignatureOfClass, bound
 
 CURRENT_ARRAYS = property(
-    lambda rule: rule._sent_model_,
-    lambda rule, arrays: setattr(rule, "_sent_model_", arrays),
-    doc="The model that was sent last, in the classes of which Flower's have an attribute of this name.",
+    lambda rule: rule._train_phase_.model,
+    lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
+    doc="The model that was sent last, as in Flower's classes with an attribute of this name.",
 )
 
 
 class ServerRule(FlowerFedAvg):
-    """A Flower ``FedAvg`` with a step of its own; `PseudoGradientStrategy` adds how a round goes."""
+    """A Flower ``FedAvg`` with settings and hooks; `PseudoGradientStrategy` adds the course of a round."""
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
-    """What the rule needs of the rest of a run: keys of the run configuration -> the values it goes with."""
+    """Requirements on the run configuration: key -> allowed values."""
     weighs_alike: ClassVar[bool] = False
-    """Whether the rule takes the plain mean of the models, whatever weighs the metrics."""
+    """Whether all models have equal weight, independent of the weight of the metrics."""
     goes_without_model: ClassVar[bool] = False
-    """Whether the rule has a use for answers when all of the model stays at home."""
+    """Whether the rule uses answers even if the whole model stays at the clients."""
     reads_extras_anywhere: ClassVar[bool] = False
-    """Whether a simulation may call `read_extras` in another process than the server's: it needs the answer,
-    the model sent and the rule's settings only. It is not inherited: a class says it of its own method."""
+    """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
+    model sent and the rule's settings. Not inherited: each class sets it for its own method."""
 
-    # Between underscores: a subclass written for Flower may well have a `mean` or a `_mean` of its own.
+    # Between underscores, since a subclass written for Flower may define `mean` or `_mean` itself.
     _seed_: int | None = setting(
-        None, ge=0, description="decides, with the round, which nodes are sampled; without one it is drawn"
+        None, ge=0, description="seed of the sampling of nodes; random if none is given"
     )
     _mean_: MeanKind = setting(
         "weighted",
-        description="the mean over clients; median and trimmed withstand liars, and count all alike",
+        description="mean over clients; median and trimmed are robust, and weight all clients equally",
     )
     _trim_: float = setting(
-        0.1, ge=0, lt=0.5, description="share that the trimmed mean leaves out at each end"
+        0.1, ge=0, lt=0.5, description="fraction that the trimmed mean leaves out at each end"
     )
     _clip_update_norm_: float = setting(
         0.0, ge=0, description="bound on the L2 norm of a client's whole update x_i - x; 0 for none"
@@ -61,8 +61,11 @@ class ServerRule(FlowerFedAvg):
         alias="max-num-examples",
         description="refuse an answer that claims more training examples; 0 for 2^53",
     )
-    _min_replies_: int = setting(1, ge=1, description="usable answers that an update of the model takes")
+    _min_replies_: int = setting(1, ge=1, description="usable answers needed to update the model")
     _node_timeout_: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
+
+    _train_phase_ = TrainPhase()
+    """Set by every `configure_train`; `aggregate_train` reads it once and passes it on."""
 
     __signature__ = SignatureOfClass()
 
@@ -75,63 +78,59 @@ class ServerRule(FlowerFedAvg):
         self.train_metrics_aggr_fn = flowers.get("train_metrics_aggr_fn") or weighted_metrics
         self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
         self.rule_state = RuleState()
-        """What the rule remembers; it may be saved and put back between rounds."""
-        self._sent_model_: Mapping[str, NDArray] | ArrayRecord | None = None
+        """The rule's state. It can be saved and restored between rounds."""
         self._trainable_names_: Collection[str] | None = others["trainable"]
         self._tied_names_: Collection[Collection[str]] = others["tied"]
-        self._connected_nodes_ = 0
         self._takes_sums_ = False
         self.node_directory = NodeDirectory(
             others["ask_partitions"], self._node_timeout_, others["query_timeout"]
         )
-        """The nodes met so far, in partition order."""
+        """The connected nodes and their partitions."""
         self.node_participation: Participation = Everybody()
-        """Which of them take part in a round; all, unless it is replaced."""
+        """Which nodes take part in a round; all by default. Assign another to change it."""
         self.expected_metrics = ExpectedMetrics()
-        """What their metrics must be, of either phase; anything, unless it is replaced."""
+        """The allowed metrics of both phases; anything by default. Assign another to change it."""
         self._phase_replies_ = Replies(self.node_directory)
 
     @property
     def phase_report(self) -> PhaseReport:
-        """What came back in the current phase, or the last."""
+        """The metrics and failures of the current or last phase."""
         return self._phase_replies_.report
 
-    # ---- what a rule may say ------------------------------------------------------------------------
+    # ---- hooks of a rule ----------------------------------------------------------------------------
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
-        """What is added to the parameters.
+        """Return the step that is added to the parameters.
 
         Parameters
         ----------
         delta : Vector
-            The pseudo-gradient over all stepped parameters, one flat float vector. The same shape and dtype
-            are to be returned, in ``delta`` itself if that is handy.
+            The pseudo-gradient over all stepped parameters, one flat float vector. The step has the same
+            shape and dtype, and may be computed in place in ``delta``.
         state : RuleState
-            What the rule remembers; ``state.vector("m", like=delta)``.
+            The rule's state: ``state.vector("m", like=delta)``.
         round : Round
-            The round, with the means of what `read_extras` took.
+            The round, with the means of the vectors from `read_extras`.
         """
         raise TypeError(f"{type(self).__name__} does not define server_step(delta, state, round)")
 
     def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
-        """What goes to the training clients beside the model."""
+        """Return further records for the training clients."""
         return {}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        """What the rule takes from an answer beside the model; may raise `ReplyRefused` to drop it."""
+        """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
         return Extras()
 
-    def new_round(self, server_round: int, answered: Mapping[str, NDArray] | None = None) -> Round:
-        """The round, before its answers; ``answered`` stands in for a model that is not known."""
-        sent = self._sent_model_ or answered or {}
-        if isinstance(sent, ArrayRecord):  # set by hand: Flower's FedAvgM keeps one
-            sent = {name: array.numpy() for name, array in sent.items()}
+    def new_round(self, server_round: int, phase: TrainPhase) -> Round:
+        """Return the round before its answers are read."""
+        sent = phase.sent()
         trainable = steppable(sent) if self._trainable_names_ is None else self._trainable_names_
         layout = Layout(sent, trainable, self._tied_names_)
-        return Round(server_round, self.rule_state.updates + 1, layout, sent, self._connected_nodes_)
+        return Round(server_round, self.rule_state.updates + 1, layout, sent, phase.num_nodes)
 
     def summary(self) -> None:
-        """Log the settings, and what a privacy wrapper around the rule would need."""
+        """Log the settings, and a warning if a privacy wrapper needs other ones."""
         LOGGER.info("\t├──> %s settings:", type(self).__name__)
         for attribute in declared(type(self)):
             value = self._sampling_seed_ if attribute == "_seed_" else getattr(self, attribute)

@@ -1,11 +1,11 @@
-"""Settings: what a class can be told, declared once in the class that uses it.
+"""Settings of a class, declared once in the class that uses them.
 
 ``eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")`` gives the class an
-argument ``eta``, a default, a range, a help text and the flag ``--server-lr``; without an alias the flag is
+argument ``eta``, a default, a range, a help text and the flag ``--server-lr``. Without an alias the flag is
 the argument's name. `setting` is pydantic's ``Field``.
 
 A subclass changes a default by assigning it: ``beta_1 = 0.0``. An attribute between underscores (``_mean_``)
-is set by the argument without them, and stays out of the way of other people's subclasses.
+is set by the argument without them, and does not collide with attributes of subclasses.
 """
 
 import inspect
@@ -22,7 +22,11 @@ __all__ = ["allowed", "checked", "declared", "flag", "model_of", "setting"]
 
 
 def declared(cls: type) -> dict[str, FieldInfo]:
-    """The settings of a class by attribute, inherited ones first."""
+    """Return the settings of a class by attribute, inherited ones first.
+
+    A method or a property without a setter overrides an inherited setting, which is then no longer one.
+    `clients.settings` has the same function; a test compares the two.
+    """
     found: dict[str, FieldInfo] = {}
     for base in reversed(cls.__mro__):
         for attribute, value in vars(base).items():
@@ -30,7 +34,7 @@ def declared(cls: type) -> dict[str, FieldInfo]:
                 found[attribute] = value
             elif isinstance(value, property) and value.fset:
                 continue
-            elif isinstance(value, property) or callable(value):
+            elif callable(value) or hasattr(value, "__get__"):  # a method of any kind, a property
                 found.pop(attribute, None)
             elif attribute in found:
                 found[attribute] = copy(found[attribute])
@@ -39,13 +43,15 @@ def declared(cls: type) -> dict[str, FieldInfo]:
 
 
 def flag(attribute: str, field: FieldInfo) -> str:
-    """The setting's name on the command line and in a run configuration."""
+    """Return the setting's name on the command line and in a run configuration."""
     return field.alias or attribute.strip("_").replace("_", "-")
 
 
 def _hint(cls: type, attribute: str) -> Any:
-    """The annotation of a setting. Nothing else is looked at: other annotations may be known to type checkers
-    only."""
+    """Return the annotation of a setting.
+
+    Others are not evaluated: they may name types that are imported only for type checkers.
+    """
     for base in cls.__mro__:
         if isinstance(vars(base).get(attribute), FieldInfo) and attribute in inspect.get_annotations(base):
             return inspect.get_annotations(base, eval_str=True)[attribute]
@@ -54,7 +60,7 @@ def _hint(cls: type, attribute: str) -> Any:
 
 @lru_cache(maxsize=256)
 def model_of(cls: type) -> type[BaseModel]:
-    """A pydantic model of the class's settings: its fields are the arguments, their aliases the flags."""
+    """Return a pydantic model of the settings: its fields are the arguments, their aliases the flags."""
     fields: dict[str, Any] = {}
     for attribute, field in declared(cls).items():
         hint = _hint(cls, attribute)
@@ -68,7 +74,7 @@ def model_of(cls: type) -> type[BaseModel]:
 
 
 def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting of the class by attribute: the arguments given, checked, and the other defaults.
+    """Return every setting of the class by attribute: the arguments, checked, and the other defaults.
 
     Raises
     ------
@@ -80,13 +86,15 @@ def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = model.model_validate(dict(arguments), by_name=True, by_alias=False)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        what = allowed(model.model_fields[name]) if name in model.model_fields else "no such argument"
-        raise ValueError(f"{name}={arguments[name]!r} is not allowed: expected {what}") from None
+        if name not in model.model_fields:
+            raise ValueError(f"{cls.__name__} has no argument {name!r}") from None
+        expected = allowed(model.model_fields[name])
+        raise ValueError(f"{name}={arguments[name]!r} is not allowed: expected {expected}") from None
     return {attribute: getattr(values, attribute.strip("_")) for attribute in declared(cls)}
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting may be, in words: ``a number in [0, 1)``, ``one of 'sgd', 'adam'``."""
+    """Describe the allowed values of a setting: ``a number in [0, 1)``, ``one of 'sgd', 'adam'``."""
     kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(repr(value) for value in kinds)}"

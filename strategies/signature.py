@@ -1,4 +1,4 @@
-"""What a rule's constructor takes: Flower's arguments, the settings the class declares, and some more."""
+"""The arguments of a rule's constructor: Flower's, the declared settings, and `OTHERS`."""
 
 import difflib
 import inspect
@@ -11,7 +11,7 @@ from .settings import checked, declared, flag
 
 FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
 OTHERS: Mapping[str, Any] = {"trainable": None, "tied": (), "ask_partitions": False, "query_timeout": 120.0}
-MEANT = {
+SYNONYMS = {
     "lr": "server-lr",
     "learning_rate": "server-lr",
     "server_learning_rate": "server-lr",
@@ -20,50 +20,53 @@ MEANT = {
     "epsilon": "tau",
     "mu": "proximal-mu",
 }
-"""Words by which others call a setting, and its flag."""
+"""Other libraries' names of settings -> our flag."""
 
 
 def signature(cls: type) -> inspect.Signature:
-    """Flower's arguments, the public settings of the class, both by position too, and then the rest."""
+    """Return the signature: Flower's arguments and the public settings (also by position), then the rest."""
     keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    own = [
+    settings = [
         inspect.Parameter(
             name.strip("_"), keyword if name.startswith("_") else positional, default=field.default
         )
         for name, field in declared(cls).items()
     ]
     others = [inspect.Parameter(name, keyword, default=default) for name, default in OTHERS.items()]
-    return inspect.Signature(sorted([*FLOWERS, *own, *others], key=lambda parameter: parameter.kind))
+    return inspect.Signature(sorted([*FLOWERS, *settings, *others], key=lambda parameter: parameter.kind))
 
 
 class SignatureOfClass:
-    """``cls.__signature__``: the arguments of its ``__init__``, or all, if that only passes them on.
+    """``cls.__signature__``: that of its ``__init__``; if that takes ``*args, **kwargs``, all arguments.
 
-    Made when it is asked for: a dataclass gets its ``__init__`` late.
+    It is computed on access, since a dataclass gets its ``__init__`` after the class body.
     """
 
     def __get__(self, instance: object, cls: type) -> inspect.Signature:
         try:
-            own = inspect.signature(cls.__init__)  # type: ignore[misc]
+            init = inspect.signature(cls.__init__)  # type: ignore[misc]
         except (TypeError, ValueError) as error:
             raise AttributeError("__signature__") from error
-        given = list(own.parameters.values())[1:]
-        if [one.kind for one in given] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
+        parameters = list(init.parameters.values())[1:]
+        if [one.kind for one in parameters] == [
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ]:
             return signature(cls)
-        return own.replace(parameters=given)
+        return init.replace(parameters=parameters)
 
 
 def bound(
     cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(Flower's arguments that were given, `OTHERS`, every setting by attribute), all checked.
+    """Return (the given Flower arguments, `OTHERS`, every setting by attribute), all checked.
 
     Raises
     ------
     ValueError
         For a value that is not allowed; the message names the argument, the value and what is allowed.
     TypeError
-        For an argument that there is not; the message names the class and what was probably meant.
+        For an unknown argument; the message names the class and the likely intended argument.
     """
     arguments = signature(cls)
     if unknown := [name for name in kwargs if name not in arguments.parameters]:
@@ -83,12 +86,12 @@ def bound(
 
 
 def _no_such_argument(cls: type, name: str, known: Sequence[str]) -> str:
-    """Say what was probably meant: a setting by its flag or by a usual word for it, or the nearest name."""
+    """Return an error message that suggests the setting of this flag or synonym, or the nearest name."""
     settings = {flag(attribute, field): (attribute, field) for attribute, field in declared(cls).items()}
-    told = f"{cls.__name__} has no argument {name!r}"
-    if found := settings.get(MEANT.get(name, name.replace("_", "-"))):
+    message = f"{cls.__name__} has no argument {name!r}"
+    if found := settings.get(SYNONYMS.get(name, name.replace("_", "-"))):
         attribute, field = found
-        return f"{told}; did you mean {attribute.strip('_')} ({field.description})?"
+        return f"{message}; did you mean {attribute.strip('_')} ({field.description})?"
     if near := difflib.get_close_matches(name, known, n=1):
-        return f"{told}; did you mean {near[0]}?"
-    return f"{told}; it has {', '.join(known)}"
+        return f"{message}; did you mean {near[0]}?"
+    return f"{message}; it has {', '.join(known)}"

@@ -22,7 +22,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.inputs import dataset_of, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results import report
 from fedbn_flower.results.plotting import plots
 
@@ -99,7 +99,7 @@ def pictures_not_drawn(monkeypatch):
     """They are half of a small run's time, and that is more in what they are made of than in the drawing."""
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
     monkeypatch.setattr(plots, "class_counts", lambda *_: None)
-    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.figure_names(run.metrics)))
+    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.metric_names(run.metrics)))
     monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
 
 
@@ -108,7 +108,7 @@ def write_site():
     """Writes a client's share of a simulation as a site's own folder."""
 
     def write(config, partition, folder):
-        dataset, partitions = dataset_of(config), partitions_of(config)
+        dataset, partitions = inputs_of(config).dataset, inputs_of(config).partitions
         rows = partitions.train[partition]
         folder.mkdir()
         np.save(folder / "train-images.npy", dataset.train.columns["x"][rows])

@@ -1,30 +1,140 @@
-"""The documentation: its links lead somewhere."""
+"""The documentation: its links lead somewhere, its sentences are short, its pages are in the site."""
 
 import re
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
+import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+from .docs.pages import DOCS, PAGES, README, ROOT, SITE, blocks_of, sentences, without_code
+
+OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+OURS = re.compile(
+    r"https://github\.com/fedbn-flower/fedbn-flower/(?:blob|tree)/main/([^)#\s]*)(?:#([\w-]*))?"
+)
+RAW = re.compile(r"https://raw\.githubusercontent\.com/fedbn-flower/fedbn-flower/main/([^)#\s]*)")
+LONGEST = 39
+"""Words of a sentence."""
+GENERATED = DOCS / "reference.md"
+PATH = re.compile(
+    r"`((?:benchmarks|clients|deploy|docs|examples|experiments|fedbn_flower|scripts|strategies|tests)/[^`\s:]*)"
+)
+VAGUE = re.compile(
+    r"\b(?:told|asked|wherever|beside|but for|(?:is|are|be) had"
+    r"|of (?:one's|your|its|their|our) own|one's own)\b",
+    re.IGNORECASE,
+)
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
 
 
 def anchors(page):
     """What GitHub calls a page's headings."""
-    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def check(target, heading):
+    assert target.exists(), target
+    if heading:
+        assert heading in anchors(target), f"{target}#{heading}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
 def test_its_links_lead_to_files_and_headings(page):
-    for place, heading in LINK.findall(page.read_text()):
-        target = (page.parent / place).resolve() if place else page
-        assert target.exists(), place
-        if heading:
-            assert heading in anchors(target), f"{place}#{heading}"
+    text = page.read_text()
+    for place, heading in LINK.findall(text):
+        check((page.parent / place).resolve() if place else page, heading)
+    for place, heading in OURS.findall(text):
+        check(ROOT / place, heading)
+    for place in RAW.findall(text):
+        check(ROOT / place, "")
+
+
+@pytest.mark.parametrize("page", [*PAGES, OTHERS[0]], ids=name)
+def test_the_files_that_it_names_exist(page):
+    paths = PATH.findall(page.read_text())
+    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_sentence_is_long(page):
+    long = [sentence for sentence in sentences(page.read_text()) if len(sentence.split()) > LONGEST]
+    assert long == []
+
+
+def test_a_long_sentence_is_found_wherever_it_is():
+    words = " ".join(["word"] * LONGEST)
+    code = f"```bash\n{words} {words}\n```\n"
+    text = f"# A\n\n{words} et al. more.\nOne.\n{code}"
+    assert max(len(sentence.split()) for sentence in sentences(text)) == LONGEST + 3
+    for text in (
+        f"{words}\nend.",
+        f"- {words}\n  end.\n- a",
+        f"| a | {words} end |",
+        f"1. ({words} end.)",
+        f"!!! note\n    {words} end.",
+    ):
+        assert any(len(sentence.split()) > LONGEST for sentence in sentences(text)), text
+    for text in (
+        f"{words}. {words}.",
+        f"- {words}\n- {words}",
+        f"| {words} | {words} |",
+        code,
+        f"{words}\n{code}{words}",
+    ):
+        assert all(len(sentence.split()) <= LONGEST for sentence in sentences(text)), text
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=name)
+def test_its_words_are_plain(page):
+    prose = re.sub(r"`[^`]*`", "", without_code(page.read_text()))
+    assert VAGUE.findall(prose) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_lists_and_tables_begin_after_an_empty_line(page):
+    """Else they are lines of the paragraph before, in the site."""
+    lines = without_code(page.read_text()).splitlines()
+    kinds = {"|": "table", "- ": "list"}
+    for before, line in pairwise(lines):
+        for sign, kind in kinds.items():
+            if line.startswith(sign) and before.strip():
+                assert before.startswith((sign, "  ")), f"{kind} {line}"
+
+
+def test_every_block_has_a_language_that_a_test_knows():
+    languages = {block.name: block.language for page in [*PAGES, OTHERS[0]] for block in blocks_of(page)}
+    assert {
+        at: language for at, language in languages.items() if language not in {"bash", "python", "toml"}
+    } == {}
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 130
+
+
+def pages_of(entry):
+    """The files that a part of the navigation names."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry if isinstance(entry, list) else entry.values()
+    return [page for part in parts for page in pages_of(part)]
+
+
+def test_every_page_is_in_the_navigation_once():
+    nav = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(nav) == sorted(str(page.relative_to(DOCS)) for page in SITE)
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{citation["version"]}"' in project
+    assert f'license = "{citation["license"]}"' in project
+    assert f'Homepage = "{citation["repository-code"]}"' in project
+    assert f'name = "{citation["authors"][0]["name"]}"' in project
+    assert citation["cff-version"] == "1.2.0"

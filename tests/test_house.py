@@ -1,7 +1,11 @@
 """The house: what may import what, and how long a file may be."""
 
 import ast
+import re
+import subprocess
+import sys
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -33,6 +37,23 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 DOORS = {"client_app", "server_app", "reference", "packages"}
 MOST = 13
 """Entries of a room."""
+
+
+PUBLIC = (
+    "flwr.app",
+    "flwr.client",
+    "flwr.clientapp",
+    "flwr.common",
+    "flwr.serverapp",
+    "flwr.serverapp.exception",
+    "flwr.serverapp.strategy",
+    "ray",
+    "ray.exceptions",
+)
+"""Modules of Flower and Ray that may be imported anywhere, for the names that they list in ``__all__``."""
+PRIVATE = ROOT / "fedbn_flower/core/private.py"
+TOUCHED = r"_retry_invoker|\b_message_id|ConsolePopen|ConsoleHandler|TaskIdentity|\._private\b|\.__dict__\["
+"""Private parts that may be reached without an import."""
 
 
 def files(*folders):
@@ -117,6 +138,60 @@ def test_a_room_has_about_a_dozen_entries_at_most(package):
 def test_nothing_imports_itself_by_a_detour():
     graph = {module_of(path): MODULES.intersection(imports(path)) for path in files(*PACKAGES)}
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
+
+
+def names_imported(path):
+    """(module, name) of every import from Flower and Ray in a file; the name is None where it is a module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def is_public(module, name):
+    if module.partition(".")[0] not in {"flwr", "ray"}:
+        return True
+    if module not in PUBLIC:
+        return False
+    listed = getattr(import_module(module), "__all__", None)
+    return name is None or (listed is None and not name.startswith("_")) or name in (listed or ())
+
+
+def uses_of_private_parts(path):
+    """What a file imports or reaches of Flower's and Ray's private parts."""
+    imported = [f"{module}: {name}" for module, name in names_imported(path) if not is_public(module, name)]
+    return imported + re.findall(TOUCHED, path.read_text())
+
+
+def test_private_parts_of_flower_and_ray_are_used_in_one_file():
+    everything = [*files(*PACKAGES), ROOT / "run_sim.py"]
+    assert [path for path in everything if uses_of_private_parts(path)] == [PRIVATE]
+    found = {use.partition(":")[0] for use in uses_of_private_parts(PRIVATE)}
+    assert {"flwr.supercore.run", "flwr.common.constant", "ray._private", "_retry_invoker"} <= found
+
+
+@pytest.mark.parametrize(
+    ("line", "public"),
+    [
+        ("from flwr.app import Message", True),
+        ("from flwr.common import Scalar", True),
+        ("import ray", True),
+        ("from flwr.common import logger", False),
+        ("from flwr.app import message", False),
+        ("import flwr.supercore", False),
+        ("from ray import _private", False),
+        ("grid._retry_invoker.max_time = 1", False),
+    ],
+)
+def test_what_looks_for_private_parts_sees_them(line, public, tmp_path):
+    (tmp_path / "file.py").write_text(f"def late():\n    {line}\n")
+    assert (not uses_of_private_parts(tmp_path / "file.py")) == public
+
+
+def test_ray_is_imported_by_those_who_use_it_only():
+    code = "import sys, fedbn_flower.core.private, fedbn_flower.runtime; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_no_file_is_longer_than_a_person_wants_to_read():

@@ -1,7 +1,7 @@
-"""Clients in lockstep: a cohort trains at once, its models stacked into one.
+"""Lockstep training: a cohort of clients trains at once, their models stacked into one.
 
-For small models most of a step is the cost of calling into PyTorch, which is then paid once for the cohort.
-It is done only with models that are known to be served, and only after a trial; everything else trains alone.
+For small models, most of a step is the overhead of calling PyTorch, which the cohort then pays once. It is
+used only for supported models that pass a trial. All other clients train one at a time.
 """
 
 from .equivalence import why_alone

@@ -1,4 +1,4 @@
-"""A trial before a run relies on lockstep: two clients trained so and alone, compared."""
+"""A trial before a run uses lockstep: compare two clients trained in lockstep and one at a time."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -16,21 +16,21 @@ from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
 from ..objectives.scaffold import CONTROL
 from ..training import LocalTraining, all_work
-from ..update import Received
+from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep
 
-SIZES = (7, 4)  # in batches of 4 and 3, and of 4: with a mask, without one, and one client alone at the end
+SIZES = (7, 4)  # batches of 4 and 3, and of 4: with mask, without, and one client alone at the end
 RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
 TRAINING = LocalTraining(epochs=2, batch_size=4)
 
 
 def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
-    """What came out of the trial: empty if both ways gave the same, otherwise why clients train alone.
+    """Run the trial. Return "" if both ways agree, otherwise the reason to train clients one by one.
 
-    Two clients of ``task`` in all but the examples, which are random and of the same shape, train by plain
-    SGD for two rounds with the objective's ``settings`` (by flag). Everything that they send and keep agrees
-    to 1e-4 of the entry's largest value. Nothing that is given is changed, nor torch's generators.
+    Two clients with this ``task`` and random examples of the same shape train for two rounds by plain SGD,
+    with the objective's ``settings`` (by flag). All that they send and keep must agree to 1e-4 of the entry's
+    largest value. The arguments and torch's generators are unchanged.
     """
     config: dict[str, Scalar] = {
         **settings,
@@ -40,12 +40,12 @@ def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str
     }
     try:
         with seeded(0):
-            one_way, other_way = (_outcomes(client, task, config, lockstep) for lockstep in (True, False))
-    except Exception as error:  # whatever it is: alone, it is the run's own affair
+            stacked_way, plain_way = (_outcomes(client, task, config, lockstep) for lockstep in (True, False))
+    except Exception as error:  # any error: training one at a time reports its own
         return f"the trial raised {type(error).__name__}: {' '.join(str(error).split())}"
     finally:
         stacked.cache_clear()
-    pairs = zip_longest(one_way, other_way, fillvalue=("", np.empty(0)))
+    pairs = zip_longest(stacked_way, plain_way, fillvalue=("", np.empty(0)))
     differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
     return next((f"the trial disagreed on {name}" for name in differ), "")
 
@@ -53,7 +53,7 @@ def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str
 def _outcomes(
     client: type[FedAvgClient], task: LocalTask, config: dict[str, Scalar], lockstep: bool
 ) -> list[tuple[str, NDArray]]:
-    """All that the two clients send and keep in every round, by name."""
+    """Return all that the two clients send and keep in every round, by name."""
     model = copy.deepcopy(task.model)
     stores = [ContextStore() for _ in SIZES]
     clients = [
@@ -73,19 +73,21 @@ def _outcomes(
     ]
     first = clients[0]
     control = {name: np.full_like(task.initial[name], 0.01) for name in first.trained_names}
-    received = Received((np.array(task.initial[name]) for name in first.shared_names), {CONTROL: control})
+    received = Received(
+        {name: np.array(task.initial[name]) for name in first.shared_names}, {CONTROL: control}
+    )
     found: list[tuple[str, Any]] = []
     for server_round in range(1, ROUNDS + 1):
-        given = config | {"server-round": server_round}
+        round_config = config | {"server-round": server_round}
         if lockstep:
-            updates = fit_in_lockstep(clients, received, given)
+            updates = fit_in_lockstep(clients, received, round_config)
         else:
-            updates = [one.fit(received, given) for one in clients]
+            updates = [one.fit(received, round_config) for one in clients]
         for one, store, update in zip(clients, stores, updates, strict=True):
             if isinstance(update, Exception):
                 raise update
             one.memory.commit()
-            found += zip(one.shared_names, update.arrays, strict=True)
+            found += by_name(update.arrays, one.shared_names).items()
             found += sorted(update.metrics.items())
             for arrays in (*update.records.values(), *store.groups().values()):
                 found += sorted(arrays.items())
@@ -98,7 +100,7 @@ def _random_examples(like: Examples) -> Iterator[Examples]:
     for size in SIZES:
         x = rng.random((size, *inputs.shape[1:]), np.float32)
         y = targets.numpy(force=True)[rng.integers(len(targets), size=size)]
-        if y.dtype.kind == "f":  # whatever their unit is: large ones would diverge at any rate
+        if y.dtype.kind == "f":  # large targets would diverge at any learning rate
             y = rng.random(y.shape, np.float32)
         yield Examples({"x": x, "y": y}, np.arange(size), device=like.device)
 

@@ -1,4 +1,4 @@
-"""Many models of one network as a single module, their parameters stacked along a new first dimension."""
+"""Many models of one architecture as a single module, their parameters stacked in a new first dimension."""
 
 import copy
 from collections.abc import Callable
@@ -11,17 +11,19 @@ from torch.nn import functional
 
 
 class Stacked(nn.Module):
-    """A layer of many models: rows of its parameters are models, and its input holds the examples of the
-    first `active` ones, one model's after the other, as many for each."""
+    """A layer of many models. Row i of its parameters belongs to model i.
+
+    Its input has the examples of the first `active` models, concatenated, the same number for each.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self.active = count
         self.mask: Tensor | None = None
-        """Which examples there are, (active, b), where models have fewer than b; None for all."""
+        """1 for each actual example, 0 for padding, (active, b); None without padding."""
 
     def rows(self, name: str) -> Tensor:
-        """The active rows of an entry."""
+        """Return the active rows of an entry."""
         entry: Tensor = getattr(self, name)
         return entry if self.active == len(entry) else entry[: self.active]
 
@@ -31,10 +33,10 @@ class StackedLinear(Stacked):
 
     def __init__(self, layer: nn.Linear, count: int) -> None:
         super().__init__(count)
-        # Laid out as the gradient comes out of the batched product: a strided copy of it would cost as much.
+        # The layout of the gradient from the batched product, which saves a costly strided copy.
         weight = torch.empty(count, layer.in_features, layer.out_features, device=layer.weight.device)
         self.weight = nn.Parameter(weight.transpose(1, 2))
-        bias = None if layer.bias is None else nn.Parameter(_room(layer.bias, count))
+        bias = None if layer.bias is None else nn.Parameter(_zeros(layer.bias, count))
         self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -49,9 +51,9 @@ class StackedConv2d(Stacked):
 
     def __init__(self, layer: nn.Conv2d, count: int) -> None:
         super().__init__(count)
-        self.layer = [layer]  # for its settings; in a list, so that it is no submodule
-        self.weight = nn.Parameter(_room(layer.weight, count))
-        bias = None if layer.bias is None else nn.Parameter(_room(layer.bias, count))
+        self.layer = [layer]  # for its settings; the list keeps it from being registered as a submodule
+        self.weight = nn.Parameter(_zeros(layer.weight, count))
+        bias = None if layer.bias is None else nn.Parameter(_zeros(layer.bias, count))
         self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,14 +68,14 @@ class StackedConv2d(Stacked):
             settings.dilation,
             settings.groups * self.active,
         )
-        return _one_after_the_other(y, self.active)
+        return _concatenated(y, self.active)
 
 
 class StackedBatchNorm(Stacked):
-    """BatchNorm of many models; what the mask leaves out counts for nothing.
+    """BatchNorm of many models. Padding has no effect.
 
-    A single value per channel has no variance: PyTorch raises; here that model's statistics become NaN, and
-    the other models are as they were.
+    A single value per channel has no variance. PyTorch raises; here that model's statistics become NaN, and
+    the other models are not affected.
     """
 
     def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, count: int) -> None:
@@ -81,9 +83,9 @@ class StackedBatchNorm(Stacked):
         self.momentum = layer.momentum or 0.0
         self.eps = layer.eps
         for name, parameter in layer.named_parameters():
-            self.register_parameter(name, nn.Parameter(_room(parameter, count)))
+            self.register_parameter(name, nn.Parameter(_zeros(parameter, count)))
         for name, buffer in layer.named_buffers():
-            self.register_buffer(name, _room(buffer, count))
+            self.register_buffer(name, _zeros(buffer, count))
 
     def forward(self, x: Tensor) -> Tensor:
         self.rows("num_batches_tracked").add_(1)
@@ -102,7 +104,7 @@ class StackedBatchNorm(Stacked):
                 momentum=self.momentum,
                 eps=self.eps,
             )
-            return _one_after_the_other(y, self.active)
+            return _concatenated(y, self.active)
         x = _by_model(x, self.active)
         dims = [1, *range(3, x.dim())]
         present = x.new_ones(x.shape[:2]) if self.mask is None else self.mask
@@ -121,17 +123,17 @@ class StackedBatchNorm(Stacked):
 
 @lru_cache(maxsize=4)
 def stacked(model: nn.Module, count: int) -> nn.Module:
-    """``count`` models of this network in one, its entries not yet filled; kept for the next time.
+    """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
     Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
-    models' examples one after the other. The model must be one of `known`.
+    models' examples, concatenated. The model must be supported, see `why_unknown`.
     """
     layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
-    return copy.deepcopy(model, layers)  # in the place of each layer what stands for many of it
+    return copy.deepcopy(model, layers)  # each layer replaced by its stacked one
 
 
 def stacked_layers(model: nn.Module) -> list[Stacked]:
-    """The layers that are to be told, before each input, which rows it is for and which examples it has."""
+    """Return the stacked layers, whose ``active`` and ``mask`` are set before each forward pass."""
     return [module for module in model.modules() if isinstance(module, Stacked)]
 
 
@@ -141,23 +143,23 @@ STACKED: dict[type[nn.Module], Callable[[Any, int], nn.Module]] = {
     nn.BatchNorm1d: StackedBatchNorm,
     nn.BatchNorm2d: StackedBatchNorm,
 }
-"""Layers with entries of their own, and what stands for many of them."""
+"""Layers with parameters or buffers -> their stacked version."""
 
 
-def _room(entry: Tensor, count: int) -> Tensor:
+def _zeros(entry: Tensor, count: int) -> Tensor:
     return torch.zeros((count, *entry.shape), dtype=entry.dtype, device=entry.device)
 
 
 def _by_model(x: Tensor, count: int) -> Tensor:
-    """(count * b, ...) as (count, b, ...)."""
+    """Reshape (count * b, ...) to (count, b, ...)."""
     return x.reshape(count, -1, *x.shape[1:])
 
 
 def _side_by_side(x: Tensor, count: int) -> Tensor:
-    """(count * b, channels, ...) as (b, count * channels, ...)."""
+    """Reorder (count * b, channels, ...) to (b, count * channels, ...)."""
     return _by_model(x, count).transpose(0, 1).flatten(1, 2)
 
 
-def _one_after_the_other(x: Tensor, count: int) -> Tensor:
-    """The way back."""
+def _concatenated(x: Tensor, count: int) -> Tensor:
+    """Invert `_side_by_side`."""
     return x.reshape(len(x), count, -1, *x.shape[2:]).transpose(0, 1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Which models, objectives and clients are known to train in lockstep as they train alone."""
+"""Which models, objectives and clients are supported in lockstep."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ EXAMPLE_WISE = frozenset(
         nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.Threshold, nn.ZeroPad2d,
     }
 )  # fmt: skip
-"""Modules without entries of their own that treat each example alone, if `CONDITIONS` allows."""
+"""Modules without parameters and buffers that process each example separately, subject to `CONDITIONS`."""
 
 CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
     nn.BatchNorm1d: lambda m: m.affine and m.track_running_stats and m.momentum is not None,
@@ -31,29 +31,29 @@ CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
     nn.LogSoftmax: lambda m: m.dim in {1, -1},
     nn.Softmax: lambda m: m.dim in {1, -1},
 }
-"""Modules that are served only if they are set so."""
+"""Modules that are supported only if the condition holds."""
 
 
 def why_unknown(client: type[FedAvgClient], task: LocalTask) -> str:
-    """What keeps clients from training in lockstep, in words; empty if nothing that can be seen does.
+    """Return the reason that clients cannot train in lockstep, or "" if none is visible.
 
-    A class of one's own is known if it says ``lockstep_safe = True`` of itself: its forward treats each
-    example alone and uses only its child modules. Convolutions gain nothing on a CPU.
+    A custom module class is supported if it sets ``lockstep_safe = True``: its forward processes each example
+    separately and uses only its child modules. Convolutions gain nothing on a CPU.
     """
-    return next(_foreign(client, task), "") or next(_obstacles(task.model), "")
+    return next(_client_obstacles(client, task), "") or next(_model_obstacles(task.model), "")
 
 
-def _foreign(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
-    """What of all but the model keeps them from it."""
+def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
+    """Yield the obstacles other than the model."""
     if vars(task.objective).get("elementwise") is not True:
-        yield f"objective {task.objective.__name__} does not say that it is elementwise"
+        yield f"objective {task.objective.__name__} does not set `elementwise`"
     if vars(task.loss).get("alike") is not True:
-        yield f"loss {task.loss.__name__} does not say that it is alike for all clients"
+        yield f"loss {task.loss.__name__} does not set `alike`"
     for name, method in vars(FedAvgClient).items():
-        if name not in _OWN_OF_CLIENTS and callable(method) and getattr(client, name) is not method:
-            yield f"client {client.__name__} has a {name} of its own"
+        if name not in _OVERRIDABLE and callable(method) and getattr(client, name) is not method:
+            yield f"client {client.__name__} overrides {name}"
     if type(task.problem).predictions is not Problem.predictions:
-        yield "an example holds several predictions"
+        yield "an example has several predictions"
     if task.train.augment:
         yield "examples are augmented"
     inputs, _ = replace(task.train, device="cpu").prepared(np.arange(1))
@@ -63,13 +63,13 @@ def _foreign(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
         yield "convolutions gain nothing on a CPU"
 
 
-_OWN_OF_CLIENTS = frozenset({"__init__", "evaluate", "figures", "load_to_evaluate", "local_entries"})
-"""What a client's class may decide for itself; the rest is what lockstep stands in for."""
+_OVERRIDABLE = frozenset({"__init__", "evaluate", "held_out_metrics", "load_to_evaluate", "local_entries"})
+"""Methods that a client's class may override; lockstep replaces the others."""
 
 
-def _obstacles(model: nn.Module) -> Iterator[str]:
-    everywhere = vars(torch.nn.modules.module).items()
-    if any(value for key, value in everywhere if key.startswith("_global_") and "hook" in key):
+def _model_obstacles(model: nn.Module) -> Iterator[str]:
+    module_globals = vars(torch.nn.modules.module).items()
+    if any(value for key, value in module_globals if key.startswith("_global_") and "hook" in key):
         yield "hooks on every module"
     if len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules())):
         yield "a module is used under two names"
@@ -79,29 +79,29 @@ def _obstacles(model: nn.Module) -> Iterator[str]:
     parameters = list(model.named_parameters(remove_duplicate=False))
     for name, p in parameters:
         if type(p) is not nn.Parameter or p._backward_hooks or p._post_accumulate_grad_hooks:
-            yield f"parameter {name} is of a type of its own or has a hook"
+            yield f"parameter {name} is of a subclass or has a hook"
         if not p.requires_grad:
             yield f"parameter {name} is not trained"
-    places = set()
+    storages = set()
     for name, entry in [*parameters, *model.named_buffers(remove_duplicate=False)]:
         if entry.dtype not in {torch.float32, torch.int64}:
             yield f"{name} is {entry.dtype}"
-        if (place := entry.untyped_storage().data_ptr()) in places:
-            yield f"{name} shares its memory with another entry"
-        places.add(place)
+        if (storage := entry.untyped_storage().data_ptr()) in storages:
+            yield f"{name} shares its storage with another entry"
+        storages.add(storage)
 
 
 def _module_obstacle(module: nn.Module) -> str:
-    if not _is_known(module):
-        return "is not known to be served"
+    if not _is_supported(module):
+        return "is not supported"
     if any(value for key, value in vars(module).items() if "hook" in key):
         return "has a hook"
     if any(callable(getattr(type(module), key, None)) for key in vars(module)):
-        return "has a method of its own"
+        return "has a method replaced on the instance"
     return "" if vars(module).get("_compiled_call_impl") is None else "is compiled"
 
 
-def _is_known(module: nn.Module) -> bool:
+def _is_supported(module: nn.Module) -> bool:
     kind = type(module)
     entries = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     return (

@@ -1,4 +1,4 @@
-"""The training of a cohort."""
+"""Train a cohort in lockstep."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -19,14 +19,14 @@ from .stacked_modules import stacked, stacked_layers
 def fit_in_lockstep(
     clients: Sequence[FedAvgClient], parameters: NDArrays, config: dict[str, Scalar]
 ) -> list[Update | Exception]:
-    """What ``client.fit(parameters, config)`` gives for each client, to about 1e-5, or what it raised.
+    """Return each client's result of ``client.fit(parameters, config)``, to about 1e-5, or its exception.
 
-    All clients received the same parameters and config, and share one model object. A client that fails in
-    lockstep trains alone, so that it fails only where, and as, it would have failed alone.
+    All clients get the same parameters and config, and share one model object. A client that fails in
+    lockstep is trained again alone, so the result or the exception is that of `fit`.
     """
-    # Those with the most steps first: the clients still active are then always the first rows.
+    # Most steps first, so that the active clients are always the first rows.
     server_round = int(config["server-round"])
-    order = sorted(range(len(clients)), key=lambda i: _length(clients[i].task, server_round), reverse=True)
+    order = sorted(range(len(clients)), key=lambda i: _work(clients[i].task, server_round), reverse=True)
     model = stacked(clients[0].task.model, len(clients))
     entries = model.state_dict()
     rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
@@ -41,23 +41,23 @@ def fit_in_lockstep(
         try:
             results[i] = clients[i].end_run(run, found, row, config)
         except Exception:
-            results[i] = _alone(clients[i], parameters, config)
+            results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
 
 
-def _alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Scalar]) -> Update | Exception:
+def _fit_alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Scalar]) -> Update | Exception:
     client.memory.discard()
     try:
         return client.fit(parameters, config)
-    except Exception as error:  # one client's failure is no other's
+    except Exception as error:  # a failure of one client must not affect others
         return error
 
 
 def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[str, float]]:
-    """Train the rows of a stacked model in place; each run's metrics.
+    """Train the rows of a stacked model in place and return each run's metrics.
 
-    ``runs`` are one a row, those with the most steps first, alike in everything but the examples, the seed,
-    the share and the objective's memory.
+    There is one run per row, those with the most steps first. They differ only in the examples, the seed, the
+    share and the objective's memory.
     """
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     training = runs[0].training
@@ -69,24 +69,24 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     active = len(runs)
     model.train()
     for step in range(len(plan.rows)):
-        still = int((plan.sizes[step] > 0).sum())
-        if still < active:  # what comes after moves these rows too, to no effect
-            rows = slice(still, active)
+        remaining = int((plan.sizes[step] > 0).sum())
+        if remaining < active:  # later steps also change the finished rows, which are restored at the end
+            rows = slice(remaining, active)
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
-            active = still
+            active = remaining
         inputs, targets, mask = plan.batch(step, active)
         for layer in layers:
             layer.active, layer.mask = active, mask
         optimizer.zero_grad()
-        each, outputs = objective.loss(model, inputs, targets, "none")
-        losses = each.view(active, -1)
+        losses, outputs = objective.loss(model, inputs, targets, "none")
+        losses = losses.view(active, -1)
         means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
         torch.autograd.backward(means.sum())
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
         optimizer.step()
-        plan.note(step, losses.detach(), outputs.detach(), targets)
+        plan.record(step, losses.detach(), outputs.detach(), targets)
     optimizer.zero_grad()
     for rows, final in finished:
         for name, values in final.items():
@@ -94,44 +94,44 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     return plan.metrics()
 
 
-def _length(task: LocalTask, server_round: int) -> tuple[int, int]:
-    """A client's steps in a round and, where those are as many, its examples."""
+def _work(task: LocalTask, server_round: int) -> tuple[int, int]:
+    """Return the sort key of a client: its steps in a round, then its number of examples."""
     return task.training.steps(task.train, task.share(server_round)), len(task.train)
 
 
 class _Plan:
-    """Every batch of a cohort, and what came of it; by (step, client, place in the batch)."""
+    """Every batch of a cohort, its losses and scores, by (step, client, position in the batch)."""
 
     def __init__(self, runs: Sequence[LocalRun]) -> None:
         self.runs = runs
         self.problem = runs[0].objective.problem
-        self.columns, self.prepare = _together([run.examples for run in runs])
+        self.columns, self.prepare = _concatenated([run.examples for run in runs])
         offsets = np.cumsum([0, *(len(run.examples) for run in runs)])
         batches, self.last_epochs = [], []
         for run in runs:
             rng = run.generator()
-            rng.integers(2**63)  # the draw that seeds dropout, which there is none of here
+            rng.integers(2**63)  # as in train_model, which draws the seed of dropout
             epochs = list(run.epochs(rng))
             batches.append([batch for epoch in epochs for batch in epoch])
             self.last_epochs.append(len(batches[-1]) - len(epochs[-1]))
         self.sizes = np.zeros((len(batches[0]), len(runs)), np.int64)
-        for i, own in enumerate(batches):
-            self.sizes[: len(own), i] = [len(batch) for batch in own]
+        for i, client_batches in enumerate(batches):
+            self.sizes[: len(client_batches), i] = [len(batch) for batch in client_batches]
         shape = (*self.sizes.shape, int(self.sizes.max()))
-        rows = np.zeros(shape, np.int64)  # where nothing is, the first example: it is masked
-        for i, own in enumerate(batches):
-            for step, batch in enumerate(own):
+        rows = np.zeros(shape, np.int64)  # padding is the first example, masked
+        for i, client_batches in enumerate(batches):
+            for step, batch in enumerate(client_batches):
                 rows[step, i, : len(batch)] = batch + offsets[i]
         device = runs[0].examples.device
         self.rows = torch.from_numpy(rows).to(device)
-        present = np.arange(shape[2]) < self.sizes[..., None]
-        self.mask = torch.from_numpy(present.astype(np.float32)).to(device)
-        self.figures: dict[str, Tensor] = {}
-        self.noted: list[tuple[int, Tensor, Tensor, Tensor]] = []
+        is_example = np.arange(shape[2]) < self.sizes[..., None]
+        self.mask = torch.from_numpy(is_example.astype(np.float32)).to(device)
+        self.scores: dict[str, Tensor] = {}
+        self.recorded: list[tuple[int, Tensor, Tensor, Tensor]] = []
         self.held = 0
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs and targets (active * b, ...) of a step, and mask (active, b): None where all are there."""
+        """Return a step's inputs and targets (active * b, ...), and mask (active, b): None if unpadded."""
         sizes = self.sizes[step, :active]
         part = np.s_[step, :active, : sizes.max()]
         rows = self.rows[part].reshape(-1)
@@ -139,56 +139,58 @@ class _Plan:
         batch = {name: column.index_select(0, rows) for name, column in self.columns.items()}
         return *self.prepare(batch), mask
 
-    def note(self, step: int, losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Keep the losses, (active, b), and the scores of the outputs, made for many steps at once."""
+    def record(self, step: int, losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        """Record the losses, (active, b), and the outputs. Scores are computed for many steps at once."""
         if step >= min(self.last_epochs):
-            self.noted.append((step, losses, outputs, targets))
+            self.recorded.append((step, losses, outputs, targets))
             self.held += outputs.numel()
             if self.held > LOADED:
                 self._reduce()
 
     def _reduce(self) -> None:
-        for (active, width), same in groupby(self.noted, key=lambda noted: tuple(noted[1].shape)):
+        for (active, width), same in groupby(self.recorded, key=lambda entry: tuple(entry[1].shape)):
             steps, losses, outputs, targets = zip(*same, strict=True)
             part = np.s_[steps[0] : steps[-1] + 1, :active, :width]
             scores = self.problem.scores(torch.cat(outputs), torch.cat(targets))
             for name, values in {"loss": torch.stack(losses), **scores}.items():
-                if name not in self.figures:
-                    self.figures[name] = torch.zeros_like(self.mask)
-                self.figures[name][part] = values.view(len(steps), active, width)
-        self.noted, self.held = [], 0
+                if name not in self.scores:
+                    self.scores[name] = torch.zeros_like(self.mask)
+                self.scores[name][part] = values.view(len(steps), active, width)
+        self.recorded, self.held = [], 0
 
     def metrics(self) -> list[dict[str, float]]:
-        """Each client's metrics."""
+        """Return each client's metrics."""
         self._reduce()
-        figures = {name: (values * self.mask).sum(2).cpu().numpy() for name, values in self.figures.items()}
+        totals = {name: (values * self.mask).sum(2).cpu().numpy() for name, values in self.scores.items()}
         steps = (self.sizes > 0).sum(0).tolist()
         return [
             run.metrics(
                 steps[i],
-                {name: float(values[start:, i].sum()) for name, values in figures.items()},
+                {name: float(values[start:, i].sum()) for name, values in totals.items()},
                 int(self.sizes[start:, i].sum()),
             )
             for i, (run, start) in enumerate(zip(self.runs, self.last_epochs, strict=True))
         ]
 
 
-def _together(examples: Sequence[Examples]) -> tuple[dict[str, Tensor], Prepare]:
-    """Columns of all clients' examples, one client's after the other, and what turns rows of them into a
-    batch; where clients prepare theirs differently, that is done already."""
+def _concatenated(examples: Sequence[Examples]) -> tuple[dict[str, Tensor], Prepare]:
+    """Return the concatenated columns of all clients' examples, and the function that prepares a batch.
+
+    If clients have different ``prepare`` functions, the columns are already prepared.
+    """
     first = examples[0]
-    if all(one.prepare == first.prepare and _of_same(one.columns, first.columns) for one in examples):
+    if all(one.prepare == first.prepare and _same_columns(one.columns, first.columns) for one in examples):
         return first.gathered(np.concatenate([one.rows for one in examples])), first.prepare
     inputs, targets = zip(*(one.prepared(np.arange(len(one))) for one in examples), strict=True)
     return {"x": torch.cat(inputs), "y": torch.cat(targets)}, as_they_are
 
 
-def _of_same(columns: Columns, others: Columns) -> bool:
+def _same_columns(columns: Columns, others: Columns) -> bool:
     return {n: id(a) for n, a in columns.items()} == {n: id(a) for n, a in others.items()}
 
 
 def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str, Tensor]) -> Objective:
-    """One objective for all clients, its memory stacked; what they have of their own if it has none."""
+    """Return one objective for all clients, their memories stacked if it corrects gradients."""
     first = objectives[0]
     if type(first).correct_gradients is Objective.correct_gradients:
         return first
@@ -199,12 +201,12 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
             name: np.stack([m[name] if m else np.zeros(x.shape, np.float32) for m in memories])
             for name, x in first.start.items()
         }
-    taking_part = {name: parameters[name] for name in first.parameters}
-    return type(first)(taking_part, first.settings, memory, first.received, first.problem, first.local)
+    trained = {name: parameters[name] for name in first.parameters}
+    return type(first)(trained, first.settings, memory, first.received, first.problem, first.local)
 
 
 def _clip(gradients: Sequence[Tensor], bound: float) -> None:
-    """Each client's gradient clipped to an L2 norm, as `torch.nn.utils.clip_grad_norm_` does."""
+    """Clip each client's gradient to an L2 norm in place, as `torch.nn.utils.clip_grad_norm_` does."""
     norms = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)
     factor = (bound / (norms + 1e-6)).clamp(max=1.0)
     for g in gradients:

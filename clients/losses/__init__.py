@@ -1,19 +1,19 @@
-"""Losses: what a wrong prediction costs in training, one file each."""
+"""Training losses, one file each."""
+
+from pkgutil import resolve_name
 
 from .base import Loss
-from .calc import Calc
-from .class_balanced import ClassBalanced
-from .focal import Focal
-from .label_smoothing import LabelSmoothing
-from .logit_adjusted import LogitAdjusted
 
-LOSSES: dict[str, type[Loss]] = {
-    "auto": Loss,
-    "class-balanced": ClassBalanced,
-    "focal": Focal,
-    "label-smoothing": LabelSmoothing,
-    "logit-adjusted": LogitAdjusted,
-    "calc": Calc,
+_PLACES = {
+    "auto": "base:Loss",
+    "class-balanced": "class_balanced:ClassBalanced",
+    "focal": "focal:Focal",
+    "label-smoothing": "label_smoothing:LabelSmoothing",
+    "logit-adjusted": "logit_adjusted:LogitAdjusted",
+    "calc": "calc:Calc",
 }
+"""Built-in losses: name -> ``module:Class`` in this package. To add one, add a line here."""
+
+LOSSES: dict[str, type[Loss]] = {name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()}
 
 __all__ = ["LOSSES", "Loss"]

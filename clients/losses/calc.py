@@ -1,4 +1,4 @@
-"""CALC, the loss that goes with FedSat: margins from the frequencies and the confusion of classes."""
+"""CALC, the loss for FedSat: margins from the frequencies and the confusion of classes."""
 
 from typing import ClassVar
 
@@ -14,11 +14,13 @@ FREQUENCY, PULL, CONFUSED = 0.1, 0.05, 0.5
 class Calc(Loss):
     """``0.95 (-z_y + log sum_j exp(z_j + D_yj)) + 0.05 CE(z - 0.5 M_y)`` of logits ``z - 0.1 q^(-1/4)``.
 
-    q are the classes' shares of the client's examples, an absent class counting as one example. D is the
-    running confusion C made symmetric, its rows summing to 1, without its diagonal, over its largest entry; M
-    is the same of the softmax of C's rows. D and M are constants to the gradient; where nobody keeps C, as in
-    what a client trains for itself alone, they are 0.
+    q are the classes' shares of the client's examples; an absent class counts as one example. D comes from
+    the running confusion C: symmetrised, rows normalised to sum 1, diagonal 0, divided by its largest entry.
+    M is the same for the softmax of C's rows. D and M have no gradient. Without C, as in the training of a
+    personal model, they are 0.
     """
+
+    paper = "chowdhury2024fedsat"
 
     requires: ClassVar = {"objective": {"fedsat"}}
     of_classes = True
@@ -34,7 +36,7 @@ class Calc(Loss):
 
 
 def margins_of(confusion: Tensor) -> Tensor:
-    """(C + C^T) / 2, its rows summing to 1, its diagonal 0, over its largest entry."""
+    """Return (C + C^T) / 2 with rows normalised to sum 1, diagonal 0, divided by its largest entry."""
     both = (confusion + confusion.T) / 2
     rows = both / both.sum(1, keepdim=True)
     rows = rows - torch.diag(rows.diagonal())

@@ -11,13 +11,16 @@ from .base import Loss, reduced
 class ClassBalanced(Loss):
     """Cross-entropy, a class of n examples weighted by ``(1 - beta) / (1 - beta^n)`` (equation 12).
 
-    arXiv 1901.05555; n are the client's own, and the weights of the classes that it has have a mean of 1.
+    arXiv 1901.05555. n is the number of the client's examples of the class. The weights of the classes that
+    it has have mean 1.
     """
+
+    paper = "cui2019classbalanced"
 
     of_classes = True
 
     beta: float = setting(
-        0.9999, ge=0, lt=1, alias="cb-beta", description="how fast more examples of a class add less"
+        0.9999, ge=0, lt=1, alias="cb-beta", description="decay of the value of further examples of a class"
     )
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

@@ -9,12 +9,16 @@ from .base import Loss, reduced
 
 
 class Focal(Loss):
-    """``-(1 - p_y)^gamma log p_y`` (equation 4): what is learnt already counts little."""
+    """``-(1 - p_y)^gamma log p_y`` (equation 4): well-classified examples have little weight."""
+
+    paper = "lin2017focal"
 
     of_classes = True
     alike = True
 
-    gamma: float = setting(2.0, ge=0, alias="focal-gamma", description="how little what is learnt counts")
+    gamma: float = setting(
+        2.0, ge=0, alias="focal-gamma", description="exponent that down-weights well-classified examples"
+    )
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         logs = functional.log_softmax(output, 1).gather(1, targets.unsqueeze(1)).squeeze(1)

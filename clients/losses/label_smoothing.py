@@ -10,10 +10,12 @@ from .base import Loss
 class LabelSmoothing(Loss):
     """Cross-entropy to ``(1 - s) one-hot + s / classes`` (section 7)."""
 
+    paper = "szegedy2016rethinking"
+
     of_classes = True
     alike = True
 
-    smoothing: float = setting(0.1, ge=0, lt=1, description="share of the target that all classes divide")
+    smoothing: float = setting(0.1, ge=0, lt=1, description="share of the target spread over all classes")
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         return functional.cross_entropy(output, targets, label_smoothing=self.smoothing, reduction=reduction)

@@ -13,6 +13,8 @@ class LogitAdjusted(Loss):
     A class that the client lacks counts as one example.
     """
 
+    paper = "menon2021logit"
+
     of_classes = True
 
     tau: float = setting(1.0, ge=0, alias="logit-tau", description="weight of the log frequencies")

@@ -1,1 +1,1 @@
-"""What a model is made of: BatchNorm, the head, names of parameters."""
+"""Parts of a model: BatchNorm, the head, parameter names."""

@@ -1,7 +1,7 @@
-"""BatchNorm entries of a state dict, told by module type and never by name.
+"""BatchNorm entries of a state dict, found by module type and never by name.
 
-torchvision's ResNets, for one, name a BatchNorm ``downsample.1``. An InstanceNorm that tracks running
-statistics counts as a BatchNorm; one that does not has nothing of the client's own, as LayerNorm.
+torchvision's ResNets, for example, name a BatchNorm ``downsample.1``. An InstanceNorm with running statistics
+counts as a BatchNorm. One without them has no statistics of the data, like LayerNorm, and does not count.
 """
 
 import math
@@ -30,7 +30,7 @@ BatchNorm = (
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
-    """Every BatchNorm, under every name: a module used in two places has two in the state dict."""
+    """Yield every BatchNorm under every name: a module used twice has two names in the state dict."""
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, BATCH_NORMS) or (
             isinstance(module, INSTANCE_NORMS) and module.track_running_stats
@@ -49,22 +49,22 @@ def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
 
 
 def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
-    """Names of running_mean, running_var and num_batches_tracked of every BatchNorm layer."""
+    """Return the names of running_mean, running_var and num_batches_tracked of every BatchNorm layer."""
     return frozenset(_entries(model, statistics_only=True))
 
 
 def batch_norm_entries(model: nn.Module) -> frozenset[str]:
-    """Names of all entries (weight, bias, statistics) of every BatchNorm layer."""
+    """Return the names of all entries (weight, bias, statistics) of every BatchNorm layer."""
     return frozenset(_entries(model, statistics_only=False))
 
 
 def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, seed: Sequence[int]) -> None:
     """Set the BatchNorm statistics of the model by one pass over unlabelled examples (AdaBN).
 
-    Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches, shuffled,
-    are as even as can be and at most of ``batch_size``; a statistic is the mean of theirs, in which every
-    example counts alike. Layers that training would leave alone stay as they are, and all but the
-    normalisation is in evaluation mode. One example has no variance: it leaves the statistics as they are.
+    Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches are shuffled,
+    nearly even, and at most of size ``batch_size``. A statistic is the mean of the batches' statistics,
+    weighted by their sizes. Layers that training would not update are unchanged. All other modules are in
+    evaluation mode. A single example has no variance: the statistics are then unchanged.
     """
     if len(examples) < 2:
         return

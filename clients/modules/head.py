@@ -1,4 +1,4 @@
-"""Where a model's head begins, what goes into it, and passes that leave no trace."""
+"""A model's head, its input features, and forward passes without side effects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,24 +13,26 @@ from .parameter_names import aliases
 from .rng import seeded
 
 Pass = tuple[Tensor, Tensor]
-"""What went into the head, (b, d), and the model's output, (b, ...)."""
+"""The input of the head, (b, d), and the model's output, (b, ...)."""
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Module]:
-    """The head and its name: what the model's attribute ``head`` names, otherwise the last layer with
-    parameters of its own; the whole model, called ``""``, where no other module has any.
+    """Return the head and its name.
+
+    It is the submodule that the model's attribute ``head`` names, otherwise the last layer with direct
+    parameters. If only the model itself has any, it is the whole model, named ``""``.
 
     Raises
     ------
     ValueError
-        When ``head`` names no submodule, or nothing has parameters.
+        When ``head`` is not the name of a submodule, or the model has no parameters.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    said = getattr(model, "head", None)
-    if isinstance(said, str):
-        if not said or said not in modules:
-            raise ValueError(f"{type(model).__name__}.head is {said!r}, which is no submodule of it")
-        return said, modules[said]
+    name = getattr(model, "head", None)
+    if isinstance(name, str):
+        if not name or name not in modules:
+            raise ValueError(f"{type(model).__name__}.head is {name!r}, which is not the name of a submodule")
+        return name, modules[name]
     layers = [name for name, module in modules.items() if _is_layer(module)]
     if not layers:
         raise ValueError(f"{type(model).__name__} has no parameters, so it has no head")
@@ -38,13 +40,13 @@ def head_of(model: nn.Module) -> tuple[str, nn.Module]:
 
 
 def _is_layer(module: nn.Module) -> bool:
-    if isinstance(module, ParametrizationList):  # a part of the layer whose weight it makes
+    if isinstance(module, ParametrizationList):  # part of the layer that it parametrises
         return False
     return is_parametrized(module) or next(module.parameters(recurse=False), None) is not None
 
 
 def head_entries(model: nn.Module) -> frozenset[str]:
-    """Names of all entries of the head, a tied one under all of its names."""
+    """Return the names of all entries of the head, a tied one under all of its names."""
     prefix, head = head_of(model)
     names = aliases(model)
     entries = (f"{prefix}.{name}" if prefix else name for name in head.state_dict())
@@ -52,39 +54,39 @@ def head_entries(model: nn.Module) -> frozenset[str]:
 
 
 def features(model: nn.Module, inputs: Tensor) -> Pass:
-    """A pass as any other, and what went into the head; of several calls of the head, the last one's.
+    """Run a normal forward pass and return the head's input with the output. The head's last call counts.
 
     Raises
     ------
     ValueError
-        When the model's forward never calls its head.
+        When the model's forward never calls its head, or not with a tensor.
     """
-    return _watched(model, lambda: model(inputs))
+    return _with_head_input(model, lambda: model(inputs))
 
 
 def frozen(
     model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
 ) -> Pass:
-    """`features` of `unmoved`."""
-    return _watched(model, lambda: unmoved(model, entries, inputs, train))
+    """Return `features` of a pass without side effects, see `forward_only`."""
+    return _with_head_input(model, lambda: forward_only(model, entries, inputs, train))
 
 
-def unmoved(
+def forward_only(
     model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
 ) -> Tensor:
-    """The output, without gradient, of a pass that changes no buffer, no mode and no generator of torch.
+    """Return the output, without gradient, of a pass that changes no buffer, mode or random state.
 
     Parameters
     ----------
     model : nn.Module
-        Whose forward it is.
+        The model; unchanged.
     entries : Mapping[str, Tensor], optional
-        What takes the place of entries of the model, by their names in its state dict; a tied one under any
-        of its names. Those that are missing are the model's own.
+        Replacements of the model's entries, by their names in its state dict; a tied one under any of its
+        names. Other entries are the model's.
     inputs : Tensor
         Shape (b, ...).
     train : bool
-        In training mode; otherwise in evaluation mode.
+        Whether to use training mode instead of evaluation mode.
     """
     used = _entries(model, entries or {})
     with torch.no_grad(), seeded(0), _mode(model, train):
@@ -93,8 +95,11 @@ def unmoved(
 
 
 def _entries(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every parameter and a copy of every buffer, as given or else the model's own: a tied one is one tensor
-    under each of its names, a module in two places is there once, since PyTorch would put it back wrongly."""
+    """Return every parameter and a copy of every buffer, replaced by ``given`` ones.
+
+    A tied tensor is one tensor under each of its names. A module used twice has one name: PyTorch would
+    restore it wrongly under two.
+    """
     names = aliases(model)
     used: dict[str, Tensor] = {}
     for prefix, module in model.named_modules():
@@ -103,20 +108,20 @@ def _entries(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]
         for name, tensor in (*parameters, *buffers.items()):
             known = next((used[alias] for alias in names[name] if alias in used), None)
             if known is None:
-                taken = next((given[alias] for alias in names[name] if alias in given), tensor).detach()
-                known = taken.clone() if name in buffers else taken
+                value = next((given[alias] for alias in names[name] if alias in given), tensor).detach()
+                known = value.clone() if name in buffers else value
             used[name] = known
     return used
 
 
-def _watched(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
+def _with_head_input(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
     name, head = head_of(model)
     seen: list[Tensor] = []
 
-    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def record(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen[:] = [next(iter((*args, *kwargs.values())))]
 
-    hook = head.register_forward_pre_hook(note, with_kwargs=True)
+    hook = head.register_forward_pre_hook(record, with_kwargs=True)
     try:
         output = call()
     finally:
@@ -130,7 +135,7 @@ def _watched(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
 
 @contextmanager
 def _mode(model: nn.Module, train: bool) -> Iterator[None]:
-    """Every module in one mode; afterwards each in its own."""
+    """Set every module to one mode; restore their modes afterwards."""
     before = [(module, module.training) for module in model.modules()]
     model.train(train)
     try:

@@ -1,4 +1,4 @@
-"""The names of a model's tensors: one that is tied has several."""
+"""The names of a model's tensors: a tied tensor has several."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ from torch import nn
 
 
 def trainable_names(model: nn.Module) -> list[str]:
-    """Every name of every parameter that is trained: a tied one is there under each of its names."""
+    """Return every name of every trainable parameter; a tied one has several."""
     return [name for name, p in model.named_parameters(remove_duplicate=False) if p.requires_grad]
 
 
 def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:
-    """All names of the tensor, itself included, by name of a parameter or buffer."""
+    """Return all names of each parameter and buffer, by each of its names."""
     names: dict[int, list[str]] = {}
     tensors = [
         *model.named_parameters(remove_duplicate=False),

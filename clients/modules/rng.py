@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generators, seeded, the GPU's too if it is in use; afterwards as they were before."""
+    """Seed torch's global generators, also the GPU's if in use; restore their states afterwards."""
     generators = [torch.default_generator, *torch.cuda.default_generators]
     before = [generator.get_state() for generator in generators]
     for generator in generators:

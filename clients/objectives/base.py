@@ -18,9 +18,9 @@ from ..update import Records
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What a client did in a round: so many optimiser steps at this learning rate.
+    """A client's work in a round: the number of optimiser steps and the learning rate.
 
-    ``momentum`` is that of SGD, None where the optimiser is another one.
+    ``momentum`` is that of SGD, None for another optimiser.
     """
 
     steps: int
@@ -30,8 +30,17 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round of local training leaves: the client's new memory, None for none; further records for the
-    server, where a parameter is called as in `Objective.parameters`; and metrics of the objective's own."""
+    """The result of an objective after a round of local training.
+
+    Parameters
+    ----------
+    memory : dict[str, NDArray], optional
+        The client's new memory; None for none.
+    records : Mapping[str, Mapping[str, NDArray]]
+        Further records for the server. Parameters have the names of `Objective.parameters`.
+    metrics : dict[str, float]
+        Further metrics of the objective.
+    """
 
     memory: dict[str, NDArray] | None = None
     records: Records = field(default_factory=dict)
@@ -40,16 +49,16 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """What an objective may use of its client beside the parameters.
+    """The parts of a client that an objective may use in addition to the parameters.
 
     Parameters
     ----------
     model : nn.Module
-        The whole model, its local entries included; it holds the received x when the objective is made.
+        The whole model with its local entries. It has the received x when the objective is created.
     examples : Examples
         The client's training examples.
     loss : Loss
-        What a wrong prediction costs.
+        The training loss.
     """
 
     model: nn.Module
@@ -57,44 +66,44 @@ class Local:
     loss: Loss
 
     def entries(self) -> dict[str, Tensor]:
-        """Copies of all entries of the model, as they are now."""
+        """Return copies of all current entries of the model."""
         return {name: entry.clone() for name, entry in self.model.state_dict().items()}
 
 
 class Objective:
     """Empirical risk f: the mean of the loss. Subclasses add their own terms to its gradient.
 
-    One object lives for one round of one client. Its settings are attributes, see `clients.settings`.
+    Each client gets a new object each round. Its settings are attributes, see `clients.settings`.
 
     Parameters
     ----------
     parameters : Mapping[str, Tensor]
-        The shared, trainable parameters, holding the received model x; a tied one under its first name.
-        Local BatchNorm takes no part.
+        The shared, trainable parameters with the values of the received model x; a tied one under its first
+        name. Local entries such as BatchNorm are not among them.
     settings : Mapping[str, object]
-        Values of the declared settings, by attribute; those that are missing have their defaults.
+        Values of the declared settings, by attribute; the others have their defaults.
     memory : Mapping[str, NDArray], optional
         `Outcome.memory` of the client's last committed round.
     received : Mapping[str, Mapping[str, NDArray]], optional
-        What the server sent beside the model: arrays by name, by record.
+        Further records from the server: arrays by name, by record.
     problem : Problem, optional
-        What is learnt; classification unless another is given.
+        The learning problem; classification by default.
     local : Local, optional
-        The client's model, examples and loss; without it the loss is the problem's.
+        The client's model, examples and loss. Without it the problem's standard loss is used.
     """
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
-    """What the run's configuration must be for this objective: allowed values by key."""
+    """Requirements on the run configuration: key -> allowed values."""
     of_classes: ClassVar[bool] = False
-    """Whether it is about (b, classes) outputs and class numbers (b,) only."""
+    """Whether it needs (b, classes) outputs and class indices (b,)."""
     of_features: ClassVar[bool] = False
-    """Whether it is about what goes into the model's head."""
+    """Whether it uses the input of the model's head."""
     remembers: ClassVar[bool] = False
-    """Whether `finish` leaves a memory."""
+    """Whether `finish` returns a memory."""
     elementwise: ClassVar[bool] = False
-    """Whether `correct_gradients` treats every entry by itself, and `loss` needs nothing of the client's own.
-    Then many can train in lockstep, their parameters and memories stacked along a new first dimension. It is
-    not inherited: a class says it of its own methods."""
+    """Whether `correct_gradients` is elementwise and `loss` is the same function for all clients. Lockstep
+    needs both: it stacks parameters and memories along a new first dimension. Not inherited: each class sets
+    it for its own methods."""
 
     def __init__(
         self,
@@ -112,21 +121,21 @@ class Objective:
         self.problem = problem or Classification()
         self.local = local
         self.criterion = local.loss if local else Loss(self.problem)
-        """f of a batch's outputs and targets."""
+        """The loss f of a batch's outputs and targets."""
         self.start = {name: p.detach().clone() for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
 
     def begin(self) -> None:
-        """Read what the objective needs of the memory and of the records that came."""
+        """Read the memory and the received records. It is called once, before training."""
 
     def loss(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and the model's output, shape (b, ...).
+        """Return the loss of a batch, and the model's output, shape (b, ...).
 
         ``reduction`` is as in PyTorch: ``mean`` for a scalar, ``none`` for the loss of each example, shape
-        (b,). With ``none`` the examples may be many clients', and the model all of theirs.
+        (b,). With ``none`` the batch may have examples of many clients, and ``model`` their stacked models.
         """
         output = model(inputs)
         return self.criterion(output, targets, reduction), output
@@ -138,42 +147,42 @@ class Objective:
         Raises
         ------
         ValueError
-            When the objective was made without them.
+            When the objective was created without them.
         """
         if self.local is None:
             raise ValueError(f"{type(self).__name__} needs the client's model")
         return self.local
 
     def correct_gradients(self) -> None:
-        """Add the gradient of the objective's own terms, in place, to each of `gradients`."""
+        """Add the gradient of the objective's terms in place to each of `gradients`."""
 
     def gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """(name, w, gradient) of every parameter that has a gradient; what the loss does not reach stays."""
+        """Yield (name, w, gradient) of every parameter that has a gradient."""
         for name, w in self.parameters.items():
             if w.grad is not None:
                 yield name, w.detach(), w.grad
 
     def finish(self, work: LocalWork) -> Outcome:
-        """What is left after the round's work; the parameters hold x_i."""
+        """Return the outcome after the round's work. The parameters now have the values x_i."""
         return Outcome()
 
     def tensors(self, arrays: Arrays | None) -> dict[str, Tensor]:
-        """Arrays as tensors by parameter name; zeros where there are none yet."""
+        """Return arrays as tensors by parameter name; zeros if ``arrays`` is None."""
         if arrays is None:
             return {name: torch.zeros_like(x) for name, x in self.start.items()}
         return {name: torch.from_numpy(arrays[name]).to(x.device) for name, x in self.start.items()}
 
     def received_tensors(self, record: str) -> dict[str, Tensor]:
-        """A record that the server sent, as tensors by parameter name.
+        """Return a record from the server as tensors by parameter name.
 
         Raises
         ------
         ValueError
-            When it did not come, or lacks a parameter.
+            When the record is missing, or lacks a parameter.
         """
         arrays = self.received.get(record)
         if arrays is None:
-            raise ValueError(f"{type(self).__name__} needs the record {record!r}, which did not come")
+            raise ValueError(f"{type(self).__name__} needs the record {record!r}, which was not received")
         if missing := self.start.keys() - arrays.keys():
-            raise ValueError(f"the record {record!r} came without {min(missing)}")
+            raise ValueError(f"the record {record!r} lacks {min(missing)}")
         return self.tensors(arrays)

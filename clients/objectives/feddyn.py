@@ -9,8 +9,10 @@ from .base import LocalWork, Objective, Outcome
 class FedDyn(Objective):
     """``f - <g_i, w> + alpha/2 ||w - x||^2``; afterwards ``g_i -= alpha (x_i - x)``.
 
-    Algorithm 1, g_i = 0 at first; the gradient adds ``-g_i + alpha (w - x)``.
+    Algorithm 1, initially g_i = 0. It adds ``-g_i + alpha (w - x)`` to the gradient.
     """
+
+    paper = "acar2021feddyn"
 
     alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)
 

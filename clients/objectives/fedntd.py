@@ -4,17 +4,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..modules.head import unmoved
+from ..modules.head import forward_only
 from ..settings import setting
 from .base import Objective
 
 
 class FedNTD(Objective):
-    """``f + beta T^2 KL(q_x || q)`` over the classes that are not an example's own (equations 3 to 5).
+    """``f + beta T^2 KL(q_x || q)`` over the classes other than the true one (equations 3 to 5).
 
-    q_x and q are the softmax, at temperature T and without the true class, of the received model, in
-    evaluation mode, and of the local one.
+    q_x and q are the softmax of the received and of the local model, at temperature T and without the true
+    class. The received model is in evaluation mode.
     """
+
+    paper = "lee2022fedntd"
 
     beta: float = setting(1.0, ge=0, alias="ntd-beta", description="weight of the distillation")
     temperature: float = setting(1.0, gt=0, alias="ntd-temperature", description="T of the distillation")
@@ -30,7 +32,7 @@ class FedNTD(Objective):
         output = model(inputs)
         teacher, student = (
             functional.log_softmax(not_true(logits, targets) / self.temperature, 1)
-            for logits in (unmoved(model, self.x, inputs), output)
+            for logits in (forward_only(model, self.x, inputs), output)
         )
         each = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
         distillation = self.beta * self.temperature**2 * (each.mean() if reduction == "mean" else each)
@@ -38,6 +40,6 @@ class FedNTD(Objective):
 
 
 def not_true(logits: Tensor, targets: Tensor) -> Tensor:
-    """Logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
+    """Return logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
     others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, targets.unsqueeze(1), False)
     return logits[others].view(len(logits), -1)

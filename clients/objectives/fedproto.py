@@ -11,16 +11,18 @@ from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
 PROTOTYPES = "prototypes"
-"""The record in which prototypes come, and in which the sums of features go."""
+"""Name of the record of prototypes from the server, and of feature sums to it."""
 BATCH = 1000
 
 
 class FedProto(Objective):
-    """``f + lambda MSE(z, prototype of its class)`` (equation 7), z being what goes into the head.
+    """``f + lambda MSE(z, prototype of its class)`` (equation 7), where z is the input of the head.
 
-    Examples of a class that has no prototype yet add nothing. Afterwards the sums of the trained model's
-    features by class and the classes' shares go to the server; they are made in evaluation mode.
+    Examples of a class without a prototype add nothing. After training, the sums of the model's features by
+    class and the classes' shares are sent to the server. They are computed in evaluation mode.
     """
+
+    paper = "tan2022fedproto"
 
     weight: float = setting(
         1.0,
@@ -47,8 +49,8 @@ class FedProto(Objective):
         loss = self.criterion(output, targets, reduction)
         if self.prototypes is None or self.known is None:
             return loss, output
-        wanted = torch.where(self.known[targets].unsqueeze(1), self.prototypes[targets], z.detach())
-        each = functional.mse_loss(z, wanted, reduction="none").mean(1)
+        anchors = torch.where(self.known[targets].unsqueeze(1), self.prototypes[targets], z.detach())
+        each = functional.mse_loss(z, anchors, reduction="none").mean(1)
         return loss + self.weight * (each.mean() if reduction == "mean" else each), output
 
     def finish(self, work: LocalWork) -> Outcome:

@@ -5,11 +5,13 @@ from .base import LocalWork, Objective, Outcome
 
 
 class FedProx(Objective):
-    """``f + mu/2 ||w - x||^2`` (equation 2, the norm squared); its gradient adds ``mu (w - x)``.
+    """``f + mu/2 ||w - x||^2`` (equation 2, squared norm). It adds ``mu (w - x)`` to the gradient.
 
-    Under SGD it reports ``local-norm``, the norm of FedNova's accumulation vector (Wang et al. 2020,
-    arXiv 2007.07481, section 4), in which the proximal term lets earlier gradients fade.
+    With SGD it reports ``local-norm``, the norm of FedNova's accumulation vector (Wang et al. 2020,
+    arXiv 2007.07481, section 4). The proximal term decays the weight of earlier gradients in it.
     """
+
+    paper = "li2020fedprox"
 
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)
 
@@ -28,7 +30,7 @@ class FedProx(Objective):
 
 
 def local_norm(steps: int, momentum: float, pull: float) -> float:
-    """How far constant unit gradients move the model, over the learning rate; ``pull`` is lr mu.
+    """Return how far constant unit gradients move the model, over the learning rate. ``pull`` is lr mu.
 
     ``v <- momentum v + 1 - pull u; u <- u + v`` from 0: ``(1 - (1 - pull)^K) / pull`` without momentum.
     """

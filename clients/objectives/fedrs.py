@@ -9,11 +9,13 @@ from .base import Objective
 class FedRS(Objective):
     """f of logits scaled class by class: ``s_c z_c`` with ``s_c = (1 - a) q_c / max q + a``.
 
-    q are the classes' shares of the client's examples: a class that it lacks is scaled by a, not masked. The
-    output is as it is.
+    q are the classes' shares of the client's examples: a missing class is scaled by a, not masked. Only the
+    loss uses scaled logits; the returned output is not scaled.
     """
 
-    a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class that a client lacks")
+    paper = "li2021fedrs"
+
+    a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class missing at a client")
 
     of_classes = True
 

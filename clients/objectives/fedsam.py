@@ -10,11 +10,13 @@ from .base import Objective
 class FedSAM(Objective):
     """The gradient of f at ``w + rho grad f / ||grad f||``, applied at w (Algorithm 1).
 
-    The norm is over all that is trained. The first pass moves no BatchNorm statistics; loss and output are
-    those of the second, at the perturbed weights.
+    The norm is over all trained parameters. The first pass does not update BatchNorm statistics. Loss and
+    output are those of the second pass, at the perturbed weights.
     """
 
-    rho: float = setting(0.05, ge=0, description="length of the perturbation", allow_inf_nan=False)
+    paper = "qu2022fedsam"
+
+    rho: float = setting(0.05, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)
 
     def loss(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
@@ -34,6 +36,6 @@ class FedSAM(Objective):
         return self.criterion(output, targets, reduction), output
 
     def correct_gradients(self) -> None:
-        """The step is made from w, bit for bit."""
+        """Restore w exactly, so that the step starts from it."""
         for p, w in self.unperturbed.items():
             p.detach().copy_(w)

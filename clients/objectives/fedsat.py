@@ -1,4 +1,4 @@
-"""FedSat: how much a client struggles with each class."""
+"""FedSat: a client's struggle score of each class."""
 
 from typing import ClassVar
 
@@ -10,19 +10,21 @@ from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
 STRUGGLE = "struggle"
-"""The record in which the scores go."""
+"""Name of the record of scores to the server."""
 EPSILON = 1e-6
 
 
 class FedSat(Objective):
-    """f alone, beside a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
+    """f alone, with a running soft confusion ``C <- mu C + (1 - mu)(Y^T P + e)`` of the training batches.
 
-    Y are the batch's targets, one-hot, P the softmax of its outputs; the classes' counts N run in the same
-    way. The struggle with class i, ``S_i = sum_{j != i} C_ij / (N_i + e)``, at most 1, goes to the server;
-    it is 1 for a class that the client has not met. Any loss will do; CALC is the one that uses C.
+    Y are the batch's one-hot targets, P the softmax of its outputs. N are running counts of the classes,
+    updated in the same way. The struggle score ``S_i = sum_{j != i} C_ij / (N_i + e)`` of class i, at most 1,
+    is sent to the server. It is 1 for a class that the client has not had. All losses work; only CALC uses C.
     """
 
-    mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="what stays of the confusion")
+    paper = "chowdhury2024fedsat"
+
+    mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="decay of the running confusion")
 
     requires: ClassVar = {"strategy": {"fedsat"}}
     of_classes = True
@@ -30,8 +32,8 @@ class FedSat(Objective):
 
     def begin(self) -> None:
         device = next(self.client.model.parameters()).device
-        kept = {name: torch.from_numpy(array).to(device) for name, array in (self.memory or {}).items()}
-        self.confusion, self.counts = kept.get("confusion"), kept.get("counts")
+        memory = {name: torch.from_numpy(array).to(device) for name, array in (self.memory or {}).items()}
+        self.confusion, self.counts = memory.get("confusion"), memory.get("counts")
 
     def loss(
         self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
@@ -53,8 +55,8 @@ class FedSat(Objective):
         assert self.confusion is not None
         assert self.counts is not None
         wrong = self.confusion.sum(1) - self.confusion.diagonal()
-        met = self.counts > 0
-        scores = torch.where(met, wrong / (self.counts + EPSILON), 1.0).clamp(0, 1)
+        seen = self.counts > 0
+        scores = torch.where(seen, wrong / (self.counts + EPSILON), 1.0).clamp(0, 1)
         return Outcome(
             memory={
                 "confusion": self.confusion.numpy(force=True),

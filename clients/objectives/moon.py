@@ -12,11 +12,13 @@ from .base import LocalWork, Objective, Outcome
 class Moon(Objective):
     """``f - mu log(e^{sim(z, z_x)/T} / (e^{sim(z, z_x)/T} + e^{sim(z, z_prev)/T}))`` (equation 3).
 
-    z is what goes into the head, z_x that of the received model and z_prev that of the model with which this
-    client ended its last round, local entries included; both in evaluation mode, with which nothing of
-    them moves. A client that has none yet takes the received one for it: the term is then a constant, and
-    left out.
+    z is the input of the head, z_x that of the received model. z_prev is that of this client's model at the
+    end of its last round, with local entries. Both models are in evaluation mode, so their statistics do not
+    change. For a client without a previous model the term is left out: with the received model in its place,
+    it would be constant.
     """
+
+    paper = "li2021moon"
 
     mu: float = setting(1.0, ge=0, description="weight of the contrastive term", allow_inf_nan=False)
     temperature: float = setting(

@@ -6,14 +6,17 @@ from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
 CONTROL = "control"
-"""The record in which c comes, and in which the change of c_i goes."""
+"""Name of the record of c from the server, and of the change of c_i to it."""
 
 
 class Scaffold(Objective):
     """The gradient is ``grad f - c_i + c``; afterwards ``c_i+ = c_i - c + (x - x_i) / (K lr)``.
 
-    Algorithm 1 with option II, c_i = 0 at first; ``c_i+ - c_i`` goes to the server. K counts plain SGD steps.
+    Algorithm 1 with option II, initially c_i = 0. ``c_i+ - c_i`` is sent to the server. K is the number of
+    plain SGD steps.
     """
+
+    paper = "karimireddy2020scaffold"
 
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
     remembers = True
@@ -38,11 +41,13 @@ class Scaffold(Objective):
 
 
 class ScaffoldMomentum(Scaffold):
-    """SCAFFOLD with momentum SGD: w moves by ``-lr (c - c_i)`` beside every step, not through the momentum.
+    """SCAFFOLD with momentum SGD: after every step w moves by ``-lr (c - c_i)``, not through the momentum.
 
-    Not the paper's algorithm but that of the code of NIID-Bench (Li et al. 2022, arXiv 2102.02079, table 3):
-    c_i+ is not a mean gradient, but a mean step over lr, momentum included.
+    This is not the paper's algorithm but the code of NIID-Bench (Li et al. 2022, arXiv 2102.02079, table 3):
+    c_i+ is not a mean gradient, but a mean step over lr, including momentum.
     """
+
+    paper = "li2022niidbench"
 
     requires: ClassVar = {"strategy": {"scaffold-momentum"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
     elementwise = True
@@ -54,7 +59,7 @@ class ScaffoldMomentum(Scaffold):
         self.moving: set[str] = set()
 
     def correct_gradients(self) -> None:
-        """Add what makes the velocity, v = momentum v + gradient, greater by c - c_i in every step."""
+        """Add a term that makes the velocity, v = momentum v + gradient, greater by c - c_i in every step."""
         for name, _, gradient in self.gradients():
             share = 1.0 - self.momentum if name in self.moving else 1.0
             gradient.add_(self.c[name] - self.c_i[name], alpha=share)

@@ -1,9 +1,9 @@
-"""The plain objective."""
+"""Plain SGD."""
 
 from .base import Objective
 
 
 class Sgd(Objective):
-    """f alone."""
+    """The loss f without further terms."""
 
     elementwise = True

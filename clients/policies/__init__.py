@@ -1,1 +1,1 @@
-"""What stays at home: one file for each policy."""
+"""Policies: which entries of the model stay at home, one file each."""

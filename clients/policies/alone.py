@@ -6,7 +6,7 @@ from ..base import FedAvgClient
 
 
 class AloneClient(FedAvgClient):
-    """Keeps the whole model at home: only what a rule takes beside the model travels, as FedProto's does."""
+    """Keeps the whole model at home. Only further records are sent, such as FedProto's prototypes."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:

@@ -11,45 +11,47 @@ from ..training import load_entries, train_model
 from ..update import Update
 
 PERSONAL = "personal"
-SEED = 2  # beside the round in the seed of the personal model's training
+SEED = 2  # appended to the seed of the round
 
 
 class DittoClient(FedAvgClient):
-    """Shares the model and has another for itself, held near it (arXiv 2012.04221, algorithm 1).
+    """Shares one model and keeps a personal model close to it (arXiv 2012.04221, algorithm 1).
 
-    After the shared training the personal model v minimises ``f(v) + lambda/2 ||v - x||^2``, x the model that
-    was received; the term is about shared, trainable parameters. It is v that the client evaluates, with
-    BatchNorm statistics of its own. What is sent is as it would be without.
+    After the shared training, the personal model v minimises ``f(v) + lambda/2 ||v - x||^2``, where x is the
+    received model. The second term covers shared, trainable parameters only. The client evaluates v, which
+    has its personal BatchNorm statistics. The update sent to the server does not depend on v.
     """
+
+    paper = "li2021ditto"
 
     decides = "a personal model"
     remembers = True
     personal_group = PERSONAL
 
     ditto_lambda: float = setting(
-        0.1, ge=0, description="what holds the personal model near the shared one", allow_inf_nan=False
+        0.1, ge=0, description="weight of the distance to the shared model", allow_inf_nan=False
     )
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> Update:
         model = self.task.model
         entries = model.state_dict()
-        own = self.memory.read(PERSONAL)
+        personal = self.memory.read(PERSONAL)
         self.load(entries, parameters)
-        near = self.with_objective(FedProx)
-        run = near.begin_run(dict(model.named_parameters()), {**config, "mu": self.ditto_lambda}, {})
-        start = own or {name: to_array(entry) for name, entry in entries.items()}
+        proximal = self.with_objective(FedProx)
+        run = proximal.begin_run(dict(model.named_parameters()), {**config, "mu": self.ditto_lambda}, {})
+        start = personal or {name: to_array(entry) for name, entry in entries.items()}
         update = super().fit(parameters, {**config, "eval-splits": ""})
         load_entries(entries, start)
         train_model(model, replace(run, seed=(*run.seed, SEED)))
         self.check_finite(entries)
         self.memory.write(PERSONAL, {name: to_array(entry) for name, entry in entries.items()})
         if config["eval-splits"]:
-            update.metrics.update(self.figures(config))
+            update.metrics.update(self.held_out_metrics(config))
         return update
 
     def load_to_evaluate(self, parameters: NDArrays) -> None:
-        own = self.memory.read(PERSONAL)
-        if own is None:
+        personal = self.memory.read(PERSONAL)
+        if personal is None:
             super().load_to_evaluate(parameters)
         else:
-            load_entries(self.task.model.state_dict(), own)
+            load_entries(self.task.model.state_dict(), personal)

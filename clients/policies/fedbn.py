@@ -9,6 +9,8 @@ from ..modules.batch_norm import batch_norm_entries
 class FedBNClient(FedAvgClient):
     """Keeps every BatchNorm entry at home and shares everything else (arXiv 2102.07623, Algorithm 1)."""
 
+    paper = "li2021fedbn"
+
     decides = "BatchNorm"
 
     @staticmethod

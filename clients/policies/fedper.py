@@ -9,6 +9,8 @@ from ..modules.head import head_entries
 class FedPerClient(FedAvgClient):
     """Keeps the head at home, trained together with the body (arXiv 1912.00818, algorithms 1 and 2)."""
 
+    paper = "arivazhagan2019fedper"
+
     decides = "the head"
 
     @staticmethod

@@ -13,41 +13,43 @@ from ..settings import setting
 from ..training import LocalRun, train_model
 from .fedper import FedPerClient
 
-HEAD = 1  # beside the round in the seed of the head's training
+SEED = 1  # appended to the seed of the round, for the head's training
 
 
 class FedRepClient(FedPerClient):
-    """Keeps the head at home: it is trained first, then the body (arXiv 2102.07078, algorithm 1).
+    """Keeps the head at home and trains it first, then the body (arXiv 2102.07078, algorithm 1).
 
-    Of what is not being trained, nothing moves: it is in evaluation mode. The objective's terms, which are
-    about shared parameters, take part in the body's training only.
+    The part that is not being trained is frozen and in evaluation mode. The objective's terms, which concern
+    shared parameters, apply only to the training of the body.
     """
 
-    head_epochs: int = setting(10, ge=1, description="passes over its examples that train the head")
+    paper = "collins2021fedrep"
+
+    head_epochs: int = setting(10, ge=1, description="passes over the client's examples to train the head")
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
         model, entries = self.task.model, head_entries(self.task.model)
         inside = set(head_of(model)[1].modules())
         outside = set(model.modules()) - inside
-        plain = self.with_objective(Sgd).begin_run(dict(model.named_parameters()), config, {})
+        head_run = self.with_objective(Sgd).begin_run(dict(model.named_parameters()), config, {})
         training = replace(run.training, epochs=self.head_epochs)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         head = [p for name, p in trained.items() if name in entries]
         body = [p for name, p in trained.items() if name not in entries]
         metrics: dict[str, float] = {}
         if head:
-            with _still(body):
-                alone = replace(plain, training=training, seed=(*run.seed, HEAD))
-                metrics = train_model(model, alone, outside)
+            with _frozen(body):
+                head_run = replace(head_run, training=training, seed=(*run.seed, SEED))
+                metrics = train_model(model, head_run, outside)
         if body:
-            with _still(head):
+            with _frozen(head):
                 metrics = train_model(model, run, inside)
         return metrics
 
 
 @contextmanager
-def _still(trained: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Parameters that are not trained; afterwards they are again."""
+def _frozen(trained: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Freeze parameters; make them trainable again afterwards."""
     for p in trained:
         p.requires_grad_(False)
     try:

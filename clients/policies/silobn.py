@@ -9,6 +9,8 @@ from ..modules.batch_norm import batch_norm_statistics
 class SiloBNClient(FedAvgClient):
     """Keeps the BatchNorm statistics at home and shares everything else (arXiv 2008.07424, section 3)."""
 
+    paper = "andreux2020siloed"
+
     decides = "BatchNorm"
 
     @staticmethod

@@ -1,9 +1,23 @@
 """What is learnt, one file each."""
 
+from pkgutil import resolve_name
+
 from .base import Problem
 from .characters import NextCharacter
 from .classification import Classification
 from .least_squares import LeastSquares
 from .regression import Regression
 
-__all__ = ["Classification", "LeastSquares", "NextCharacter", "Problem", "Regression"]
+_PLACES = {
+    "classification": "classification:Classification",
+    "regression": "regression:Regression",
+    "characters": "characters:NextCharacter",
+    "least-squares": "least_squares:LeastSquares",
+}
+"""Built-in problems: name -> ``module:Class`` in this package. To add one, add a line here."""
+
+PROBLEMS: dict[str, type[Problem]] = {
+    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
+}
+
+__all__ = ["PROBLEMS", "Classification", "LeastSquares", "NextCharacter", "Problem", "Regression"]

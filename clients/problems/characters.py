@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Problem, one_that_gives, shape_of
+from .base import Problem, shape_of, wrong_shape
 
 NOTHING = -1
-LARGEST = 709.0  # whose exponential is still a number
+LARGEST = 709.0  # exp of a greater loss overflows
 
 
 class NextCharacter(Problem):
-    """The character after each of a text: the cross-entropy of (b, length, characters) to character numbers
-    (b, length), in which -1 stands where there is none; accuracy in 0..1, and the perplexity, exp(loss).
+    """Next-character prediction by cross-entropy; metrics: accuracy in 0..1 and perplexity, exp(loss).
 
-    All are means over characters: a window that is half full counts half.
+    Outputs are (b, length, characters), targets character indices (b, length), -1 for no target. All metrics
+    are means over characters: a window that is half full has half the weight.
     """
 
-    figures: ClassVar = ("loss", "accuracy", "perplexity")
+    metrics: ClassVar = ("loss", "accuracy", "perplexity")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}
@@ -45,4 +45,4 @@ class NextCharacter(Problem):
     def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)
         fits = len(shape) == 3 and shape[:2] == inputs.shape and shape[2] >= outputs
-        return "" if fits else one_that_gives((*inputs.shape, outputs), output)
+        return "" if fits else wrong_shape((*inputs.shape, outputs), output)

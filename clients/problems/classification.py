@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Problem, one_that_gives, shape_of
+from .base import Problem, shape_of, wrong_shape
 
 
 class Classification(Problem):
-    """One class of several: the cross-entropy of (b, classes) to class numbers (b,); accuracy in 0..1."""
+    """Classification by cross-entropy of (b, classes) outputs and class indices (b,); accuracy in 0..1."""
 
-    figures: ClassVar = ("loss", "accuracy")
+    metrics: ClassVar = ("loss", "accuracy")
     compared_by: ClassVar = "accuracy"
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0)}
@@ -31,4 +31,4 @@ class Classification(Problem):
     def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)
         fits = len(shape) == 2 and shape[0] == 2 and shape[1] >= outputs
-        return "" if fits else one_that_gives((2, outputs), output)
+        return "" if fits else wrong_shape((2, outputs), output)

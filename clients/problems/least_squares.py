@@ -1,4 +1,4 @@
-"""Least squares whose optimum is known."""
+"""Least squares with a known optimum."""
 
 from typing import ClassVar
 
@@ -10,16 +10,17 @@ from .base import Problem
 
 
 class LeastSquares(Problem):
-    """Half the squared error of a linear model, (b, 1), to numbers (b, 1): a quadratic cost. ``distance`` is
-    the Euclidean one of the model's parameters to the optimum.
+    """A quadratic loss with a known optimum: half the squared error of a linear model, (b, 1) to (b, 1).
+
+    ``distance`` is the Euclidean distance of the model's parameters to the optimum.
 
     Parameters
     ----------
     optimum : NDArray
-        float64, shape (size + 1,): the weights where the cost of all clients is least, the bias last.
+        float64, shape (size + 1,): the weights that minimise the loss of all clients, the bias last.
     """
 
-    figures: ClassVar = ("loss", "distance")
+    metrics: ClassVar = ("loss", "distance")
     compared_by: ClassVar = "distance"
 
     def __init__(self, optimum: NDArray) -> None:
@@ -44,9 +45,9 @@ class LeastSquares(Problem):
             expected = weights[-1] + torch.cat([weights[:-1], -weights[:-1]])
             if found.shape == (2 * size, 1) and torch.allclose(found[:, 0], expected):
                 return ""
-        return f"'linear', or another of {size} weights and a bias: the optimum is that of a linear model"
+        return f"'linear', or another with {size} weights and a bias: the optimum is that of a linear model"
 
 
 def _flat(model: nn.Module) -> Tensor:
-    """All parameters one after the other, float64."""
+    """Return all parameters concatenated, float64."""
     return torch.cat([p.detach().flatten() for p in model.parameters()]).double().cpu()

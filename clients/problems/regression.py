@@ -5,14 +5,13 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Problem, one_that_gives, shape_of
+from .base import Problem, shape_of, wrong_shape
 
 
 class Regression(Problem):
-    """Numbers: the squared error of (b, values) to (b, values), a mean over the values; also ``mae``, the
-    absolute one."""
+    """Regression by mean squared error of (b, values) to (b, values); ``mae``: mean absolute error."""
 
-    figures: ClassVar = ("loss", "mae")
+    metrics: ClassVar = ("loss", "mae")
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         if reduction == "mean":
@@ -24,4 +23,4 @@ class Regression(Problem):
         return {"mae": (output - targets).abs().flatten(1).mean(1)}
 
     def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
-        return "" if shape_of(output) == (2, outputs) else one_that_gives((2, outputs), output)
+        return "" if shape_of(output) == (2, outputs) else wrong_shape((2, outputs), output)

@@ -1,1 +1,1 @@
-"""The Python interface: `simulate`, `Result`, data of one's own."""
+"""The Python interface: `simulate`, `Result`, and data passed as arrays or Datasets."""

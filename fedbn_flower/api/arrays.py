@@ -1,4 +1,4 @@
-"""A caller's own arrays as a dataset: decoded once, and found again by a name that tells their hash."""
+"""Use a caller's arrays as a dataset. They are decoded once and cached under a name with their hash."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ CHANNELS = (1, 2, 3, 4)
 
 
 def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
-    """The four arrays ``(x, y, x_test, y_test)``, NumPy's or tensors, by name.
+    """Return the four arrays ``(x, y, x_test, y_test)``, NumPy arrays or tensors, by name.
 
     Raises
     ------
     UserError
-        When they are something else.
+        When ``data`` is anything else.
     """
     if not isinstance(data, tuple | list) or len(data) != len(PARTS):
         raise UserError(f"data: expected the four arrays ({', '.join(PARTS)}), or a list of Datasets")
@@ -42,14 +42,14 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
 
 
 def as_array(tensor: Tensor) -> NDArray:
-    """A tensor as NumPy has it: bfloat16, which NumPy has not, as float32."""
+    """Return a tensor as a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
 
 
 def keep_arrays(
     cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[str] = ()
 ) -> str:
-    """Put arrays into the cache; the name by which `load_dataset` finds them there.
+    """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
     Parameters
     ----------
@@ -60,52 +60,56 @@ def keep_arrays(
         width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
         numbers (N,), or numbers as floats (N,) or (N, values).
     groups, notes
-        As in `Decoded`; the natural clients' column is ``client``.
+        As in `Decoded`; the column of natural clients is ``client``.
 
     Raises
     ------
     UserError
-        When they are something else.
+        When an array has another shape, dtype or value.
     """
-    (x, of_axes), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
-    y, y_test = (_targets(name, arrays[name], len(of)) for name, of in (("y", x), ("y_test", x_test)))
+    (x, axis_notes), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
+    y, y_test = (_targets(name, arrays[name], len(inputs)) for name, inputs in (("y", x), ("y_test", x_test)))
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
-            told_of = [f"{a.dtype} {a.shape[1:]}" for a in (one, other)]
-            raise UserError(f"data: an example of {name} is {told_of[0]}, of {name}_test {told_of[1]}")
-    notes = (*notes, *of_axes)
+            train, test = (f"{a.dtype} {a.shape[1:]}" for a in (one, other))
+            raise UserError(
+                f"data: an example of {name} is {train}, of {name}_test {test}; expected the same"
+            )
+    notes = (*notes, *axis_notes)
     digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}")
 
     def decode() -> Decoded:
-        told = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
+        all_notes = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
         if x.dtype == np.uint8:
-            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=told)
+            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=all_notes)
         classes = 1 + int(max(y.max(), y_test.max()))
         facts = {
             "predicts": "classes" if y.ndim == 1 else "numbers",
             "outputs": classes if y.ndim == 1 else y.shape[1],
         }
-        return Decoded("numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=told)
+        return Decoded(
+            "numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=all_notes
+        )
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name
 
 
 def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
-    """Images uint8 (N, channels, height, width), or float32 (N, ...); and what is to be told of it."""
-    told = f"data: {name} is {array.dtype} {array.shape}"
+    """Return images, uint8 (N, channels, height, width), or numbers, float32 (N, ...), with notes."""
+    found = f"data: {name} is {array.dtype} {array.shape}"
     if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
-        raise UserError(f"{told}; expected {INPUTS}")
+        raise UserError(f"{found}; expected {INPUTS}")
     if array.dtype == np.uint8 and array.ndim in (3, 4):
         if array.ndim == 3:
             return array[:, None], []
         if array.shape[1] in CHANNELS:
             return array, []
         if array.shape[3] in CHANNELS:
-            return array.transpose(0, 3, 1, 2), [f"{told}: its last axis is taken for the channels"]
+            return array.transpose(0, 3, 1, 2), [f"{found}: its last axis is taken for the channels"]
     if array.ndim > 2 and array.dtype.kind in "iu":
-        raise UserError(f"{told}; expected {INPUTS}: integers are images only as uint8")
+        raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
     values = as_float32(array)
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")
@@ -113,13 +117,13 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
 
 
 def _targets(name: str, array: NDArray, count: int) -> NDArray:
-    """Class numbers int64 (N,), or float32 (N, values)."""
-    told = f"data: {name} is {array.dtype} {array.shape}"
-    right = f"{count} class numbers >= 0, or as many rows of floats"
+    """Return class numbers, int64 (N,), or numbers, float32 (N, values)."""
+    found = f"data: {name} is {array.dtype} {array.shape}"
+    expected = f"{count} class numbers >= 0, or as many rows of floats"
     if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
         return array.astype(np.int64)
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
-        raise UserError(f"{told}; expected {right}")
+        raise UserError(f"{found}; expected {expected}")
     values = as_float32(array.reshape(count, -1))
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")

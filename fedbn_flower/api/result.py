@@ -1,4 +1,4 @@
-"""What a run left behind, as objects: tables, models, pictures."""
+"""Read a run's folder as Python objects: tables, models, figures."""
 
 import csv
 import json
@@ -19,13 +19,13 @@ from fedbn_flower.clients import FedAvgClient, load_entries
 from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
-from ..core.session_objects import at_hand, is_own, new_name
+from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
-from ..results.earlier import entries_of, is_of_0_1, spec_of
-from ..results.manifest import CONFIG, stored_facts
+from ..results.earlier import client_entries, input_spec, is_version_0_1
+from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from ..results.plotting.svg_figure import InlineFigure
 
 
-LISTED_NAMES = 10
+MAX_NAMES = 10
 """Clients' names in a message."""
 
 
 class Result:
-    """A run's folder; also of a run that ``run_sim.py`` or ``flwr run`` made.
+    """The results in a run's folder, also of a run made by ``run_sim.py`` or ``flwr run``.
 
     Parameters
     ----------
     folder : str or Path
-        The folder.
+        The run's folder.
     model : callable, optional
-        The model function, where the run was given one's own.
+        The model function, if the run was given one.
     trust_code : bool
-        Whether `model` may run code, ``FILE.py:NAME``, that the folder names; see `load_model`.
+        Whether `model` may run code (``FILE.py:NAME``) that the folder names; see `load_model`.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class Result:
 
     @cached_property
     def history(self) -> "DataFrame":
-        """A row for each round: ``metrics.csv``."""
+        """One row per round: ``metrics.csv``."""
         return self._table("metrics.csv")
 
     @cached_property
     def clients(self) -> "DataFrame":
-        """A row for each round, phase and client with what it reported: ``clients.csv``."""
+        """One row per round, phase and client with the reported metrics: ``clients.csv``."""
         return self._table("clients.csv")
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The last round's figures: ``summary.json``."""
+        """The last round's metrics, or with patience the best round's: ``summary.json``."""
         return dict(json.loads((self.folder / "summary.json").read_text()))
 
     def model(self, client: int | str | None = None) -> nn.Module:
-        """The trained model, or the one that a client would use; see `load_model`."""
+        """Return the trained model, or a client's; see `load_model`."""
         return load_model(self.folder, client, self._model, trust_code=self._trust_code)
 
     def plot(self) -> "InlineFigure":
-        """Loss and accuracy by round; a notebook shows it."""
+        """Draw the held-out and training metrics by round; a notebook displays the figure."""
         from ..results.plotting.plots import curves
 
         return curves(Run.read(self.folder))
@@ -98,7 +98,7 @@ class Result:
 
 
 def _value(text: str) -> float | int | str:
-    """What a CSV file says, to the last bit, which pandas' own reader does not give by default."""
+    """Parse a CSV cell exactly; by default pandas does not read floats to the last bit."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text or "nan")
@@ -112,45 +112,47 @@ def load_model(
     *,
     trust_code: bool = False,
 ) -> nn.Module:
-    """A run's model with its weights, on the CPU and in evaluation mode.
+    """Return a run's model with its weights, on the CPU and in evaluation mode.
 
-    It takes what the run's clients gave it: of images float32 (N, channels, height, width) in [0, 1],
-    standardised where the run had ``normalize``; of tables float32 (N, columns), standardised.
+    The model takes the same inputs as in the run. Images are float32 (N, channels, height, width) in [0, 1],
+    standardised if the run had ``normalize``. Tables are float32 (N, columns), standardised.
 
     Parameters
     ----------
     run_dir : str or Path
-        The folder that a run left.
+        The run's folder.
     client : int or str, optional
-        Whose, by its number or the name that its data give it: the shared entries together with those that
-        this client keeps, both as they are in the last checkpoint. By default the aggregated model of the
-        last round. With patience both are of the best.
+        A client, by number or by its name in the data: the model has the shared entries and those that this
+        client keeps, both from the last checkpoint. By default it is the aggregated model of the last round.
+        With patience both are of the best round.
     model : callable or str, optional
-        The model function, or its ``FILE.py:NAME``, where the run was given one's own.
+        The model function, or its ``FILE.py:NAME``, if the run was given one.
     trust_code : bool
-        Whether code, ``FILE.py:NAME``, that the folder names may be run: of the model, and of a client.
+        Whether to run code (``FILE.py:NAME``) that the folder names, of the model and of a client.
 
     Raises
     ------
     UserError
-        When it is no such folder, it names code that is not to be run, there is no such client, or a client's
-        own entries are needed and not there.
+        When the folder is not a run's, it names code that may not be run, there is no such client, or a
+        client's local entries are needed and missing.
     """
     folder = Path(run_dir)
-    facts = stored_facts(folder, "run-dir")
-    spec = spec_of(facts) if is_of_0_1(facts) else InputSpec.parse(str(facts.get("shape", "")))
+    manifest = read_manifest(folder, "run-dir")
+    spec = (
+        input_spec(manifest) if is_version_0_1(manifest) else InputSpec.parse(str(manifest.get("shape", "")))
+    )
     if spec is None:
-        raise UserError(f"run-dir: {str(folder)!r} does not tell the shape of its inputs")
-    client = None if client is None else _partition(client, facts)
+        raise UserError(f"run-dir: {str(folder)!r} does not give the shape of its inputs")
+    client = None if client is None else _partition(client, manifest)
     if not trust_code:
-        named = [("model", facts["model"])] if model is None else []
-        named += [("client", facts["client"])] if client is not None else []
+        named = [("model", manifest["model"])] if model is None else []
+        named += [("client", manifest["client"])] if client is not None else []
         check_code(named, folder / CONFIG)
-    own = {new_name(model): model} if callable(model) else {}
-    names = models_named(next(iter(own), str(model or facts["model"])))
-    with at_hand(own):
+    objects = {new_name(model): model} if callable(model) else {}
+    names = models_named(next(iter(objects), str(model or manifest["model"])))
+    with with_session_objects(objects):
         name = names[(client or 0) % len(names)]
-        module = build_model(name, spec, bool(facts["softmax-output"]), int(facts["seed"]))
+        module = build_model(name, spec, bool(manifest["softmax-output"]), int(manifest["seed"]))
     try:
         shared = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError) as error:
@@ -158,59 +160,65 @@ def load_model(
     targets = module.state_dict()
     for name, entry in shared.items():
         if name not in targets or targets[name].shape != entry.shape:
-            raise UserError(f"model: {facts['model']!r} here does not fit the weights in {folder}: {name}")
-    load_entries(targets, _completed(shared, list(targets), folder, facts, client))
+            raise UserError(
+                f"model: {manifest['model']!r} does not match the weights in {folder}: entry {name!r} differs"
+            )
+    load_entries(targets, _completed(shared, list(targets), folder, manifest, client))
     return module.eval()
 
 
-def _partition(client: int | str, facts: Mapping[str, Any]) -> int:
-    """The number of a client by itself or by its name."""
-    names = facts.get("client-names") or []
+def _partition(client: int | str, manifest: Mapping[str, Any]) -> int:
+    """Return a client's partition from its number or name."""
+    names = manifest.get("client-names") or []
     if isinstance(client, str):
         if names.count(client) == 1:
             return int(names.index(client))
-        raise UserError(f"client: {client!r} is not allowed{hint(client, names)}; expected {_clients(facts)}")
-    if client not in range(facts["num-clients"]):
-        raise not_allowed("client", client, _clients(facts))
+        raise UserError(
+            f"client: {client!r} is not allowed{hint(client, names)}; expected {_clients(manifest)}"
+        )
+    if client not in range(manifest["num-clients"]):
+        raise not_allowed("client", client, _clients(manifest))
     return int(client)
 
 
-def _clients(facts: Mapping[str, Any]) -> str:
-    """What a client may be given as."""
-    names = facts.get("client-names") or []
-    more = ", ..." if len(names) > LISTED_NAMES else ""
-    by_name = f", or a name: {', '.join(map(repr, names[:LISTED_NAMES]))}{more}" if names else ""
-    return f"0 to {facts['num-clients'] - 1}{by_name}"
+def _clients(manifest: Mapping[str, Any]) -> str:
+    """Return the allowed clients, in words."""
+    names = manifest.get("client-names") or []
+    more = ", ..." if len(names) > MAX_NAMES else ""
+    by_name = f", or a name: {', '.join(map(repr, names[:MAX_NAMES]))}{more}" if names else ""
+    return f"0 to {manifest['num-clients'] - 1}{by_name}"
 
 
 def _completed(
     shared: dict[str, NDArray],
     names: list[str],
     folder: Path,
-    facts: Mapping[str, Any],
+    manifest: Mapping[str, Any],
     client: int | None,
 ) -> dict[str, NDArray]:
-    """The whole state dict: the shared entries, and those that the client keeps; or a model of its own."""
-    at_home = [name for name in names if name not in shared]
-    findable = client is not None and not is_own(facts["client"])
-    personal = CLIENT.find(facts["client"]).personal_group if findable else ""
-    if not at_home and not personal:
+    """Return a full state dict: the shared and the client's local entries, or its personal model."""
+    local = [name for name in names if name not in shared]
+    findable = client is not None and not is_session_name(manifest["client"])
+    personal = CLIENT.find(manifest["client"]).personal_group if findable else ""
+    if not local and not personal:
         return shared
     if client is None:
-        many = f"{len(at_home)} entries, such as {at_home[0]}, stay with each client"
-        raise not_allowed("client", None, f"{_clients(facts)}: {many}")
-    if is_of_0_1(facts):
-        return entries_of(folder, client)
+        reason = f"{len(local)} entries, such as {local[0]}, stay with each client"
+        raise not_allowed("client", None, f"{_clients(manifest)}: {reason}")
+    if is_version_0_1(manifest):
+        return client_entries(folder, client)
     best = CheckpointFolder(folder / BEST)
     checkpoint = best if best.server.exists() else CheckpointFolder(folder / LAST)
     last = checkpoint.load()
     if last is None or last.signature is None:
-        raise not_allowed("client", client, "None: the run saved no client's own entries (checkpoint-every)")
+        raise not_allowed(
+            "client", client, "None: the run saved no local entries of clients (see checkpoint-every)"
+        )
     memory = checkpoint.memory(last, client)
     if not memory:
         trained = ", ".join(map(str, checkpoint.partitions(last)))
         raise not_allowed("client", client, f"one that has trained: {trained}")
     if personal:
         return dict(memory[personal])
-    own = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    return {name: array.numpy() for name, array in last.arrays.items()} | dict(own)
+    local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
+    return {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)

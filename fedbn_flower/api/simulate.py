@@ -18,20 +18,19 @@ from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import common_flags, inherited_flags
-from ..config.keys import OWN_KEYS, flag_of
+from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import MODEL, absolute
 from ..config.run_config import RunConfig
 from ..config.selection import REGISTRIES
-from ..config.strategy_instances import told_of
+from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
-from ..core.session_objects import at_hand, new_name
+from ..core.process_cache import clear_process_caches
+from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
-from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation
-from ..federation.inputs import forget
 from ..records.events import Observer
-from ..results.progress import progress as watching
+from ..results.progress import progress as show_progress
 from ..results.progress import waiting
 from ..results.resume import resumed
 from ..runtime import simulation
@@ -51,43 +50,44 @@ def simulate(
     observers: Sequence[Observer] = (),
     **keys: Any,
 ) -> Result:
-    """Simulate a run, as ``run_sim.py`` does, and give its results: the same ones, bit for bit.
+    """Simulate a run and return its results, bit-identical to those of ``run_sim.py``.
 
     Parameters
     ----------
     data : (x, y, x_test, y_test), or a sequence or mapping of Datasets, optional
-        In the place of ``dataset``: arrays for training and for testing, as `keep_arrays` takes them, or
-        torch Datasets, one a client, of which every item is read once, as `pooled` says; the partition is
-        then ``natural:client`` and ``num_clients`` as many as they are, unless told otherwise.
+        Data in place of ``dataset``: training and test arrays, as `keep_arrays` takes them, or torch
+        Datasets, one per client, as `pooled` takes them. Every item of a Dataset is read once. With Datasets
+        the defaults are ``partition="natural:client"`` and their number for ``num_clients``.
     test : Dataset, or a sequence or mapping of Datasets, optional
-        Beside Datasets: held-out examples for all clients, or each client's own. Without it a fixed fifth of
-        each client's is held out.
+        With Datasets: held-out examples, for all clients or one Dataset per client. Without it a fixed fifth
+        of each client's examples is held out.
     progress : bool
-        Whether a bar is shown.
+        Whether to show a progress bar.
     observers : Sequence[Observer], optional
-        Objects whose ``on_round`` is called after every round, as for a tracker of experiments.
+        Objects that are called when the run starts, after every round, and when it ends; see `Observer`.
     **keys
-        Every key of the run configuration and every setting of its algorithms, with underscores for hyphens;
-        ``help(simulate)`` lists the keys by group, docs/reference.md the settings of each algorithm too.
-        In place of a name, ``strategy`` may be a class or an instance of one, ``client`` and ``objective`` a
-        class, and ``model`` a function of `InputSpec`, or one without arguments. An instance stands for its
-        class with the settings that it was made with.
+        Any key of the run configuration and any setting of its algorithms, with underscores for hyphens.
+        ``help(simulate)`` lists the keys by group; docs/reference.md also lists each algorithm's settings.
+        Instead of a name, ``strategy`` may be a class or an instance, ``client`` and ``objective`` a class,
+        and ``model`` a function that takes an `InputSpec` or no arguments. An instance stands for its class
+        with its settings.
 
     Returns
     -------
     Result
-        Its ``folder`` is ``run_dir``; without one, a new folder under ``runs/``, as ``run_sim.py`` names it.
+        The results. ``folder`` is ``run_dir`` or, by default, a new folder under ``runs/``, named as by
+        ``run_sim.py``.
 
     Raises
     ------
     UserError
         For anything that is not allowed, before anything starts.
     RunFailed
-        When the run could not do its work; what was done so far stays in the folder.
+        When the run failed; its results so far stay in the folder.
 
     Examples
     --------
-    Two silos of digits, five classes each, whose BatchNorm stays at home:
+    Two silos of digits with five classes each, whose BatchNorm layers stay local:
 
     >>> from fedbn_flower import simulate
     >>> result = simulate(strategy="fedavg", client="fedbn", rounds=3, backend="inline", progress=False)
@@ -98,26 +98,25 @@ def simulate(
     >>> model = result.model(client=1)
     """
     if wrong := [one for one in observers if not isinstance(one, Observer)]:
-        raise UserError(f"observers: {wrong[0]!r} is not allowed; expected objects of classes of Observer's")
-    values, own = _named(keys)
+        raise UserError(f"observers: {wrong[0]!r} is not allowed; expected instances of Observer")
+    values, objects = _split_keys(keys)
     if data is not None:
         if "dataset" in values:
             raise UserError("dataset: given twice, the second time as data")
-        values = _kept(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
+        values = _store_data(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
     elif test is not None:
         raise UserError("test: given without data")
-    forget()
-    why_one_by_one.cache_clear()
-    with at_hand(own), _as_it_was():
+    clear_process_caches()
+    with with_session_objects(objects), _restored_process():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         show_log(config.verbose)
         folder = _run(config, Console(quiet=not progress), observers)
-    model = next((own[name] for name in own if name == config.model), None)
+    model = next((objects[name] for name in objects if name == config.model), None)
     return Result(folder, model, trust_code=True)
 
 
 def _keys_by_group() -> str:
-    """Every key as an argument with its default, its meaning and what it may be."""
+    """Return all keys as arguments, with default, meaning and allowed values."""
     lines = ["Keys", "----"]
     for title, flags in (common_flags() | inherited_flags()).items():
         lines.append(f"{title}:")
@@ -130,12 +129,12 @@ def _keys_by_group() -> str:
 simulate.__doc__ = f"{inspect.cleandoc(simulate.__doc__ or '')}\n\n{_keys_by_group()}\n"
 
 
-def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
-    """The keys by which a run finds the data of a caller."""
+def _store_data(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
+    """Cache a caller's data and return the keys by which a run finds them."""
     if not are_datasets(data):
         if test is not None:
             raise UserError(
-                "test: given beside arrays, which have x_test and y_test; expected Datasets as data"
+                "test: not used with arrays, which have x_test and y_test; expected Datasets as data"
             )
         return {"dataset": keep_arrays(cache, arrays_by_name(data))}
     name = keep_arrays(cache, *pooled(data, test))
@@ -143,7 +142,7 @@ def _kept(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
 
 
 def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> Path:
-    """One run in its folder."""
+    """Run the configuration and return its folder."""
     check_workers(config)
     simulation.check_simulation(config)
     with waiting(console, "reading data"):
@@ -152,10 +151,9 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     with waiting(console, "starting workers"):
         pool = simulation.ray_pool(config)
     try:
-        with watching(config, console) as watch:
-            simulation.simulate(federation, folder, pool, [watch, *observers])
+        simulation.simulate(federation, folder, pool, [show_progress(config, console), *observers])
     except BaseException as error:  # Ctrl-C too
-        error.add_note(f"what was done so far is in {folder}")
+        error.add_note(f"results so far are in {folder}")
         raise
     finally:
         if pool:
@@ -164,8 +162,8 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
 
 
 @contextmanager
-def _as_it_was() -> Iterator[None]:
-    """Leave the caller's process as it was: torch's threads, and what Flower logs."""
+def _restored_process() -> Iterator[None]:
+    """Restore torch's thread count and Flower's log level at the end."""
     logger, threads = logging.getLogger("flwr"), torch.get_num_threads()
     level = logger.level
     try:
@@ -175,35 +173,35 @@ def _as_it_was() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _named(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], dict[str, Any]]:
-    """A configuration's values by key, and the objects that it names by names of their own."""
+def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], dict[str, Any]]:
+    """Split arguments into configuration values by key, and Python objects by generated name."""
     values: dict[str, UserConfigValue] = {}
-    own: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":
-            told = told_of(value)
-            if twice := told.keys() & set(map(flag_of, keys)):
+            settings = given_settings(value)
+            if twice := settings.keys() & set(map(flag_of, keys)):
                 raise UserError(f"{min(twice)}: given twice, the second time in the strategy")
-            values |= told
+            values |= settings
             value = type(value)
         if key in KINDS and not isinstance(value, str):
             KINDS[key].check(value)
             built_in = [name for name, algorithm in KINDS[key].names.items() if algorithm is value]
             name = built_in[0] if built_in else new_name(value)
-            own |= {} if built_in else {name: value}
+            objects |= {} if built_in else {name: value}
             value = name
         elif key in KINDS:
             value = absolute(value, KINDS[key].names)
         elif not isinstance(value, str | bool | int | float):
-            words = allowed(OWN_KEYS[key]) if key in OWN_KEYS else "text, a number, true or false"
-            raise not_allowed(key, value, words)
+            expected = allowed(RUN_KEYS[key]) if key in RUN_KEYS else "text, a number, true or false"
+            raise not_allowed(key, value, expected)
         values[key] = value
-    return values, own
+    return values, objects
 
 
 def _plain(value: Any) -> Any:
-    """A path as text, a number of NumPy's as Python's; anything else as it is."""
+    """Return a path as text, a NumPy number as a Python number, and anything else unchanged."""
     if isinstance(value, PathLike):
         return fspath(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""The command ``run_sim.py``, or ``fedbn-sim``. What takes seconds to import is imported when it is used."""
+"""The command ``run_sim.py`` or ``fedbn-sim``. Slow imports are made only when they are needed."""
 
 import platform
 import signal
@@ -11,14 +11,14 @@ from ..core.version import __version__
 from .listing import lines
 
 COMMANDS = ("report", "compare")
-MISTAKE, INTERRUPTED = 2, 130
+USER_ERROR, INTERRUPTED = 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a polite kill, a closed terminal."""
+"""Ctrl-C, ``kill`` and a closed terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default this process's own; its exit status."""
-    own = arguments is None
+    """Run a command line, by default this process's, and return the exit status."""
+    is_process = arguments is None
     if arguments is None:
         arguments = sys.argv[1:]
         for number in STOPPING:
@@ -32,28 +32,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*lines(), sep="\n")
             return 0
         if arguments and arguments[0] in COMMANDS:
-            from . import report_commands as looking
+            from . import report_commands
 
-            return int(getattr(looking, arguments[0])(arguments[1:]))
-        from .parser import asked
+            return int(getattr(report_commands, arguments[0])(arguments[1:]))
+        from .parser import parse_command_line
 
-        job = asked(arguments)
+        job = parse_command_line(arguments)
         from .jobs import run
 
         return run(job)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return MISTAKE
+        return USER_ERROR
     except KeyboardInterrupt as interrupt:
-        for number in STOPPING if own else ():
+        for number in STOPPING if is_process else ():
             signal.signal(number, signal.SIG_IGN)
         print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """End what runs, as a Ctrl-C does; another signal does not disturb how it ends, but where the first was
-    lost, as in a destructor."""
+    """Raise KeyboardInterrupt, as Ctrl-C does.
+
+    A further signal is ignored while the program ends, unless the first was lost, as in a destructor.
+    """
     handled = sys.exception()
     while handled and not isinstance(handled, KeyboardInterrupt):
         handled = handled.__context__
@@ -62,6 +64,6 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _versions() -> str:
-    """This program's version, and those of what decides its results."""
+    """Return the versions of this program and of the packages that determine its results."""
     others = ", ".join(f"{name} {version(name)}" for name in ("flwr", "torch"))
     return f"fedbn-flower {__version__} (Python {platform.python_version()}, {others})"

@@ -1,4 +1,4 @@
-"""What a command line asks for: one run, or a sweep of them."""
+"""Run the job of a command line: one run, a sweep or a search."""
 
 import sys
 from pathlib import Path
@@ -10,26 +10,26 @@ from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..results.progress import cell_name, progress, say, summary_table, waiting
-from ..results.resume import how_to_go_on
-from ..results.terminal import fitted
+from ..results.resume import resume_hint
+from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
 from ..runtime.simulation import check_simulation, prepared_folder, ray_pool, simulate
 from ..search.run import run_search
 from ..search.search import Search
 from ..sweeps.cells import Cell, cells_of
-from ..sweeps.dry_run import told
+from ..sweeps.dry_run import describe_runs
 from ..sweeps.experiment import swept_keys
 from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job
 
 
 def run(job: Job | Search) -> int:
-    """Do it; the exit status: 0 if all went well, 1 if a run could not do its work.
+    """Run the job and return the exit status: 0 for success, 1 if a run failed.
 
     Raises
     ------
     KeyboardInterrupt
-        On Ctrl-C and SIGTERM; in a run, its message says where the results are and how to go on.
+        On Ctrl-C and SIGTERM; in a run, the message gives the results' folder and the command to resume.
     """
     if isinstance(job, Search):
         return run_search(job)
@@ -38,11 +38,11 @@ def run(job: Job | Search) -> int:
     show_log(first.verbose)
     check_workers(first)
     with waiting(console, "reading data"):
-        for config in job.configs:  # every mistake is told before anything starts
+        for config in job.configs:  # report every error before anything starts
             check_simulation(config)
             Federation(config)
     if job.dry_run:
-        for line in told(_cells(job)):
+        for line in describe_runs(_cells(job)):
             say(console, line)
         return 0
     folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
@@ -53,37 +53,36 @@ def run(job: Job | Search) -> int:
         else:
             failed = not _run_one(first, folder, console)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(how_to_go_on(folder)) from None
+        raise KeyboardInterrupt(resume_hint(folder)) from None
     say(console, f"results are in {folder}")
     return int(failed)
 
 
 def _cells(job: Job) -> list[Cell]:
-    """The runs where they are, or would be."""
-    place = Path(job.configs[0].run_dir)
+    """Return the job's runs with their folders, whether or not they exist."""
+    folder = Path(job.configs[0].run_dir)
     if not job.sweep:
         return [Cell(cell_name(job.configs[0]), job.configs[0])]
-    check_sweep_folder(place)
-    cells = cells_of(job.configs, swept_keys(job.sweep, job.configs), place)
+    check_sweep_folder(folder)
+    cells = cells_of(job.configs, swept_keys(job.sweep, job.configs), folder)
     for cell in cells:
         cell.check()
     return cells
 
 
 def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
-    """Whether it did its work."""
+    """Run one configuration and return whether it succeeded."""
     with waiting(console, "starting workers"):
         pool = ray_pool(config)
     try:
-        with progress(config, console) as watch:
-            summary = simulate(Federation(config), folder, pool, [watch])
+        summary = simulate(Federation(config), folder, pool, [progress(config, console)])
     except RunFailed as error:
         print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
         if isinstance(error, RunCutOff):
-            print(how_to_go_on(folder), file=sys.stderr)
+            print(resume_hint(folder), file=sys.stderr)
         return False
     finally:
         if pool:
             pool.close()
-    console.print(fitted(summary_table(config, summary), console.width))
+    console.print(fit_to_width(summary_table(config, summary), console.width))
     return True

@@ -1,4 +1,4 @@
-"""Every name that can be asked for, read from the source: an import of it all takes seconds of PyTorch."""
+"""Every name that a run can be given, read from the source: an import of it all takes seconds of PyTorch."""
 
 import ast
 from collections.abc import Iterator
@@ -7,56 +7,49 @@ from pathlib import Path
 from ..core.syntax import DATASET, PARTITION, UNION
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = {
-    "strategy": ("strategies", "STRATEGIES"),
-    "client": ("clients", "CLIENTS"),
-    "objective": ("clients/objectives", "OBJECTIVES"),
-    "loss": ("clients/losses", "LOSSES"),
-    "model": ("fedbn_flower/models", "MODELS"),
+PACKAGES = {
+    "strategy": "strategies",
+    "client": "clients",
+    "objective": "clients/objectives",
+    "loss": "clients/losses",
+    "problem": "clients/problems",
+    "model": "fedbn_flower/models",
 }
-"""Where the built-in ones of a kind are imported and named: a package, and a dictionary in it."""
+"""Where the built-in ones of a kind are named: a package whose ``_PLACES`` says ``module:Class``, by name."""
 
 
 def built_in_names(kind: str) -> Iterator[tuple[str, str]]:
     """Every built-in name of a kind, with the first line of its docstring."""
-    package, table = TABLES[kind]
-    folder = ROOT / package
-    statements = ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body
-    imports = [node for node in statements if isinstance(node, ast.ImportFrom)]
-    places = {alias.name: node.module for node in imports for alias in node.names}
-    entries = _value(statements, table)
-    assert isinstance(entries, ast.Dict)
-    for key, value in zip(entries.keys, entries.values, strict=True):
-        assert isinstance(key, ast.Constant)
-        assert isinstance(value, ast.Name)
-        docstring = (
-            ast.get_docstring(_definition(folder / f"{str(places[value.id]).replace('.', '/')}.py", value.id))
-            or ""
-        )
-        yield str(key.value), docstring.partition("\n")[0].replace("``", "")
-
-
-def _definition(path: Path, name: str) -> ast.ClassDef | ast.FunctionDef:
-    statements = ast.parse(path.read_text(encoding="utf-8")).body
-    return next(
-        node for node in statements if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+    folder = ROOT / PACKAGES[kind]
+    places = next(
+        ast.literal_eval(node.value)
+        for node in _statements(folder / "__init__.py")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_PLACES"
     )
-
-
-def _value(statements: list[ast.stmt], name: str) -> ast.expr:
-    """What the annotated name is set to."""
-    return next(
-        node.value
-        for node in statements
-        if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.target) == name
-    )
+    for name, place in places.items():
+        module, _, attribute = place.partition(":")
+        yield name, _first_line(folder / f"{module.replace('.', '/')}.py", attribute)
 
 
 def lines() -> Iterator[str]:
     """Each name with what it is, as ``--list`` shows them."""
-    for kind in TABLES:
+    for kind in PACKAGES:
         for name, about in built_in_names(kind):
             yield f"{kind:<10} {name:<12} {about}"
     yield f"client     {UNION}"
     yield f"dataset    {DATASET}"
     yield f"partition  {PARTITION}"
+
+
+def _first_line(path: Path, name: str) -> str:
+    """The first line of the docstring of a class or a function in a file."""
+    defined = next(
+        node
+        for node in _statements(path)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+    )
+    return (ast.get_docstring(defined) or "").partition("\n")[0].replace("``", "")
+
+
+def _statements(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text(encoding="utf-8")).body

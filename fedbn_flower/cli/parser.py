@@ -1,4 +1,4 @@
-"""The command line: every configuration key and every setting as a flag; lists make a sweep."""
+"""The command line: each configuration key and each setting is a flag; lists make a sweep."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ from ..results.manifest import EXPERIMENT
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
-from ..sweeps.experiment import GRID_KEYS, Experiment, settings_told
+from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
-"""What is no key of a run."""
+"""Flags that are not keys of a run."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Once(argparse.Action):
-    """Stores a value; a second one is a mistake."""
+    """Store a value; refuse a second one."""
 
     def __call__(
         self,
@@ -48,7 +48,7 @@ class _Once(argparse.Action):
 
 @dataclass(frozen=True)
 class Job:
-    """What a command line asks for."""
+    """A run or a sweep, as given on the command line."""
 
     configs: list[RunConfig]
     """One run, or the runs of a sweep."""
@@ -57,19 +57,19 @@ class Job:
 
 
 def parse(arguments: Sequence[str]) -> list[RunConfig]:
-    """The configurations of `asked`, where it is no search."""
-    job = asked(arguments)
+    """Return the configurations of a command line that is not a search."""
+    job = parse_command_line(arguments)
     assert isinstance(job, Job)
     return job.configs
 
 
-def asked(arguments: Sequence[str]) -> Job | Search:
-    """Parse and check the whole command line: a configuration for every run, or a search.
+def parse_command_line(arguments: Sequence[str]) -> Job | Search:
+    """Parse and check the whole command line; return a job or a search.
 
     Raises
     ------
     UserError
-        For anything that is not allowed.
+        For any flag or value that is not allowed.
     """
     names = _Parser(add_help=False, allow_abbrev=False)
     _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", CLUSTER, "resume")])
@@ -95,11 +95,11 @@ def asked(arguments: Sequence[str]) -> Job | Search:
 
 
 def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Search:
-    """The run, sweep or search that ``resume`` names."""
+    """Return the run, sweep or search that ``resume`` names."""
     for flag in ("experiment", "sweep", "search"):
         if given := getattr(known, flag):
-            told = given if isinstance(given, str) else given[0]
-            raise not_allowed(flag, told, "none with resume, which goes on with what is in the folder")
+            value = given if isinstance(given, str) else given[0]
+            raise not_allowed(flag, value, "none with resume, which continues what is in the folder")
     if search := resumed_search(values, known.trials):
         _check_not_dry(known)
         return search
@@ -112,27 +112,27 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
 
 
 def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
-    """That of the flags, and of the file where they do not search the same key."""
+    """Return the search of the flags and the file; for a key in both, the flag counts."""
     given = known.search or []
     keys = {text.partition("=")[0] for text in given}
-    texts = [*(f"{key}={what}" for key, what in experiment.search.items() if key not in keys), *given]
+    texts = [*(f"{key}={text}" for key, text in experiment.search.items() if key not in keys), *given]
     if experiment.is_sweep:
-        told = ", ".join(experiment.lists) or "runs"
-        raise UserError(f"search: {texts[0]!r} is for one run, and this is a sweep of {told}")
+        swept = ", ".join(experiment.lists) or "runs"
+        raise UserError(f"search: {texts[0]!r} needs a single run, but this is a sweep of {swept}")
     _check_not_dry(known)
-    place = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
-    return new_search({**experiment.as_given(), **place}, texts, known.trials or experiment.trials)
+    run_dir = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
+    return new_search({**experiment.as_given(), **run_dir}, texts, known.trials or experiment.trials)
 
 
 def _check_not_dry(known: argparse.Namespace) -> None:
     if known.dry_run:
-        raise UserError("dry-run: not for a search, whose later trials depend on the earlier ones")
+        raise UserError("dry-run: not possible for a search, whose later trials depend on the earlier ones")
 
 
 def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experiment:
-    """That of the file, if one is given, with the values and lists of flags in the place of its own."""
+    """Return the experiment of the file, if any; values and lists of the flags override the file's."""
     lists: dict[str, list[str]] = {}
-    for key, found in settings_told(chosen.sweep or []):
+    for key, found in parse_settings(chosen.sweep or []):
         if key in {*values, *lists}:
             raise UserError(f"{key}: given twice, the second time in sweep")
         lists[key] = found
@@ -147,7 +147,7 @@ def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experi
 
 
 def _trusts_code(chosen: argparse.Namespace) -> bool:
-    """Whether code that a folder or a file names may be run."""
+    """Return whether code that a folder or a file names may be run."""
     if chosen.trust_code not in (None, "true", "false"):
         raise not_allowed("trust-code", chosen.trust_code, "true or false")
     return bool(chosen.trust_code == "true")
@@ -157,11 +157,11 @@ def _trusts_code(chosen: argparse.Namespace) -> bool:
 
 
 def _full_parser(algorithms: Iterable[Named]) -> _Parser:
-    """Flags of the named algorithms first, then common ones, then those of the other algorithms."""
+    """Return a parser with the flags of the named algorithms, the common flags, then all other settings."""
     parser = _Parser(
         usage="%(prog)s [--KEY VALUE ...]",
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
-        epilog=f"A comma in --{', --'.join(GRID_KEYS)} makes a sweep, too: one table.",
+        epilog=f"A comma in --{', --'.join(GRID_KEYS)} also makes a sweep, with one table.",
         allow_abbrev=False,
     )
     _add_commands(parser)
@@ -180,46 +180,46 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:
-    """What is no key of a run; ``dest`` of each is in `COMMANDS`."""
+    """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`."""
     parser.add_argument("--list", action="store_true", help="show every name and exit")
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
         "--sweep",
         action="append",
         metavar="KEY=V1,V2",
-        help="run every value of a key or setting, and all combinations; again for another key; separated by "
-        "semicolons if a value has commas",
+        help="run every value of a key or setting, in all combinations; repeat it for another key; separate "
+        "values by semicolons if they contain commas",
     )
     parser.add_argument(
         "--experiment",
         action=_Once,
         metavar="FILE",
-        help="take keys from a TOML file, or a run's config.json; lists make a sweep, flags go before it",
+        help="take keys from a TOML file or a run's config.json; lists make a sweep, flags override the file",
     )
     parser.add_argument(
         "--search",
         action="append",
         metavar="KEY=VALUES",
-        help=f"a number or name to be searched on the validation share, may be repeated; {FORM}",
+        help=f"search a number or name on the validation data; may be repeated; {FORM}",
     )
     parser.add_argument(
         "--trials",
         action=_Once,
         metavar="VALUE",
-        help=f"runs of a search [{TRIALS}]; a whole number >= 1",
+        help=f"number of trials of a search [{TRIALS}]; a whole number >= 1",
     )
     parser.add_argument(
         "--trust-code",
         action=_Once,
         metavar="VALUE",
-        help="run code (FILE.py:NAME) that a JSON file of --experiment names [false]; true or false",
+        help="run code (FILE.py:NAME) that a JSON file given to --experiment names [false]; true or false",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="show what would run and about how long, and exit"
+        "--dry-run", action="store_true", help="show what would run and an estimate of the time, and exit"
     )
 
 
-def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], whose: str = "") -> None:
+def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], prefix: str = "") -> None:
     for flag in flags:
         former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key and old not in COMMANDS]
         parser.add_argument(
@@ -228,5 +228,5 @@ def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], whose: str =
             dest=flag.key,
             action=_Once,
             metavar="VALUE",
-            help=f"{whose}{flag.meaning} [{flag.default}]; {flag.allowed}".replace("%", "%%"),
+            help=f"{prefix}{flag.meaning} [{flag.default}]; {flag.allowed}".replace("%", "%%"),
         )

@@ -1,4 +1,4 @@
-"""The commands that look at what runs have left: ``report`` and ``compare``."""
+"""The commands ``report`` and ``compare``, which read the folders of runs."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from ..core.errors import UserError, os_errors_told
+from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
 from ..results.report import write_report
-from ..results.report.compare_page import compare_page, costs, differences, groups_of, of_different_data
-from ..results.report.groups import common_figure, figures_table, legend
+from ..results.report.compare_page import compare_page, costs, data_warning, differences, read_groups
+from ..results.report.groups import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from ..results.terminal import fitted
+from ..results.terminal import fit_to_width
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,48 +24,47 @@ class _Parser(argparse.ArgumentParser):
 
 
 def report(arguments: Sequence[str]) -> int:
-    """``report DIR ...``: write the page of each folder anew."""
-    parser = _Parser("fedbn-sim report", description="Write report.html of runs, sweeps and searches anew.")
+    """Run ``report DIR ...``: rewrite the report of each folder."""
+    parser = _Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     for folder in parser.parse_args(arguments).folders:
-        with os_errors_told("report", f"write to {str(folder)!r}"):
+        with os_errors_as_user_errors("report", f"write to {str(folder)!r}"):
             print(write_report(folder))
     return 0
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """``compare DIR DIR ... [--to DIR]``: tables on the terminal, and a page of it all in a new folder."""
-    parser = _Parser("fedbn-sim compare", description="Put runs, sweeps and searches side by side.")
+    """Run ``compare DIR DIR ... [--to DIR]``: print tables, and write a page into a new folder."""
+    parser = _Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
-    told = parser.parse_args(arguments)
-    groups = groups_of(told.folders)
+    options = parser.parse_args(arguments)
+    groups = read_groups(options.folders)
     if len(groups) < 2:
-        raise UserError(f"compare: {str(told.folders[0])!r} is one run; expected two at least")
-    by, different = common_figure(groups), of_different_data(groups)
+        raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
+    metric, warning = common_metric(groups), data_warning(groups)
     tables = {
-        legend(groups, by)[:-1]: figures_table(groups, by),
-        "what differs": differences(groups),
-        "what it took": costs(groups),
+        legend(groups, metric)[:-1]: metrics_table(groups, metric),
+        "differences": differences(groups),
+        "costs": costs(groups),
     }
-    if told.to is None:
+    if options.to is None:
         folder = default_run_folder()
     else:
-        prepare_run_folder(folder := told.to, "to")
-    with os_errors_told("to", f"write to {str(folder)!r}"):
+        prepare_run_folder(folder := options.to, "to")
+    with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
-        text += [f"{different}\n"] if different else []
+        text += [f"{warning}\n"] if warning else []
         write_atomically(folder / "compare.md", "\n".join(text))
-        save_figure(
-            curves_figure(groups[:LINES], by, "different data" * bool(different)), folder / "compare.png"
-        )
+        title = "different data" if warning else ""
+        save_figure(curves_figure(groups[:LINES], metric, title), folder / "compare.png")
     console = Console()
     for title, table in tables.items():
-        console.print(fitted(table.terminal(title), console.width))
-    if different:
-        print(different)
+        console.print(fit_to_width(table.terminal(title), console.width))
+    if warning:
+        print(warning)
     print(f"the page is {folder / 'compare.html'}")
     return 0

@@ -1,112 +1,12 @@
-"""System heterogeneity: which clients are there in a round, answer, and do all of their work.
+"""The key ``availability``: in which rounds a client is there."""
 
-Everything random derives from (seed, round, partition), so it is the same wherever it is asked.
-"""
-
-import csv
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
-
-from ..core.errors import UserError, not_allowed
+from ..core.errors import not_allowed
 from ..core.files import path_of
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"
-# What is drawn, each on its own; what clients draw has smaller numbers.
-STRAGGLES, DROPS_OUT, BEGINS, IS_NEW = 11, 12, 13, 14
-
-Availability = Callable[[int, int], bool]
-"""Whether, in a round, the client of a partition is there."""
-
-
-def _generator(seed: int, server_round: int, partition: int, what: int) -> np.random.Generator:
-    return np.random.default_rng([seed, server_round, partition, what])
-
-
-def share_of_work(seed: int, stragglers: float, partition: int, server_round: int) -> float:
-    """The share of its local work that a client does in a round.
-
-    With probability ``stragglers`` it is u ~ U(0, 1) (Li et al. 2020, "Federated Optimization in
-    Heterogeneous Networks", section 5.2, in epochs there), otherwise 1. Who straggles at one probability
-    does so at every greater one, to the same share.
-    """
-    if not stragglers:
-        return 1.0
-    when, share = _generator(seed, server_round, partition, STRAGGLES).random(2)
-    return float(share) if when < stragglers else 1.0
-
-
-def held_out_clients(seed: int, num_clients: int, count: int) -> frozenset[int]:
-    """The partitions of ``count`` clients, drawn from all, that take no part in the rounds."""
-    drawn = _generator(seed, 0, 0, IS_NEW).choice(num_clients, size=count, replace=False)
-    return frozenset(map(int, drawn))
-
-
-@dataclass(frozen=True)
-class SeededParticipation:
-    """Who takes part in a round, as `strategies.Participation` says it.
-
-    Parameters
-    ----------
-    seed : int
-        The run's.
-    dropout : float
-        Probability that a client's answer never comes.
-    dropped : float
-        Probability that it straggles, where what stragglers have done is not used; otherwise 0.
-    is_there : Availability
-        In which rounds a client can be asked.
-    trains : int, optional
-        The one client that trains, where only one does.
-    held_out : frozenset[int]
-        Partitions that take no part; see `held_out_clients`.
-    """
-
-    seed: int
-    dropout: float
-    dropped: float
-    is_there: Availability
-    trains: int | None = None
-    held_out: frozenset[int] = frozenset()
-
-    def takes_part(self, partition: int) -> bool:
-        return partition not in self.held_out
-
-    def available(self, server_round: int, partition: int) -> bool:
-        return self.is_there(server_round, partition)
-
-    def answers(self, server_round: int, partition: int) -> bool:
-        if self.trains not in (None, partition):
-            return False
-        if share_of_work(self.seed, self.dropped, partition, server_round) < 1:
-            return False
-        if not self.dropout:
-            return True
-        return _generator(self.seed, server_round, partition, DROPS_OUT).random() >= self.dropout
-
-
-def availability(text: str, seed: int, num_clients: int) -> Availability:
-    """What one of `AVAILABILITY` says of the rounds 1, 2, ...
-
-    - ``always``.
-    - ``cycle:PERIOD,ON``: client i is there if (round - 1 + offset_i) mod PERIOD < ON; its offset is drawn
-      from 0, ..., PERIOD - 1.
-    - A file: a row is a client and the rounds, both included, in which it is there; a client may have
-      several, and one that has none is always there.
-
-    Raises
-    ------
-    UserError
-        When it is none of them, or the file has a row that cannot be.
-    """
-    if text == "always":
-        return lambda server_round, partition: True
-    if cycle := cycle_of(text):
-        return _Cycle(seed, *cycle)
-    return _Listed(_rounds_by_partition(text, num_clients))
 
 
 def cycle_of(text: str) -> tuple[int, int] | None:
@@ -129,8 +29,8 @@ def cycle_of(text: str) -> tuple[int, int] | None:
     return period, on
 
 
-def wherever(text: str) -> str:
-    """The same for a process in another folder: a file's path in full.
+def absolute_availability(text: str) -> str:
+    """The value for a process in another folder: a file's path in full.
 
     Raises
     ------
@@ -138,52 +38,3 @@ def wherever(text: str) -> str:
         For a cycle that cannot be.
     """
     return text if text == "always" or cycle_of(text) else os.path.abspath(path_of(text))
-
-
-class _Cycle:
-    def __init__(self, seed: int, period: int, on: int) -> None:
-        self.seed = seed
-        self.period = period
-        self.on = on
-        self.offsets: dict[int, int] = {}
-
-    def __call__(self, server_round: int, partition: int) -> bool:
-        if partition not in self.offsets:
-            drawn = _generator(self.seed, 0, partition, BEGINS).integers(self.period)
-            self.offsets[partition] = int(drawn)
-        return (server_round - 1 + self.offsets[partition]) % self.period < self.on
-
-
-@dataclass(frozen=True)
-class _Listed:
-    rounds: dict[int, list[range]]
-
-    def __call__(self, server_round: int, partition: int) -> bool:
-        if partition not in self.rounds:
-            return True
-        return any(server_round in some for some in self.rounds[partition])
-
-
-def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:
-    """A file's rows by partition."""
-    try:
-        with path_of(name).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = tuple(next(reader, ()))
-            rows = [(reader.line_num, row) for row in reader if row]
-    except (OSError, RuntimeError, UnicodeDecodeError, csv.Error) as error:
-        raise not_allowed("availability", name, f"{AVAILABILITY} ({error})") from error
-    if header != HEADER:
-        raise not_allowed("availability", name, f"a CSV file with header {','.join(HEADER)}")
-    rounds: dict[int, list[range]] = {}
-    for line, row in rows:
-        try:
-            partition, first, last = map(int, row)
-        except ValueError:
-            partition, first, last = -1, 0, 0
-        if not (0 <= partition < num_clients and 1 <= first <= last):
-            expected = f"a partition-id below num-clients, {num_clients}, and rounds with 1 <= from <= to"
-            told = f"{','.join(row)!r} in line {line} of {name!r} is not allowed"
-            raise UserError(f"availability: {told}; expected {expected}")
-        rounds.setdefault(partition, []).append(range(first, last + 1))
-    return rounds

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import OWN_KEYS
+from .keys import RUN_KEYS
 from .registry import LOSS
 from .selection import settings_of
 
@@ -25,7 +25,7 @@ ALGORITHMS = {
 def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The one configuration that a reference comes to, from all keys and settings of a run it goes with.
 
-    - ``alone``: every client trains by itself on its own data, in every round; nothing of a model travels.
+    - ``alone``: every client trains alone on its data, in every round; nothing of a model travels.
     - ``pooled``: one model is trained by plain SGD, or the clients' optimiser, on all clients' training data
       in one place. Partition 0 does it; every client evaluates the model, as it does in the other runs.
 
@@ -33,7 +33,7 @@ def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
     ``local-epochs``, and their optimiser begins anew with every round, as it does there.
     """
     loss: type = LOSS.find(str(values["loss"]))
-    kept = OWN_KEYS.keys() | settings_of(loss).keys()
-    defaults = {key: OWN_KEYS[key].default for key in WITHOUT_MEANING}
+    kept = RUN_KEYS.keys() | settings_of(loss).keys()
+    defaults = {key: RUN_KEYS[key].default for key in WITHOUT_MEANING}
     known = {key: value for key, value in values.items() if key in kept}
     return known | defaults | ALGORITHMS[values["reference"]]

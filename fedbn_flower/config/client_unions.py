@@ -44,8 +44,8 @@ def union(members: Mapping[str, Client], name: str) -> Client:
             if issubclass(members[outer], members[inner]):
                 raise not_allowed("client", name, f"only {outer!r}, which is {inner!r} and more")
         if cls.decides and cls.decides == another.decides:
-            told = f"only one of {one!r} and {other!r}, which both decide about {cls.decides}"
-            raise not_allowed("client", name, told)
+            wanted = f"only one of {one!r} and {other!r}, which both decide about {cls.decides}"
+            raise not_allowed("client", name, wanted)
         if clash := _clash(cls, another):
             raise not_allowed("client", name, f"only one of {one!r} and {other!r}: they differ in {clash}")
     return _made(tuple(members.values()), f"Keeps at home what {' and '.join(members)} do.")
@@ -69,13 +69,13 @@ def _made(classes: tuple[Client, ...], words: str) -> Client:
     def local_entries(model: nn.Module) -> frozenset[str]:
         return frozenset().union(*(cls.local_entries(model) for cls in classes))
 
-    own = {
+    attributes = {
         "__doc__": words,
         "__module__": __name__,
         "local_entries": staticmethod(local_entries),
         "requires": _requirements(classes),
     }
-    return type(JOIN.join(cls.__name__ for cls in classes), classes, own)
+    return type(JOIN.join(cls.__name__ for cls in classes), classes, attributes)
 
 
 def _requirements(classes: Collection[type]) -> dict[str, list[object]]:

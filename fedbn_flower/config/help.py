@@ -7,7 +7,7 @@ from pydantic.fields import FieldInfo
 
 from fedbn_flower.strategies.settings import allowed
 
-from .keys import GROUPS, OWN_KEYS, flag_of
+from .keys import GROUPS, RUN_KEYS, flag_of
 from .selection import REGISTRIES, settings_of
 
 
@@ -27,9 +27,9 @@ class Flag:
 
 
 def common_flags() -> dict[str, list[Flag]]:
-    """The run's own keys by the title of their group."""
+    """Return the keys of the run, by the title of their group."""
     return {
-        first_line(group): _flags({flag_of(name): OWN_KEYS[flag_of(name)] for name in group.model_fields})
+        first_line(group): _flags({flag_of(name): RUN_KEYS[flag_of(name)] for name in group.model_fields})
         for group in GROUPS
     }
 

@@ -1,6 +1,6 @@
-"""The run configuration's own keys, in groups; each group's docstring is its title.
+"""The keys of a run, in groups; each group's docstring is its title.
 
-What an algorithm can be told stands in its class, not here: see `algorithms`.
+The settings of an algorithm are declared in its class, not here: see `selection`.
 """
 
 from typing import Annotated, Literal
@@ -53,7 +53,7 @@ class Run(_Group):
         0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
     )
     settings: Annotated[str, "KEY=VALUE ..."] = setting(
-        "", description="settings of algorithms in one text: for those of one's own under flwr run"
+        "", description="settings of algorithms in one text, for algorithms from a file under flwr run"
     )
 
 
@@ -128,7 +128,7 @@ class System(_Group):
     availability: Annotated[str, AVAILABILITY] = setting(
         "always",
         description="in which rounds a client is there, to train or to evaluate: ON of every PERIOD, from a "
-        "round of its own on, or those that a file names",
+        "round drawn for each client, or the rounds that a file names",
     )
 
 
@@ -137,20 +137,20 @@ class Evaluation(_Group):
 
     eval_model: Literal["aggregated", "local"] = setting(
         "aggregated",
-        description="what a client evaluates: the aggregated model with its own local BN, "
+        description="what a client evaluates: the aggregated model with its local BN, "
         "or the local one it has just trained",
     )
     eval_data: Literal["auto", "global", "local"] = setting(
         "auto",
         description="the whole held-out set, or the client's share of it; auto is local for tables (each "
-        "client standardises by its own rows) where every client has a share, otherwise global",
+        "client standardises by its rows) where every client has a share, otherwise global",
     )
     fine_tune: int = setting(
         0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
     )
     fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
     final_test: bool = setting(
-        True, description="beside a validation share the test set is used, once, after the last round"
+        True, description="with a validation share, evaluate once on the test set after the last round"
     )
     evaluate_every: int = setting(1, ge=1, description="rounds between evaluations; the last has one anyway")
     patience: int = setting(
@@ -160,7 +160,7 @@ class Evaluation(_Group):
         "best round; 0 never",
     )
     target_accuracy: float = setting(
-        0.0, ge=0, le=1, description="the accuracy whose first round the summary tells; 0 for none"
+        0.0, ge=0, le=1, description="the summary has the first round that reached this accuracy; 0 for none"
     )
     stop_at_target: bool = setting(False, description="end the run in the round that has the target accuracy")
     holdout_clients: int = setting(
@@ -178,7 +178,7 @@ class Runtime(_Group):
         "auto", description="train clients of small models many at a time, where that is known to be right"
     )
     device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
-    verbose: bool = setting(False, description="show Flower's and Ray's own log lines")
+    verbose: bool = setting(False, description="show the log lines of Flower and Ray")
 
 
 class Folder(_Group):
@@ -196,7 +196,7 @@ class Folder(_Group):
 
 GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Runtime, Folder)
 
-OWN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""
 
 FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}

@@ -1,4 +1,5 @@
-"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object of `own`;
+"""Algorithms by name: a built-in one, ``FILE.py:NAME``, ``package.module:NAME``, or an object
+of this session;
 several clients joined by ``+``."""
 
 import hashlib
@@ -14,12 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, FedAvgClient, Loss, Objective
+from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, PROBLEMS, FedAvgClient, Loss, Objective, Problem
 from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
 from ..core.files import path_of
-from ..core.session_objects import MARK, is_own, own_objects
+from ..core.process_cache import process_cache
+from ..core.session_objects import MARK, is_session_name, session_objects
 from ..models import MODELS
 from .client_unions import JOIN, parts, union
 
@@ -62,7 +64,7 @@ class Registry(Generic[T]):
         """
         if name in self.names:
             return self.names[name]
-        if is_own(name):
+        if is_session_name(name):
             return self._own(name)
         if self.joined and len(several := parts(name)) > 1:
             return self.joined({one: self.find(one) for one in several}, name)
@@ -76,8 +78,8 @@ class Registry(Generic[T]):
         except _LoadError as error:
             raise UserError(f"{self.key}: {name!r} cannot be loaded: {error}") from None
         if not hasattr(module, attribute):
-            own = [word for word, value in vars(module).items() if self._is_own(value, module)]
-            raise unknown_name(self.key, attribute, own, "" if own else f"{self._wanted} in {place}")
+            here = [word for word, value in vars(module).items() if self._is_defined_in(value, module)]
+            raise unknown_name(self.key, attribute, here, "" if here else f"{self._wanted} in {place}")
         found = getattr(module, attribute)
         if not self._fits(found):
             raise not_allowed(self.key, name, self._wanted)
@@ -95,7 +97,7 @@ class Registry(Generic[T]):
             raise UserError(f"{self.key}: {self._described(value)} is not allowed; expected {self._wanted}")
 
     def _own(self, name: str) -> T:
-        objects = own_objects()
+        objects = session_objects()
         if name not in objects:
             raise UserError(
                 f"{self.key}: {name!r} was an object of another run's process; it is to be given again, "
@@ -125,7 +127,7 @@ class Registry(Generic[T]):
             return callable(value)
         return isinstance(value, type) and issubclass(value, self.base)
 
-    def _is_own(self, value: object, module: ModuleType) -> bool:
+    def _is_defined_in(self, value: object, module: ModuleType) -> bool:
         return self._fits(value) and getattr(value, "__module__", "").startswith(module.__name__)
 
 
@@ -133,6 +135,7 @@ STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
+PROBLEM = Registry("problem", PROBLEMS, Problem)
 MODEL = Registry("model", MODELS)
 
 
@@ -142,10 +145,10 @@ def models_named(name: str) -> list[str]:
 
 
 @contextmanager
-def told_in_one_line(
+def as_user_error(
     key: str, name: str, kind: type[UserError | RunFailed] = UserError, but: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Re-raise what an algorithm's own code raises as an error of one line, by default as a user's mistake.
+    """Re-raise an exception of an algorithm's code as an error of one line, by default a UserError.
 
     Raises
     ------
@@ -176,7 +179,7 @@ def absolute(name: str, known: Container[str] = CLIENTS) -> str:
 def short(name: str) -> str:
     """The name for tables and folders: of a file or a module ``stem.NAME``."""
     place, colon, attribute = name.rpartition(":")
-    if is_own(name):
+    if is_session_name(name):
         return name.rpartition(MARK)[0]
     if len(several := parts(name)) > 1:
         return JOIN.join(map(short, several))
@@ -195,11 +198,17 @@ def _file(place: str) -> ModuleType:
     if path is None:
         folders = "" if path_of(place).is_absolute() else f" in {Path.cwd()} or {APP}"
         raise FileNotFoundError(place + folders)
-    return _loaded(path)
+    return _loaded(path, _changed(path))
+
+
+@process_cache(maxsize=256)
+def _changed(path: Path) -> int:
+    """When the file was changed, in nanoseconds; the same for a whole run, whoever edits it meanwhile."""
+    return path.stat().st_mtime_ns
 
 
 @cache
-def _loaded(path: Path) -> ModuleType:
+def _loaded(path: Path, changed: int) -> ModuleType:
     unique = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"_fedbn_{path.stem}_{unique}", path)
     assert spec
@@ -216,7 +225,7 @@ def _loaded(path: Path) -> ModuleType:
 
 def _importable(place: str) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:  # a script's own folder is there, the current one is not
+    if here not in sys.path:  # a script's folder is there, the current one is not
         sys.path.append(here)
     try:
         return importlib.import_module(place)
@@ -226,12 +235,12 @@ def _importable(place: str) -> ModuleType:
 
 def _line(error: BaseException) -> str:
     """An exception in one line, with the file and line that raised it."""
-    told = " ".join(traceback.format_exception_only(error)[-1].split())
+    message = " ".join(traceback.format_exception_only(error)[-1].split())
     if isinstance(error, SyntaxError):
-        return f"{told} ({error.filename}, line {error.lineno})"
+        return f"{message} ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     frame = [f for f in frames if "site-packages" not in f.filename][-1:] or frames[
         -1:
     ]  # whose mistake it is
     where = f"{frame[0].filename}, line {frame[0].lineno}"
-    return told if "importlib" in where else f"{told} ({where})"
+    return message if "importlib" in where else f"{message} ({where})"

@@ -1,8 +1,7 @@
-"""The run configuration: its own keys, and the settings of the algorithms that it names."""
+"""The run configuration: its keys, and the settings of the algorithms that it names."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from flwr.app import UserConfig, UserConfigValue
@@ -13,14 +12,16 @@ from pydantic.fields import FieldInfo
 from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed
+from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
 from ..models import InputSpec
+from ..records.columns import TEST, VALIDATION
 from . import keys
-from .availability import wherever
+from .availability import absolute_availability
 from .baselines import reference_of
 from .defaults import defaults_for
-from .keys import FORMER_KEYS, OWN_KEYS
+from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import MODEL, models_named
 from .selection import (
     NOT_GIVEN,
@@ -43,7 +44,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
 
     @classmethod
     def of(cls, values: Mapping[str, UserConfigValue]) -> "RunConfig":
-        """The configuration from kebab-case keys, checked; values may be strings.
+        """Make a checked configuration from kebab-case keys; values may be strings.
 
         Raises
         ------
@@ -51,12 +52,12 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
             For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
         """
         if "availability" in values:  # not within what is kept: the current folder may be another one later
-            values = {**values, "availability": wherever(str(values["availability"]))}
+            values = {**values, "availability": absolute_availability(str(values["availability"]))}
         return _resolved(tuple(sorted(values.items())))
 
     @classmethod
     def grid(cls, tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list["RunConfig"]:
-        """A configuration for every cell of every table; a setting goes where it is used.
+        """Make a configuration for every cell of every table; a setting goes where it is used.
 
         Raises
         ------
@@ -66,12 +67,12 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         given = [[_given(cell) for cell in table] for table in tables]
         runs = [[named(cell) for cell in table] for table in given]
         keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
-        common = {key: value for key, value in keys[0].items() if all(key in own for own in keys)}
+        common = {key: value for key, value in keys[0].items() if all(key in table for table in keys)}
         check_used(common, [run for table in runs for run in table])
-        for own, table in zip(keys, runs, strict=True):
-            check_used({key: value for key, value in own.items() if key not in common}, table)
+        for given_keys, table in zip(keys, runs, strict=True):
+            check_used({key: value for key, value in given_keys.items() if key not in common}, table)
         return [
-            cls.of({key: value for key, value in cell.items() if key in OWN_KEYS or key in _used_by(run)})
+            cls.of({key: value for key, value in cell.items() if key in RUN_KEYS or key in _used_by(run)})
             for cells, table in zip(given, runs, strict=True)
             for cell, run in zip(cells, table, strict=True)
         ]
@@ -82,38 +83,49 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return self.model_dump(by_alias=True) | flat
 
     def settings_for(self, cls: type) -> dict[str, Any]:
-        """What a class of this run is told: values by its attributes."""
+        """Return the settings of a class in this run, by attribute."""
         known = {**self.model_dump(by_alias=True), **dict(self.algorithm_settings)}
         return {name: known[key] for key, name in flags(cls).items() if key in known}
 
     def messages_for(self, cls: type) -> UserConfig:
-        """The same by flag, as messages carry it: what has no value is left out."""
+        """Return the same by flag, as messages carry it; settings without a value are left out."""
         values = self.settings_for(cls)
         return {key: values[name] for key, name in flags(cls).items() if values.get(name) is not None}
 
     @property
     def num_training(self) -> int:
-        """How many clients can train: all but those held out."""
+        """The number of clients that can train: all that are not held out."""
         return self.num_clients - self.holdout_clients
 
     @property
     def clients_a_round(self) -> int:
-        """How many clients are sampled to train in a round; one where all data are in one place."""
+        """The number of clients that train in a round; 1 with ``reference pooled``."""
         if self.reference == "pooled":
             return 1
         return max(1, int(self.num_training * self.fraction_train + 1e-9))
 
     @property
     def may_end_early(self) -> bool:
-        """Whether what a round comes to may make it the last."""
+        """Whether the metrics of a round can end the run."""
         return self.patience > 0 or self.stop_at_target
+
+    @property
+    def clients_evaluate(self) -> bool:
+        """Whether clients evaluate on held-out examples."""
+        return self.eval_model == "local" or self.fraction_evaluate > 0
+
+    def held_out_splits(self, final: bool) -> str:
+        """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
+        if not self.val_fraction:
+            return TEST
+        return f"{VALIDATION},{TEST}" if final and self.final_test else VALIDATION
 
     @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
 
-@lru_cache(maxsize=64)  # a worker sees the same configuration with every message
+@process_cache(maxsize=64)  # a worker sees the same configuration with every message
 def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     config = _checked(dict(items))
     return config if config.reference == "none" else _checked(reference_of(config.to_user_config()))
@@ -123,12 +135,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     given = _given(values)
     algorithms = named(given)
     check_used(given, [algorithms])
-    own = {key: value for key, value in given.items() if key in OWN_KEYS}
+    of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
     try:
-        config = RunConfig.model_validate(own)
+        config = RunConfig.model_validate(of_run)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise not_allowed(key, own[key], allowed(OWN_KEYS[key])) from None
+        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     for name in models_named(config.model):
@@ -142,8 +154,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
     if config.reference == "pooled" and config.feature_shift != PLAIN:
-        told = f"{PLAIN!r} with reference 'pooled': the examples would have no one domain"
-        raise not_allowed("feature-shift", config.feature_shift, told)
+        wanted = f"{PLAIN!r} with reference 'pooled': the examples would be in several domains"
+        raise not_allowed("feature-shift", config.feature_shift, wanted)
     if not (config.final_test or config.val_fraction):
         raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
     if config.num_training < 1:
@@ -173,10 +185,10 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
         value = given.pop(former, NOT_GIVEN)
         if value != NOT_GIVEN:
             given[key] = value
-    given = {key: value for key, value in given.items() if key in OWN_KEYS or value != NOT_GIVEN}
+    given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
     for key, value in _parsed(text).items():
-        if key in OWN_KEYS:
-            raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of its own")
+        if key in RUN_KEYS:
+            raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of the run")
         if key in given:
             raise UserError(f"{key}: given twice, the second time in settings")
         if value != NOT_GIVEN:

@@ -1,4 +1,4 @@
-"""The algorithms that a run names: what they can be told, and what they need of each other."""
+"""The algorithms that a run names: their settings, and what they need of each other."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from .client_unions import parts
-from .keys import FORMER_KEYS, OWN_KEYS
+from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY, Registry
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
-"""The built-in names of every key that one's own code can be named by."""
+"""The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
@@ -30,7 +30,7 @@ Setting = UserConfigValue | None
 
 @dataclass(frozen=True)
 class Named:
-    """An algorithm by the name it was asked for."""
+    """An algorithm and the name that the configuration gives."""
 
     kind: str
     name: str
@@ -51,7 +51,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     """
     found = []
     for registry in REGISTRIES:
-        name = str(names.get(registry.key, OWN_KEYS[registry.key].default))
+        name = str(names.get(registry.key, RUN_KEYS[registry.key].default))
         algorithm = _named(registry.key, name, registry.find(name))
         _check_declaration(algorithm)
         found.append(algorithm)
@@ -75,8 +75,8 @@ def _check_declaration(algorithm: Named) -> None:
         if key in MESSAGE_KEYS | FORMER_KEYS.keys() | COMMANDS:
             raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
         if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
-            told = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
-            raise UserError(f"{told}: {field.default!r}")
+            wrong = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
+            raise UserError(f"{wrong}: {field.default!r}")
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +89,7 @@ def flags(cls: type) -> Mapping[str, str]:
 def settings_of(cls: type) -> Mapping[str, FieldInfo]:
     """A class's settings by flag, but for those that the run has a key for."""
     fields = model_of(cls).model_fields if declared(cls) else {}
-    return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in OWN_KEYS}
+    return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in RUN_KEYS}
 
 
 def built_in_users(key: str) -> list[str]:
@@ -109,18 +109,18 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
     Raises
     ------
     UserError
-        For the first one: with whose setting it is, or the nearest key.
+        For the first one; the message names the algorithms that have it, or the nearest key.
     """
     algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
     used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
     for key, value in given.items():
-        if key in used or key in OWN_KEYS:
+        if key in used or key in RUN_KEYS:
             continue
         if users := built_in_users(key):
             *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
-            told = f"{', '.join(others)} or {last}"
-            raise UserError(f"{key}: {value} is not used by {told}; it is a setting of {', '.join(users)}")
-        raise unknown_name("configuration", key, [*OWN_KEYS, *{*used, *built_in_settings()}])
+            named = f"{', '.join(others)} or {last}"
+            raise UserError(f"{key}: {value} is not used by {named}; it is a setting of {', '.join(users)}")
+        raise unknown_name("configuration", key, [*RUN_KEYS, *{*used, *built_in_settings()}])
 
 
 def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, Setting]:
@@ -131,7 +131,7 @@ def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, 
     algorithms : Iterable[Named]
         Those of a run.
     given : Mapping[str, object]
-        The run's own keys, and settings.
+        Keys of the run, and settings.
 
     Raises
     ------
@@ -140,8 +140,8 @@ def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, 
     """
     resolved: dict[str, Setting] = {}
     for algorithm in algorithms:
-        own = settings_of(algorithm.cls)
-        if not own:
+        settings = settings_of(algorithm.cls)
+        if not settings:
             continue
         model, known = model_of(algorithm.cls), flags(algorithm.cls)
         try:
@@ -152,11 +152,13 @@ def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, 
             if key not in given:
                 raise UserError(f"{key}: missing; {algorithm} needs {words}") from None
             raise not_allowed(key, given[key], words) from None
-        for key in own:
+        for key in settings:
             value = getattr(values, known[key].strip("_"))
             if resolved.setdefault(key, value) != value:
-                told = f"{resolved[key]!r} or {value!r}"
-                raise UserError(f"{key}: missing; {algorithm} and another have different defaults ({told})")
+                defaults = f"{resolved[key]!r} or {value!r}"
+                raise UserError(
+                    f"{key}: missing; {algorithm} and another have different defaults ({defaults})"
+                )
     return resolved
 
 

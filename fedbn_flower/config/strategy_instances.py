@@ -1,4 +1,4 @@
-"""A strategy that was made by hand, as a class and what it was told."""
+"""Turn an instance of a strategy into its class and the settings it was given."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-eva
 WEIGHTINGS = {"num-examples": "num-examples", None: "uniform"}
 
 
-def told_of(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
-    """What an instance was told that is not its default, by the run's keys and its settings' flags.
+def given_settings(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
+    """Return the arguments of an instance that are not defaults, by the run's keys and settings' flags.
 
     Raises
     ------
     UserError
-        When its class cannot be made from settings, or it was told what a run has no key for.
+        When its class cannot be made from settings alone, or an argument has no key.
     """
     cls = type(strategy)
     fields = declared(cls)
@@ -30,7 +30,7 @@ def told_of(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
         plain: Any = cls(**{name.strip("_"): value for name, value in values.items()})
     except TypeError as error:
         raise UserError(f"strategy: {cls.__name__} cannot be made from settings alone ({error})") from error
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     keys = {name: key for key, name in flags(cls).items()}
     defaults = {name: getattr(plain, name) for name in (argument.name for argument in FLOWERS)}
     defaults |= {name: field.default for name, field in fields.items()}
@@ -39,11 +39,11 @@ def told_of(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
         if value == default:
             continue
         if name in keys:
-            told[keys[name]] = value
+            given[keys[name]] = value
         elif name in SHARES:
-            told[SHARES[name]] = value
+            given[SHARES[name]] = value
         elif name == "weighted_by_key" and value in WEIGHTINGS:
-            told["weighting"] = WEIGHTINGS[value]
+            given["weighting"] = WEIGHTINGS[value]
         else:
             raise UserError(f"strategy: a run has no key for {name}={value!r}; a subclass may have it fixed")
-    return told
+    return given

@@ -1,4 +1,4 @@
-"""Code that a folder or a file from somebody else names: it is not run unasked.
+"""Refuse to run code that a folder or a file from somebody else names, unless it is trusted.
 
 ``FILE.py:NAME`` and ``package.module:NAME`` run Python, and so does what a Ray cluster sends. On the command
 line and in a TOML file, which a person writes, they are the caller's words; in what a run, a sweep or a
@@ -21,7 +21,7 @@ Names = Iterable[tuple[str, str]]
 
 
 def code_in(key: str, value: str) -> set[str]:
-    """The files, modules and clusters whose code that value of a key would run."""
+    """Return the files, modules and clusters whose code a value of a key would run."""
     if key == CLUSTER:
         return {value} - {""}
     names = parts(value, NAMED[key]) if key in NAMED else []

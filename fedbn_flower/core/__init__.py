@@ -1,1 +1,1 @@
-"""Ground: errors, files, the words of a command line; nothing here knows what a run is."""
+"""Errors, files, logs and names that every other package uses; nothing here depends on a run."""

@@ -1,4 +1,4 @@
-"""Commands as a person types them."""
+"""The command lines that messages suggest."""
 
 import shlex
 import sys
@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 def command(arguments: Iterable[str]) -> str:
-    """This program with other arguments: ``python run_sim.py ...``, or ``fedbn-sim ...``."""
-    own = sys.argv[0]
-    program = ["python", own] if own.endswith(".py") else [Path(own).name]
+    """Return the command that runs this program with other arguments.
+
+    It begins with ``python run_sim.py`` or ``fedbn-sim``, whichever was started.
+    """
+    script = sys.argv[0]
+    program = ["python", script] if script.endswith(".py") else [Path(script).name]
     return shlex.join([*program, *arguments])

@@ -1,4 +1,4 @@
-"""Errors that are told in one line."""
+"""The exceptions that a user sees, each with a one-line message."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,17 +11,16 @@ class UserError(ValueError):
 
 
 class RunFailed(RuntimeError):
-    """The run could not do its work, such as when every client failed in every round."""
+    """The run could not complete, for example because every client failed in every round."""
 
 
 class RunCutOff(RunFailed):
-    """What the run ran on broke under it; it can be gone on with."""
+    """The runtime broke down during the run; the run can be resumed."""
 
 
 @contextmanager
-def os_errors_told(key: str, what: str) -> Iterator[None]:
-    """Tell what the system refuses (no permission, a full disk) in one line: of that key, what cannot be
-    done."""
+def os_errors_as_user_errors(key: str, what: str) -> Iterator[None]:
+    """Re-raise an OSError (no permission, a full disk) as ``UserError("KEY: cannot WHAT (REASON)")``."""
     try:
         yield
     except OSError as error:
@@ -29,17 +28,30 @@ def os_errors_told(key: str, what: str) -> Iterator[None]:
 
 
 def not_allowed(key: str, value: object, allowed: str) -> UserError:
-    """The error for one bad value."""
+    """Return the error for a value that is not allowed."""
     return UserError(f"{key}: {value!r} is not allowed; expected {allowed}")
 
 
 def unknown_name(
     key: str, value: str, names: Iterable[str], otherwise: str = "", meant: str = ""
 ) -> UserError:
-    """The error for a name that is none of ``names``; ``otherwise`` is what else is allowed, in words, and
-    ``meant`` what the name is, where that is known; else the nearest one is told."""
+    """Return the error for a name that is not one of ``names``.
+
+    Parameters
+    ----------
+    key : str
+        The key that has the name.
+    value : str
+        The name.
+    names : Iterable[str]
+        The names that are allowed.
+    otherwise : str
+        What else is allowed, in words.
+    meant : str
+        What the name stands for elsewhere. Without it the most similar of ``names`` is suggested.
+    """
     names = sorted(names)
-    one = [f"one of {', '.join(names)}"] if names else []
-    expected = " or ".join([*one, *filter(None, [otherwise])])
-    near = f" ({meant})" if meant else hint(value, names)
-    return UserError(f"{key}: unknown name {value!r}{near}; expected {expected}")
+    choices = [f"one of {', '.join(names)}"] if names else []
+    expected = " or ".join([*choices, *filter(None, [otherwise])])
+    suggestion = f" ({meant})" if meant else hint(value, names)
+    return UserError(f"{key}: unknown name {value!r}{suggestion}; expected {expected}")

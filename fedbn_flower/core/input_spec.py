@@ -1,4 +1,4 @@
-"""What a model function is told: what the input looks like, and what is to be predicted."""
+"""The argument of a model function: the shape of its input, and what it predicts."""
 
 import math
 import re
@@ -15,7 +15,7 @@ PREDICTS = ("classes", "numbers", "characters")
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The input of a model and how many outputs it is to have.
+    """The input of a model and how many outputs it needs.
 
     Parameters
     ----------
@@ -23,9 +23,9 @@ class InputSpec:
         Of one example: (channels, height, width) of an image, (columns,) of a table's row, (length,) of a
         text.
     outputs : int
-        How many numbers a prediction needs: the classes, the values, the characters there are.
+        How many numbers a prediction has: one per class, per value, or per character of the alphabet.
     predicts : str
-        ``classes``: one of them; ``numbers``; ``characters``: the next one after each.
+        ``classes`` (one of them), ``numbers``, or ``characters`` (the next one at each position).
     """
 
     shape: tuple[int, ...]
@@ -34,12 +34,12 @@ class InputSpec:
 
     @classmethod
     def parse(cls, dataset: str) -> "InputSpec | None":
-        """What ``shape:SIZES:OUTPUTS:PREDICTS`` says; None for any other dataset.
+        """Parse ``shape:SIZES:OUTPUTS:PREDICTS``; return None for any other dataset.
 
         Raises
         ------
         UserError
-            When it does not say it in whole numbers >= 1 and a word that is known.
+            When a size is not a whole number >= 1, or PREDICTS is unknown.
         """
         if not dataset.startswith("shape:"):
             return None
@@ -49,18 +49,18 @@ class InputSpec:
         return cls(tuple(map(int, match[1].split("x"))), int(match[2]), match[3] or PREDICTS[0])
 
     def as_dataset(self) -> str:
-        """The words that `parse` takes."""
+        """Return the text that `parse` reads."""
         what = "" if self.predicts == PREDICTS[0] else f":{self.predicts}"
         return f"shape:{'x'.join(map(str, self.shape))}:{self.outputs}{what}"
 
     @property
     def classes(self) -> int:
-        """How many classes there are; the outputs by their usual name."""
+        """The number of classes: ``outputs`` by its usual name."""
         return self.outputs
 
     @property
     def size(self) -> int:
-        """How many values an input has."""
+        """The number of values of one input."""
         return math.prod(self.shape)
 
     @property
@@ -77,11 +77,11 @@ class InputSpec:
 
     def _image(self) -> tuple[int, ...]:
         if len(self.shape) != 3:
-            raise ValueError(f"it takes images, not {self}")
+            raise ValueError(f"expected images, not {self}")
         return self.shape
 
     def zeros(self, count: int, device: str = "cpu") -> Tensor:
-        """``count`` inputs, to try a model with: float32, or int64 characters."""
+        """Return ``count`` dummy inputs: float32, or int64 for characters."""
         dtype = torch.int64 if self.predicts == "characters" else torch.float32
         return torch.zeros((count, *self.shape), dtype=dtype, device=device)
 

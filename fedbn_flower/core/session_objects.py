@@ -1,8 +1,8 @@
-"""A caller's own objects under names that a run configuration can carry.
+"""Session objects: the caller's own classes and functions, by names that a run configuration can hold.
 
-A class or a function that lives in a notebook or a script has no ``FILE.py:NAME`` by which another process
-could find it. It gets the name ``NAME@NUMBER``, new in this process, and is at hand under it while a run
-lasts. Workers are sent what is at hand when the run starts.
+A class or function defined in a notebook or a script has no ``FILE.py:NAME`` by which another process could
+import it. It gets a unique name, ``NAME@NUMBER``, and is registered under it while a run lasts. The driver
+sends its session objects to the workers when the run starts.
 """
 
 import re
@@ -12,37 +12,37 @@ from itertools import count
 
 MARK = "@"
 
-_numbers = count(1)  # never again the same name: what is cached by name belongs to one object
-_at_hand: dict[str, object] = {}
+_numbers = count(1)  # no name is used twice: caches go by name
+_objects: dict[str, object] = {}
 
 
 def new_name(value: object) -> str:
-    """A name that no other object of this process has had."""
+    """Return a name that no other object of this process has had."""
     return f"{getattr(value, '__name__', type(value).__name__)}{MARK}{next(_numbers)}"
 
 
-def is_own(name: str) -> bool:
-    """Whether it is a name that `new_name` gave, in whatever process."""
+def is_session_name(name: str) -> bool:
+    """Return whether `new_name` made this name, in this or another process."""
     return re.fullmatch(rf"[^:]*{MARK}\d+", name) is not None
 
 
 @contextmanager
-def at_hand(objects: Mapping[str, object]) -> Iterator[None]:
-    """Have objects found by name."""
-    _at_hand.update(objects)
+def with_session_objects(objects: Mapping[str, object]) -> Iterator[None]:
+    """Register objects by name while the context lasts."""
+    _objects.update(objects)
     try:
         yield
     finally:
         for name in objects:
-            del _at_hand[name]
+            del _objects[name]
 
 
-def own_objects() -> dict[str, object]:
-    """What is at hand, by name."""
-    return dict(_at_hand)
+def session_objects() -> dict[str, object]:
+    """Return the session objects by name."""
+    return dict(_objects)
 
 
-def take_over(objects: Mapping[str, object]) -> None:
-    """Have in this process, a worker, what is at hand in the one that started the run, and nothing else."""
-    _at_hand.clear()
-    _at_hand.update(objects)
+def replace_session_objects(objects: Mapping[str, object]) -> None:
+    """Replace this worker's session objects with the driver's."""
+    _objects.clear()
+    _objects.update(objects)

@@ -1,10 +1,10 @@
-"""What was probably meant by a name that is not known: by meaning, and then by spelling."""
+"""Suggestions for unknown names: synonyms first, then similar spellings."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
-MEANT = {
+SYNONYMS = {
     "local-epochs": "epochs num-epochs client-epochs e",
     "client-lr": "lr learning-rate client-learning-rate eta-l",
     "server-lr": "server-learning-rate eta global-lr",
@@ -32,14 +32,14 @@ MEANT = {
     "beta-1": "beta1",
     "beta-2": "beta2",
 }
-"""Words by which others call a key."""
+"""Other names in use for a key, separated by spaces."""
 
-_KEYS = {word: key for key, words in MEANT.items() for word in words.split()}
+_KEYS = {word: key for key, words in SYNONYMS.items() for word in words.split()}
 _PRIVACY = "differential privacy is for your own ServerApp: see docs/algorithms.md"
 _MEDIAN = "strategy fedavg with mean median"
-SENTENCES = {
-    "epsilon": f"that of FedAdam and FedYogi is tau; {_PRIVACY}",
-    "eps": f"that of FedAdam and FedYogi is tau; {_PRIVACY}",
+ADVICE = {
+    "epsilon": f"FedAdam and FedYogi call it tau; {_PRIVACY}",
+    "eps": f"FedAdam and FedYogi call it tau; {_PRIVACY}",
     "delta": _PRIVACY,
     "noise-multiplier": _PRIVACY,
     "dp": _PRIVACY,
@@ -47,31 +47,31 @@ SENTENCES = {
     "median": _MEDIAN,
     "fedtrimmedavg": "strategy fedavg with mean trimmed",
 }
-"""What is no other name, in words."""
+"""What to use instead, where that is not one key."""
 
 
 def hint(name: str, known: Iterable[str], mark: str = "") -> str:
-    """Return what may have been meant by a name, in brackets after a space; empty where nothing is near.
+    """Return a suggestion for an unknown name, as `` (did you mean ...?)``; empty if nothing is similar.
 
     Parameters
     ----------
     name : str
-        What was given, and is none of ``known``.
+        The unknown name.
     known : Iterable[str]
-        What could have been meant.
+        The names to suggest from.
     mark : str
-        What stands before each in the message, as ``--`` before a flag.
+        The prefix of a suggested name, such as ``--`` for a flag.
     """
-    names = {_plain(one): one for one in known}
-    word = _plain(name)
+    names = {_normalised(candidate): candidate for candidate in known}
+    word = _normalised(name)
     near = [word] if word in names else [_KEYS[word]] if _KEYS.get(word) in names else []
-    if not near and word in SENTENCES:
-        return f" ({SENTENCES[word]})"
+    if not near and word in ADVICE:
+        return f" ({ADVICE[word]})"
     near = near or difflib.get_close_matches(word, names, n=1)
-    told = f"{mark}{names[near[0]]}" if near else ""
-    return "" if not near else f" (did you mean {told if mark else repr(told)}?)"
+    suggested = f"{mark}{names[near[0]]}" if near else ""
+    return "" if not near else f" (did you mean {suggested if mark else repr(suggested)}?)"
 
 
-def _plain(name: str) -> str:
-    """A name without what people write in different ways: capitals, and what joins words."""
+def _normalised(name: str) -> str:
+    """Return a name in lower case, its words joined by hyphens."""
     return re.sub(r"[\s_-]+", "-", name.strip().lower())

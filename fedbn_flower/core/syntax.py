@@ -1,4 +1,4 @@
-"""What some keys may be, in words: quick to import, unlike what parses them."""
+"""The syntax of some keys, for help texts; apart from their parsers, which are slow to import."""
 
 DATASET = (
     "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "

@@ -1,4 +1,4 @@
-"""Datasets: decoded once to memory-mapped columns, and divided among clients."""
+"""Datasets: decode once to memory-mapped columns, and partition among clients."""
 
 from .cache import cache_folder, load_dataset
 from .dataset import Dataset, Request

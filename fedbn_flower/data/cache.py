@@ -1,80 +1,80 @@
-"""Datasets decoded once to ``.npy`` files, which every process maps into memory."""
+"""Cache decoded datasets as ``.npy`` files, which every process maps into memory."""
 
 import hashlib
 import json
 import os
 import tempfile
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
 
-from ..core.errors import os_errors_told
+from ..core.errors import os_errors_as_user_errors
 from ..core.files import path_of
+from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
-from .images.feature_shift import shifted
+from .images.feature_shift import shift_images
 from .images.shift_spec import PLAIN
 from .kinds import KINDS
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 3  # of the files below; part of their key
+FORMAT = 3  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 
 def cache_folder(configured: str) -> Path:
-    """``cache-dir``, or by default ``$XDG_CACHE_HOME/fedbn-flower``."""
+    """Return ``cache-dir``; for ``auto``, ``$XDG_CACHE_HOME/fedbn-flower`` (or ``~/.cache/fedbn-flower``)."""
     if configured != "auto":
         return path_of(configured).resolve()
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedbn-flower"
 
 
-@lru_cache(maxsize=4)
+@process_cache(maxsize=4)
 def load_dataset(request: Request, cache: Path) -> Dataset:
-    """The decoded dataset, decoding it first if no process has yet.
+    """Return the decoded dataset; decode it first if it is not in the cache.
 
     Raises
     ------
     UserError
-        When it cannot be read, or lacks what is needed.
+        When the dataset cannot be read, or lacks a requested column or split.
     """
     if request.feature_shift != PLAIN:
         plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
-        source = Source(plain.folder.name, lambda: shifted(plain, request.feature_shift))
+        source = Source(plain.folder.name, lambda: shift_images(plain, request.feature_shift))
         return decode_once(source, request, cache)
     source = open_source(request)
     if request.name.startswith(ARRAYS):
-        request = Request(request.name)  # what it tells is all that they depend on
+        request = Request(request.name)  # the name holds the hash of the arrays
     return decode_once(source, request, cache)
 
 
 def decode_once(source: Source, request: Request, cache: Path) -> Dataset:
-    """The decoded dataset of a source, from the cache if it is there.
+    """Return the decoded dataset of a source, from the cache if possible.
 
     Raises
     ------
     UserError
-        As `load_dataset` does.
+        See `load_dataset`.
     """
     key = hashlib.sha256(f"{FORMAT} {source.fingerprint} {request}".encode()).hexdigest()[:24]
     folder = cache / key
-    with os_errors_told("cache-dir", f"read {cache}"):
+    with os_errors_as_user_errors("cache-dir", f"read {cache}"):
         done = (folder / "meta.json").exists()
     if not done:
-        with os_errors_told("cache-dir", f"write {cache}"):
+        with os_errors_as_user_errors("cache-dir", f"write {cache}"):
             cache.mkdir(parents=True, exist_ok=True)
             with FileLock(cache / f"{key}.lock"):
                 if not (folder / "meta.json").exists():
-                    with os_errors_told("dataset", f"read {request.name!r}"):
+                    with os_errors_as_user_errors("dataset", f"read {request.name!r}"):
                         decoded = source.decode()
                     _write(decoded, source.fingerprint, folder)
-    with os_errors_told("cache-dir", f"read {cache}"):
+    with os_errors_as_user_errors("cache-dir", f"read {cache}"):
         return _open(folder)
 
 
 def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
-    """Write the arrays beside their place and move them there whole."""
+    """Write the arrays to a temporary folder next to ``folder``, then rename it."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / folder.name
         target.mkdir()
@@ -99,7 +99,7 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
 
 
 def _digest(decoded: Decoded) -> str:
-    """Of names, types, shapes and contents of the columns."""
+    """Return the SHA-256 digest of the columns: names, dtypes, shapes and contents."""
     digest = hashlib.sha256()
     for columns in (decoded.train, decoded.test):
         for name, column in sorted(columns.items()):
@@ -113,7 +113,7 @@ def _open(folder: Path) -> Dataset:
 
     def split(name: str) -> Split:
         columns = {
-            # Still mapped, and faster to index.
+            # A plain view of the memory map is faster to index.
             path.stem.removeprefix(f"{name}-column-"): np.asarray(np.load(path, mmap_mode="r"))
             for path in sorted(folder.glob(f"{name}-column-*.npy"))
         }

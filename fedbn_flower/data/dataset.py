@@ -1,4 +1,4 @@
-"""A dataset as the rest of the house knows it: columns, and what is learnt from them."""
+"""A dataset: its columns, and the problem to learn from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Classification, Columns, NextCharacter, Prepare, Problem, Regression
+from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 
 from ..core.input_spec import InputSpec
@@ -17,20 +17,17 @@ from .images.shift_spec import PLAIN
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-PROBLEMS: dict[str, type[Problem]] = {
-    "classes": Classification,
-    "numbers": Regression,
-    "characters": NextCharacter,
-}
+PROBLEM_OF = {"classes": "classification", "numbers": "regression", "characters": "characters"}
+"""The name of the problem by what a model predicts, see `InputSpec`."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to read, and how: the keys of the run that decide what is decoded.
+    """The keys of a run that decide what is read and how it is decoded.
 
-    ``group_column`` is that of a natural partition, ``clients`` and ``seed`` are for data that are made. Of
-    data ``of_site`` a federation has others, which are not seen: what must be alike everywhere is not taken
-    from them.
+    ``group_column`` is the column of a natural partition. ``clients`` and ``seed`` are for generated data.
+    ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
+    on, such as class numbers, is not inferred from such data.
     """
 
     name: str
@@ -48,23 +45,22 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What a source gives, to be kept in the cache.
+    """A decoded source, as it is written to the cache.
 
     Parameters
     ----------
     kind : str
-        Of `kinds.KINDS`: what makes a problem of it.
+        The name in `kinds.KINDS`.
     train, test : Mapping[str, NDArray]
-        Columns of one length each, any dtype: ``x``, the inputs, and ``y``, the targets (int64 where they are
-        classes).
+        Columns of equal length, any dtype: ``x``, the inputs, and ``y``, the targets (int64 for classes).
     facts : Mapping
-        What the kind needs to know beside the columns, as JSON holds it.
+        Further values that the kind needs, of JSON types.
     groups : tuple[NDArray, NDArray], optional
-        The natural clients' ids of both splits, as text.
+        The natural clients' ids in both splits, as text.
     class_names : tuple[str, ...]
-        By class number, where they have names.
+        The class names by class number; empty if the classes have no names.
     notes : tuple[str, ...]
-        What a person is to be told whenever the data are used, a line each.
+        Lines to show whenever the data are used.
     """
 
     kind: str
@@ -77,7 +73,7 @@ class Decoded:
 
 
 class Kind:
-    """A kind of data: what its columns mean.
+    """A kind of data: the meaning of its columns.
 
     Parameters
     ----------
@@ -88,36 +84,36 @@ class Kind:
     """
 
     trains_on_all: ClassVar[bool] = False
-    """Whether no row may be kept apart for validation."""
+    """Whether all rows must be trained on, so that none can be held out for validation."""
     prepares_by_client: ClassVar[bool] = False
-    """Whether `prepare` goes by the client's own rows."""
+    """Whether `prepare` depends on the client's rows."""
     keys: ClassVar[frozenset[str]] = frozenset()
-    """The keys of the run that are for this kind only."""
+    """The run's keys that only this kind uses."""
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts
         self.train = train
 
     def spec(self) -> InputSpec:
-        """What a model is told."""
+        """Return the specification of the model's input and output."""
         raise NotImplementedError
 
     def problem(self, rows: Rows | None = None) -> Problem:
-        """What is learnt from these training rows, by default from all."""
-        return PROBLEMS[self.spec().predicts]()
+        """Return the problem to learn from these training rows, by default from all."""
+        return PROBLEMS[PROBLEM_OF[self.spec().predicts]]()
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
-        """How a client with these training rows turns rows into tensors."""
+        """Return the function by which a client with these training rows turns a batch into tensors."""
         return as_they_are
 
     def augmentation(self, name: str) -> Augment | None:
-        """What changes the inputs of a training batch, by its name; None for nothing."""
+        """Return the augmentation of that name for training batches; None for no augmentation."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Columns, memory-mapped; ``groups`` holds the ids of natural clients where they were asked for."""
+    """Memory-mapped columns; ``groups`` holds the natural clients' ids if a group column was requested."""
 
     columns: Columns
     groups: NDArray[np.str_] | None = None
@@ -128,7 +124,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The two splits of a dataset, and what is learnt from them."""
+    """The two splits of a dataset, and the problem to learn from them."""
 
     spec: InputSpec
     problem: Problem
@@ -139,13 +135,13 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digest: str = ""
-    """Of the columns' content: a run that is resumed finds the data that it was made with."""
+    """The hash of the columns; a resumed run checks that its data are unchanged."""
 
     @classmethod
     def without_examples(cls, spec: InputSpec) -> "Dataset":
-        """What a server knows of data that it does not have."""
+        """Return a dataset with no rows, for a server whose nodes hold the data."""
         empty = Split({"x": np.empty((0, *spec.shape)), "y": np.empty(0, np.int64)})
-        return cls(spec, PROBLEMS[spec.predicts](), Kind({}, empty.columns), empty, empty, Path())
+        return cls(spec, PROBLEMS[PROBLEM_OF[spec.predicts]](), Kind({}, empty.columns), empty, empty, Path())
 
     @property
     def has_examples(self) -> bool:

@@ -1,4 +1,4 @@
-"""The kinds of data by name; one file each, and a line here."""
+"""The kinds of data by name; one file each, and one line here."""
 
 from .dataset import Kind
 from .images.kind import Images

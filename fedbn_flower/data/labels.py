@@ -1,4 +1,4 @@
-"""From the labels that data come with to class numbers."""
+"""Convert labels to class numbers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,16 +12,16 @@ Labels = NDArray[np.int64]
 
 
 class Classes(NamedTuple):
-    """What is known of classes beside the labels.
+    """What a source says about its classes.
 
     Parameters
     ----------
     declared : int
-        At least so many there are.
+        The least number of classes, whichever occur.
     names : Sequence[str]
-        By class number, where they have names.
+        The class names by class number; empty if the classes have no names.
     numbered_here : bool
-        Whether the numbers come from the names that occur in these data: elsewhere they may be others.
+        Whether the numbers follow from the names in these data, so that another site's may differ.
     """
 
     declared: int = 0
@@ -29,13 +29,13 @@ class Classes(NamedTuple):
     numbered_here: bool = False
 
 
-def numbered(names: Sequence[Any], column: str) -> tuple[Labels, Classes]:
-    """Class numbers of names: their places among the names, sorted as text.
+def number_names(names: Sequence[Any], column: str) -> tuple[Labels, Classes]:
+    """Number classes by the order of their names, sorted as text.
 
     Raises
     ------
     UserError
-        Where a name is missing.
+        When a name is missing.
     """
     if missing := sum(name is None for name in names):
         raise UserError(f"label-column: {column!r} is empty in {missing} rows")
@@ -43,13 +43,13 @@ def numbered(names: Sequence[Any], column: str) -> tuple[Labels, Classes]:
     return numbers.astype(np.int64), Classes(len(found), found.tolist(), numbered_here=True)
 
 
-def whole_numbers(values: Sequence[Any], column: str) -> Labels:
-    """Class numbers as they are.
+def as_class_numbers(values: Sequence[Any], column: str) -> Labels:
+    """Return the values as int64 class numbers.
 
     Raises
     ------
     UserError
-        Where they are no whole numbers >= 0.
+        When a value is not a whole number >= 0.
     """
     try:
         given = np.asarray(values)
@@ -58,19 +58,19 @@ def whole_numbers(values: Sequence[Any], column: str) -> Labels:
     except (TypeError, ValueError):
         different = True
     if different:
-        raise UserError(f"label-column: {column!r} holds no class numbers or names")
+        raise UserError(f"label-column: {column!r} holds neither class numbers nor class names")
     if len(labels) and labels.min() < 0:
         raise UserError(f"label-column: {column!r} holds the negative class {labels.min()}")
     return labels
 
 
 def gaps(labels: Labels) -> list[str]:
-    """A line on class numbers that do not occur below the largest; none where all do.
+    """Return a note if class numbers below the largest do not occur, else an empty list.
 
-    They are kept: another site, or another run, may have examples of them.
+    The numbers are kept: another site, or another run, may have examples of them.
     """
     classes = np.unique(labels)
     if not len(classes) or classes[-1] + 1 == len(classes):
         return []
-    occur = f"{len(classes)} of the class numbers 0-{classes[-1]} occur"
-    return [f"labels: {occur}; the model has an output for each of the {classes[-1] + 1}"]
+    occur = f"only {len(classes)} of the class numbers 0-{classes[-1]} occur"
+    return [f"labels: {occur}; the model has {classes[-1] + 1} outputs"]

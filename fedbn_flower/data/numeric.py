@@ -1,4 +1,4 @@
-"""Numbers, used as they are."""
+"""Numeric inputs that need no preparation."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +8,16 @@ from .dataset import Kind
 
 
 class Numeric(Kind):
-    """``x`` float32 (N, ...), ``y`` class numbers or float32 (N, values); facts: ``predicts`` and ``outputs``
-    of the `InputSpec`."""
+    """Numeric data: ``x`` float32 (N, ...), ``y`` int64 class numbers (N,) or float32 (N, values).
+
+    Facts: ``predicts`` and ``outputs`` of the `InputSpec`.
+    """
 
     def spec(self) -> InputSpec:
         return InputSpec(self.train["x"].shape[1:], self.facts["outputs"], self.facts["predicts"])
 
 
 def as_float32(values: NDArray) -> NDArray[np.float32]:
-    """The nearest float32 values, infinite where they are too large."""
+    """Round to float32; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)

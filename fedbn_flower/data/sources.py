@@ -1,4 +1,4 @@
-"""Where data come from, by name."""
+"""Open the source of a dataset by its name."""
 
 import re
 from collections.abc import Callable
@@ -11,71 +11,71 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from .dataset import Decoded, Request
 from .images.kind import images_decoded
-from .readers.class_folders import class_folders_decoded, has_class_folders, site_folders
-from .readers.hub import content_of, is_saved, load_saved, load_splits, splits_decoded
-from .readers.numpy_files import numpy_files_decoded
-from .readers.quadratic import QUADRATIC, quadratic_decoded
-from .readers.synthetic import SYNTHETIC, synthetic_decoded
-from .readers.tables import table_files, tables_decoded
-from .readers.text import TEXT, text_decoded
+from .readers.class_folders import decode_class_folders, has_class_folders, site_folders
+from .readers.hub import decode_splits, is_saved, load_saved, load_splits, version_of
+from .readers.numpy_files import decode_numpy_files
+from .readers.quadratic import QUADRATIC, decode_quadratic
+from .readers.synthetic import SYNTHETIC, decode_synthetic
+from .readers.tables import decode_tables, table_files
+from .readers.text import TEXT, decode_text
 
 ARRAYS = "arrays:"
-"""What the name of arrays that a caller gave begins with; the rest tells their content."""
+"""The prefix of the name of arrays passed by the caller; the rest holds their hash."""
 OF_CLIENTS = "clients:"
-"""How the rest begins where the arrays say whose each example is."""
+"""The prefix of that rest if the arrays come with a client id for each example."""
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
-"""A name of a hub: without a leading dot, or what looks like the suffix of a file."""
+"""A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 COLUMNS = ("image_column", "label_column", "group_column")
-"""The fields of a request that name columns."""
+"""The fields of a `Request` that name columns."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset not yet decoded: what identifies its content, and how to decode it."""
+    """A dataset that is not decoded yet: a fingerprint of its content, and the function that decodes it."""
 
     fingerprint: str
     decode: Callable[[], Decoded]
 
 
 def open_source(request: Request) -> Source:
-    """The source of that name.
+    """Return the source of the requested dataset.
 
     Raises
     ------
     UserError
-        When a folder does not exist or cannot be read.
+        When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
     if request.name == "digits":
         return _digits(request)
-    for beginning, opened in BEGINNINGS.items():
-        if request.name.startswith(beginning):
-            return opened(request)
+    for prefix, open_prefixed in PREFIXES.items():
+        if request.name.startswith(prefix):
+            return open_prefixed(request)
     folder = path_of(request.name)
     if not folder.exists():
-        if not _may_be_on_a_hub(request.name):
+        if not _may_be_hub_name(request.name):
             raise _missing(request.name)
         splits = load_splits(request.name, request.name)
-        return Source(f"{request.name} {content_of(splits)}", lambda: splits_decoded(request, splits))
+        return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if tables := table_files(folder):
         stats = [path.stat() for path in tables.values()]
         stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-        return Source(f"table {folder.resolve()} {stamp}", lambda: tables_decoded(request, tables))
+        return Source(f"table {folder.resolve()} {stamp}", lambda: decode_tables(request, tables))
     return _folder(request, folder)
 
 
-def _may_be_on_a_hub(name: str) -> bool:
-    """Whether it is ``NAME`` or ``OWNER/NAME``, where no folder here is called OWNER."""
+def _may_be_hub_name(name: str) -> bool:
+    """Return whether a name has the form ``NAME`` or ``OWNER/NAME`` and no local folder is called OWNER."""
     owner, separator, _ = name.partition("/")
     return bool(HUB_NAME.fullmatch(name)) and not (separator and Path(owner).is_dir())
 
 
 def _missing(name: str) -> UserError:
-    as_text = f" (a text is '{TEXT}{name}')" if name.endswith(".txt") else ""
-    return UserError(f"dataset: there is no file or folder {name!r}{as_text}")
+    as_text = f" (for a text write '{TEXT}{name}')" if name.endswith(".txt") else ""
+    return UserError(f"dataset: no such file or folder: {name!r}{as_text}")
 
 
 def _folder(request: Request, folder: Path) -> Source:
-    """A folder is told by its files' names, sizes and times, without opening them."""
+    """Return the source in a folder; its fingerprint is the names, sizes and times of its files."""
     try:
         files = sorted(p for p in folder.rglob("*") if p.is_file())
         stamps = [(str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
@@ -88,43 +88,43 @@ def _folder(request: Request, folder: Path) -> Source:
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamps}"
     if (folder / "train-images.npy").exists():
-        _refuse(request, f"{name!r} holds NumPy files", "image_size", *COLUMNS)
-        return Source(fingerprint, lambda: numpy_files_decoded(request, folder))
+        _refuse_keys(request, f"{name!r} contains NumPy files", "image_size", *COLUMNS)
+        return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
-        return Source(fingerprint, lambda: splits_decoded(request, load_saved(name, folder)))
+        return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
     if has_class_folders(folder):
-        _refuse(request, f"{name!r} holds folders of classes", "image_column", "label_column")
+        _refuse_keys(request, f"{name!r} contains class folders", "image_column", "label_column")
         fingerprint += " of sites" if site_folders(folder) else ""
-        return Source(fingerprint, lambda: class_folders_decoded(request, folder))
-    return Source(fingerprint, lambda: splits_decoded(request, load_splits(name, path)))
+        return Source(fingerprint, lambda: decode_class_folders(request, folder))
+    return Source(fingerprint, lambda: decode_splits(request, load_splits(name, path)))
 
 
-def _refuse(request: Request, reason: str, *fields: str) -> None:
-    """Refuse keys that say nothing here; those of columns may be for another site."""
+def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
+    """Refuse keys that do not apply; column names are ignored for a site, as they may be for another one."""
     for field in fields:
         value, default = getattr(request, field), getattr(Request, field)
         if value == default or (request.of_site and field in COLUMNS):
             continue
         if field == "group_column":
-            raise not_allowed("partition", f"natural:{value}", f"another one: {reason}")
+            raise not_allowed("partition", f"natural:{value}", f"another partition: {reason}")
         raise not_allowed(field.replace("_", "-"), value, f"{default!r}: {reason}")
 
 
-def _forgotten(request: Request) -> Source:
-    """Arrays that a caller gave: they are found decoded, or not at all."""
-    _refuse(request, "data holds arrays", "image_size", "image_column", "label_column")
+def _cached_arrays(request: Request) -> Source:
+    """Return the source of arrays passed by the caller; they exist only in the cache."""
+    _refuse_keys(request, "data is given as arrays", "image_size", "image_column", "label_column")
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
-        _refuse(request, "data holds arrays", "group_column")
+        _refuse_keys(request, "data is given as arrays", "group_column")
 
     def decode() -> Decoded:
-        raise UserError(f"dataset: {request.name!r} is no longer in the cache; give the arrays again")
+        raise UserError(f"dataset: {request.name!r} is no longer in the cache; pass the arrays again")
 
     return Source(request.name, decode)
 
 
 def _digits(request: Request) -> Source:
-    """scikit-learn's 1,797 8x8 digits, of which a fixed, stratified fifth is the test set."""
-    _refuse(request, "the digits have no columns", *COLUMNS)
+    """Return scikit-learn's 1,797 8x8 digits; a fixed, stratified fifth is the test set."""
+    _refuse_keys(request, "the digits have no columns", *COLUMNS)
 
     def decode() -> Decoded:
         from PIL import Image
@@ -143,9 +143,9 @@ def _digits(request: Request) -> Source:
     return Source("digits", decode)
 
 
-def _made(request: Request) -> Source:
-    beginning = next(name for name in MADE if request.name.startswith(name))
-    return Source(beginning, lambda: MADE[beginning](request))
+def _generated(request: Request) -> Source:
+    prefix = next(name for name in MADE if request.name.startswith(name))
+    return Source(prefix, lambda: MADE[prefix](request))
 
 
 def _text(request: Request) -> Source:
@@ -155,15 +155,15 @@ def _text(request: Request) -> Source:
     except OSError as error:
         raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
     fingerprint = f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
-    return Source(fingerprint, lambda: text_decoded(request, path))
+    return Source(fingerprint, lambda: decode_text(request, path))
 
 
-MADE = {SYNTHETIC: synthetic_decoded, QUADRATIC: quadratic_decoded}
-"""What makes data, by what their names begin with: they depend on the number of clients and the seed."""
+MADE = {SYNTHETIC: decode_synthetic, QUADRATIC: decode_quadratic}
+"""The functions that generate data, by the prefix of the name; data depend on the clients and the seed."""
 
-BEGINNINGS: dict[str, Callable[[Request], Source]] = {
-    ARRAYS: _forgotten,
+PREFIXES: dict[str, Callable[[Request], Source]] = {
+    ARRAYS: _cached_arrays,
     TEXT: _text,
-    **dict.fromkeys(MADE, _made),
+    **dict.fromkeys(MADE, _generated),
 }
-"""What opens the data whose names begin so."""
+"""The function that opens a dataset, by the prefix of its name."""

@@ -1,4 +1,4 @@
-"""Which examples are for training and which for testing."""
+"""Split examples into a training set and a test set."""
 
 from collections.abc import Sequence
 
@@ -6,54 +6,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
-from .images.decoding import alike
+from .images.decoding import with_equal_channels
 
 Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]
 TEST_NAMES = ("test", "validation", "valid", "val")
-"""What a held-out split may be called, the most wanted first."""
+"""Names of a held-out split, in order of preference."""
 
 
-def test_split(names: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Which of these splits is the test set, and a line on it where it has another name."""
+def find_test_split(names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the split to test on, if there is one, and a note if it is not named ``test``."""
     found = next((name for name in TEST_NAMES if name in names), None)
-    told = found not in (None, TEST_NAMES[0])
-    return found, [f"dataset: the split {found!r} is the test set"] if told else []
+    renamed = found not in (None, TEST_NAMES[0])
+    return found, [f"dataset: no split 'test'; the split {found!r} is the test set"] if renamed else []
 
 
-def both_splits(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
-    """Training and test set of images, labels and whatever else stands beside them; of one part, a fifth of
-    each class is held out, which a line tells.
+def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
+    """Return the training set, the test set and notes.
+
+    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, and any others. If
+    there is only one part, a fifth of each class is held out as the test set, with a note.
 
     Raises
     ------
     UserError
-        With fewer than five examples.
+        When there are fewer than five images and no test set.
     """
-    images = alike(part[0] for part in parts)
-    whole = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
-    if len(whole) == 2:
-        return whole[0], whole[1], []
-    labels = whole[0][1]
+    images = with_equal_channels(part[0] for part in parts)
+    sets = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
+    if len(sets) == 2:
+        return sets[0], sets[1], []
+    labels = sets[0][1]
     train, test = held_out_fifth(labels)
     if len(labels) < 5:
-        raise UserError(f"dataset: {len(labels)} examples without a test split; expected at least 5")
-    told = f"dataset: no test split; {len(test)} of {len(labels)} examples, a fifth of each class, are it"
-    return tuple(a[train] for a in whole[0]), tuple(a[test] for a in whole[0]), [told]
+        raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
+    note = f"dataset: no test split: {len(test)} of {len(labels)} images (20 % per class) are held out"
+    return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]
 
 
 def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:
-    """The rows to train on and a fifth to test on, always the same ones, both in order.
+    """Return the training rows and the test rows, a fifth; both sorted, and the same on every call.
 
-    Every fifth of the shuffled rows in the order of owners, then targets: each class, or each part of the
-    range of numbers, has a fifth of its own held out, up to one row. An owner of one row trains on it.
+    The rows are shuffled, then sorted by owner and target, and every fifth is held out. So a fifth of each
+    class, or of each part of the range of numbers, is held out, up to one row. An owner with a single row
+    trains on it.
 
     Parameters
     ----------
     targets : NDArray
-        Of the N rows: shape (N,).
+        The target of each row, shape (N,).
     owners : NDArray, optional
-        Whose each row is, shape (N,).
+        The owner of each row, such as a client's id, shape (N,).
     """
     shuffled = np.random.default_rng(0).permutation(len(targets))
     order = np.lexsort((shuffled, targets) if owners is None else (shuffled, targets, owners))

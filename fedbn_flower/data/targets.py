@@ -1,4 +1,4 @@
-"""What is surprising of what a dataset's examples are to predict."""
+"""Warn about unusual targets: one-hot floats, classes without training examples, one class per client."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,34 +7,37 @@ from numpy.typing import NDArray
 
 from .dataset import Dataset
 
-SHOWN = 10
+MAX_SHOWN = 10
 
 
 def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]]) -> Iterator[str]:
-    """A line on one-hot rows that are learnt as numbers, on classes that only the test set has, and on
-    clients that have one class each; ``shares`` are the clients' training rows."""
+    """Yield notes on targets that are probably a mistake.
+
+    These are one-hot rows that would be learnt as numbers, classes that only the test set has, and clients
+    with one class each. ``shares`` are the clients' training rows.
+    """
     train, test = dataset.train.columns["y"], dataset.test.columns["y"]
     if dataset.spec.predicts == "numbers" and _is_one_hot(train):
         yield (
-            f"data: each y is one 1 among {train.shape[1]} numbers, as classes are one-hot, but floats are "
-            "learnt as numbers, by their squared error; y.argmax(1) gives class numbers"
+            f"data: y looks one-hot (one 1 among {train.shape[1]} numbers per row), but float targets are "
+            "learnt by regression with squared error; for classes give y.argmax(1)"
         )
     if not dataset.has_classes:
         return
     if unseen := np.setdiff1d(test, train).tolist():
-        names = [_name(dataset, number) for number in unseen[:SHOWN]]
-        more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
+        names = [_name(dataset, number) for number in unseen[:MAX_SHOWN]]
+        more = f" and {len(unseen) - MAX_SHOWN} more" if len(unseen) > MAX_SHOWN else ""
         count = int(np.isin(test, unseen).sum())
         yield (
-            f"labels: the training set has no example of the class {', '.join(names)}{more}, the test set "
-            f"has {count}: no client learns it"
+            f"labels: the training set has no examples of the class {', '.join(names)}{more}, the test set "
+            f"has {count}: no client can learn it"
         )
     if all(len(np.unique(train[rows])) == 1 for rows in shares):
-        yield "partition: each client has examples of one class only: alone it learns to tell nothing apart"
+        yield "partition: each client has examples of only one class: alone it cannot tell classes apart"
 
 
 def _is_one_hot(y: NDArray) -> bool:
-    """Whether each row is one 1 among zeros, and not always at the same place."""
+    """Return whether each row is one 1 among zeros, and not always in the same column."""
     ones = y == 1
     one_each = y.shape[1] > 1 and bool((ones | (y == 0)).all() and (ones.sum(1) == 1).all())
     return one_each and not ones.all(0).any()

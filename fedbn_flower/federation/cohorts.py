@@ -1,7 +1,6 @@
-"""How many clients train at once, in lockstep."""
+"""How many clients a process trains at once, in lockstep."""
 
 import logging
-from functools import lru_cache
 
 import numpy as np
 from torch import nn
@@ -10,38 +9,40 @@ from fedbn_flower.clients.lockstep import why_alone, why_unknown
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
 from ..config.registry import CLIENT
-from ..config.run_config import RunConfig
-from .inputs import local_task_of, partitions_of
+from ..core.process_cache import process_cache
+from .inputs import RunInputs
+from .tasks import task_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
-HELD = 2**28  # values of a cohort's examples: a GiB
-LITTLE = 2**24  # of a client's weights times its examples: what calling it costs takes longer
+MAX_VALUES = 2**28  # of a cohort's examples: a GiB of float32
+LITTLE_WORK = 2**24  # weights times examples of a client, below which the calls cost more than the products
 
 
-def cohort_size(config: RunConfig) -> int:
-    """How many clients train in lockstep; 1 for one by one. It is logged, with the reason.
+def cohort_size(inputs: RunInputs) -> int:
+    """Return how many clients train in lockstep, or 1; log it, with the reason.
 
-    It does not depend on the number of workers, nor does it leave some of them without work when a round
-    has few clients.
+    The size does not depend on the number of workers, so the result does not either. Rounds of few clients
+    train one by one, so that every worker has work.
     """
-    reason = why_one_by_one(config)
-    told = (f"{GROUP} at a time", "in lockstep") if not reason else ("one by one", reason)
-    LOGGER.info("clients train %s: %s", *told)
+    reason = why_one_by_one(inputs)
+    how, why = ("one by one", reason) if reason else (f"{GROUP} at a time", "in lockstep")
+    LOGGER.info("clients train %s: %s", how, why)
     return 1 if reason else GROUP
 
 
-@lru_cache(maxsize=16)
-def why_one_by_one(config: RunConfig) -> str:
-    """What keeps clients from training in lockstep, in words; empty if nothing does. It takes a trial."""
+@process_cache(maxsize=16)
+def why_one_by_one(inputs: RunInputs) -> str:
+    """Return why clients cannot train in lockstep, or an empty text; it tries a few steps both ways."""
+    config = inputs.config
     if config.fast == "off":
         return "fast is off"
-    task, client = local_task_of(config, 0), CLIENT.find(config.client)
-    sizes = [len(rows) for rows in partitions_of(config).train]
+    task, client = task_of(inputs, 0), CLIENT.find(config.client)
+    sizes = [len(rows) for rows in inputs.partitions.train]
     most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
-    enough = GROUP if products < LITTLE else 2 * GROUP
+    enough = GROUP if products < LITTLE_WORK else 2 * GROUP
     if int(config.fraction_train * config.num_training) < enough:
         return f"fewer than {enough} a round"
-    if GROUP * task.train.width * most > HELD:
+    if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
     return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
 

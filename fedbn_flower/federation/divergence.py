@@ -1,4 +1,4 @@
-"""When a run has lost its model to NaN or infinity."""
+"""Detect a model that has become NaN or infinite."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from ..core.errors import RunFailed
 from ..records.events import RoundResult
 
 DIVERGED = "diverged"
-"""What a client's reason says when its training or its evaluation was not finite; see `FedAvgClient`."""
+"""A word in the reason of a client whose training or evaluation was not finite; see `FedAvgClient`."""
 
 
 def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
-    """The first client and its reason where all who were asked diverged, if so many were; else empty."""
+    """Return the first client and its reason if all clients of a phase, ``at_least`` so many, diverged."""
     reasons = report.failures
     if report.metrics or len(reasons) < at_least or not all(DIVERGED in why for why in reasons.values()):
         return ""
@@ -21,30 +21,30 @@ def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
 
 @dataclass
 class Divergence:
-    """What is known, round by round, of whether the model is finite.
+    """Follows, round by round, whether the model is finite.
 
-    One client's word ends no run, unless there is only one.
+    A single client cannot end a run by its report, unless it is the only one.
     """
 
     finite_round: int = 0
-    """The last round whose model was evaluated, and finite."""
+    """The last round whose model was evaluated and finite."""
     since: int = 0
-    """The first of the last rounds in which all training diverged; 0 if it did not in the last."""
+    """The first of the latest consecutive rounds in which all training diverged; 0 if there is none."""
     rounds: int = 0
-    """How many these are."""
+    """How many rounds these are."""
     who: str = ""
-    """Who was the first then, and why."""
+    """The first client to diverge in them, and its reason."""
 
     def note(self, result: RoundResult) -> None:
-        """Take down a round.
+        """Note a round.
 
         Raises
         ------
         RunFailed
-            When it left a model that is not finite.
+            When its model is not finite.
         """
         if result.diverged:
-            last = f"that of round {self.finite_round}" if self.finite_round else "the one that it began with"
+            last = f"that of round {self.finite_round}" if self.finite_round else "the initial one"
             raise RunFailed(
                 f"round {result.server_round}: the model has diverged ({result.diverged}); the last that was "
                 f"evaluated and finite is {last}"
@@ -58,12 +58,12 @@ class Divergence:
             self.since, self.rounds, self.who = 0, 0, ""
 
     def check_end(self) -> None:
-        """Refuse to call a run done whose last rounds trained nobody.
+        """Check that the last rounds trained somebody.
 
         Raises
         ------
         RunFailed
-            When all training diverged in at least two rounds, to the last.
+            When all training diverged in at least the last two rounds.
         """
         if self.rounds > 1:
             raise RunFailed(

@@ -1,4 +1,4 @@
-"""A round's messages and answers: how long they were waited for, and what they carried."""
+"""Send a round's messages and receive the replies, counting seconds and bytes."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,28 +10,28 @@ from fedbn_flower.strategies.messages.npy import array_bytes
 from fedbn_flower.strategies.messages.wire import METRICS, SENT_BYTES
 
 OnAnswer = Callable[[str, int, int], None]
-"""Told the phase, how many answers came, and how many were asked for."""
+"""Called with the phase, the number of replies so far, and the number of messages."""
 
 
 class Exchange:
-    """Sends the messages of one round and takes the answers, and keeps account of both.
+    """Sends the messages of one round and receives the replies.
 
     Parameters
     ----------
     grid : Grid
-        Carries them.
+        Carries the messages.
     timeout : float
-        Seconds to wait for a phase's answers.
+        Seconds to wait for the replies of a phase.
     summed : bool
-        Whether answers say themselves what they would carry: a simulation's own processes have summed them.
+        Whether models are summed where they were trained. Replies then say how many bytes each model has.
 
     Attributes
     ----------
     seconds : dict[str, float]
-        Waited for answers, by phase (``train``, ``evaluate``).
+        Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
     bytes_sent, bytes_received : int
-        Of all arrays that went out, once for each client they went to, and that came back, as a deployment
-        would carry them: what a simulation sums where it was trained counts as if each answer came.
+        Bytes of all arrays, counted once for each client, as a deployment would carry them. Models that a
+        simulation sums where they were trained count one by one.
     """
 
     def __init__(self, grid: Grid, timeout: float, summed: bool = False) -> None:
@@ -45,19 +45,19 @@ class Exchange:
     def answers(
         self, phase: str, messages: Iterable[Message], on_answer: OnAnswer = lambda *_: None
     ) -> Iterator[Message]:
-        """Send a phase's messages; the answers as they come."""
-        asked = list(messages)
+        """Send a phase's messages; yield the replies as they arrive."""
+        sent = list(messages)
         sizes: dict[int, int] = {}
-        for message in asked:
+        for message in sent:
             content = message.content
             if id(content) not in sizes:
                 sizes[id(content)] = array_bytes(content)
             self.bytes_sent += sizes[id(content)]
         began = time.monotonic()
-        replies = iter(self.grid.send_and_receive(asked, timeout=self.timeout))
+        replies = iter(self.grid.send_and_receive(sent, timeout=self.timeout))
         self.seconds[phase] += time.monotonic() - began
 
-        def taken() -> Iterator[Message]:
+        def arriving() -> Iterator[Message]:
             done = 0
             while True:
                 began = time.monotonic()
@@ -67,22 +67,21 @@ class Exchange:
                     return
                 done += 1
                 self.bytes_received += self._received(reply)
-                on_answer(phase, done, len(asked))
+                on_answer(phase, done, len(sent))
                 yield reply
 
-        return taken()
+        return arriving()
 
     def _received(self, reply: Message) -> int:
-        """What an answer's arrays take; what a simulation says of those it summed is taken out of the
-        metrics."""
+        """Return the bytes of a reply's arrays, also of those that were summed elsewhere."""
         if not reply.has_content():
             return 0
         metrics = reply.content.get(METRICS)
         if (
             self.summed
             and isinstance(metrics, MetricRecord)
-            and isinstance(told := metrics.get(SENT_BYTES), int)
+            and isinstance(sent := metrics.get(SENT_BYTES), int)
         ):
             del metrics[SENT_BYTES]
-            return told
+            return sent
         return array_bytes(reply.content)

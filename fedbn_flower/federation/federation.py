@@ -25,27 +25,28 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.partial_sums import takes_sums
 
-from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, told_in_one_line
+from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
 from ..records.metrics import round_means, spread
+from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
 from .divergence import Divergence, first_to_diverge
 from .exchange import Exchange
-from .inputs import dataset_of, held_out_splits, model_of, whole_split
+from .inputs import inputs_of
 from .new_clients import evaluate_new
 from .refusals import Refusals
 from .strategy import make_strategy, participation
-from .totals import Account, clients_evaluate
+from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
 TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
-"""What a strategy raises whose message is one line."""
+"""Exceptions of a strategy whose message is one line."""
 
 
 @contextmanager
@@ -57,59 +58,55 @@ def _one_line_ends_the_run() -> Iterator[None]:
 
 
 class Federation:
-    """One run: the strategy, the shared model, and what the server evaluates itself.
+    """One run: the strategy, the shared model, the server's evaluation.
 
     Raises
     ------
     UserError
-        When the data cannot be had, or does not fit the configuration; when the rule or the client cannot be
-        used.
+        When the data cannot be read or do not fit the configuration; when the rule or client cannot be used.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.dataset = dataset_of(config)
+        self.inputs = inputs_of(config)
+        self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
-        check_fit(config)
-        self.model, self.initial = model_of(config, self.dataset.spec)
-        with told_in_one_line("client", config.client):
-            self.local_names = frozenset(CLIENT.find(config.client).local_entries(self.model))
-        if unknown := self.local_names - self.initial.keys():
-            told = f"keeps at home what the model does not have: {', '.join(sorted(unknown))}"
-            raise UserError(f"client: {config.client!r} {told}")
+        check_fit(self.inputs)
+        self.model, self.initial = self.inputs.model()
+        self.local_names = self.inputs.local_names
         self.shares = bool(self.initial.keys() - self.local_names)
         """Whether anything of the model travels."""
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        if config.may_end_early and not (clients_evaluate(config) or self.server_evaluates):
+        if config.may_end_early and not (config.clients_evaluate or self.server_evaluates):
             key, value, allowed = (
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
-        self.strategy = make_strategy(config, self.model, self.local_names)
+        self.strategy = make_strategy(self.inputs)
         self.strategy.node_participation = participation(config)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-        """What clients know the run by; of two runs, the one started later has the greater name."""
-        self.account = Account()
+        """The run's name for clients; a run that starts later has a greater name."""
+        self.totals = RunTotals()
 
     @_one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
-        """All rounds, or those after the checkpoint's, until one ends the run; the last round's shared model.
+        """Run all rounds, or those after the checkpoint; return the last shared model.
 
         Raises
         ------
         UserError
-            When the federation has other nodes than the configuration speaks of.
+            When the federation has more nodes than ``num-clients``.
         RunFailed
             When no round had enough usable answers, all of a phase were refused for one reason, too few
             nodes were there in time, or the model diverged.
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
-        for notice in notices(config, self.model, self.server_evaluates):
+        for notice in notices(self.inputs, self.server_evaluates):
             LOGGER.warning("%s", notice)
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
@@ -120,8 +117,8 @@ class Federation:
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
-            self.account = Account(**checkpoint.counters.get("account", {}))
-        updates, asked = strategy.rule_state.updates, False
+            self.totals = RunTotals(**checkpoint.counters.get("account", {}))
+        updates, sampled = strategy.rule_state.updates, False
         divergence, refusals = Divergence(), Refusals()
         train_config = ConfigRecord(
             {
@@ -134,22 +131,22 @@ class Federation:
         for server_round in range(first_round, config.rounds + 1):
             result = self._round(server_round, arrays, train_config, grid, observers)
             arrays = result.arrays
-            asked |= bool(result.train.metrics or result.train.failures)
+            sampled |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
                 observer.on_round(result)
             refusals.note(result)
             divergence.note(result)
             if result.last:
                 break
-        if strategy.rule_state.updates == updates and (asked or not updates):
+        if strategy.rule_state.updates == updates and (sampled or not updates):
             alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
             failed = "every client failed" if alone else "too few clients answered usefully"
-            told = f"{failed} in every round" if asked else "no client took part in any round"
-            raise RunFailed(f"{told}; the model was never updated{refusals.main_reason()}")
+            why = f"{failed} in every round" if sampled else "no client took part in any round"
+            raise RunFailed(f"{why}; the model was never updated{refusals.main_reason()}")
         for line in refusals.lines():
             LOGGER.warning("%s", line)
         divergence.check_end()
-        if asked and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
+        if sampled and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
             )
@@ -163,14 +160,14 @@ class Federation:
         grid: Grid,
         observers: Iterable[Observer],
     ) -> RoundResult:
-        """Train, evaluate if it is due, and account for both."""
+        """Train, evaluate if it is due, and count both."""
         config, strategy = self.config, self.strategy
         started = time.monotonic()
         exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
         planned_last = server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
         tests = due and (planned_last or config.may_end_early)
-        splits = held_out_splits(config, final=tests) if due else ""
+        splits = config.held_out_splits(final=tests) if due else ""
         classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
         by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
         after_training = splits if config.eval_model == "local" else ""
@@ -182,43 +179,45 @@ class Federation:
         train_config[EVAL_SPLITS] = after_training
         if after_training:
             train_config.update(by_class)
-        told: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
+        evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
 
         def on_answer(phase: str, done: int, asked: int) -> None:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, asked)
 
-        with self._strategys_own():
+        with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
-        with self._strategys_own():
+        with self._errors_of_custom_strategies():
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
         arrays = updated or arrays
 
         if splits and not after_training:
-            evaluate_config = ConfigRecord({**told, **by_class})
-            with self._strategys_own():
+            evaluate_config = ConfigRecord({**evaluation, **by_class})
+            with self._errors_of_custom_strategies():
                 messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
-            with self._strategys_own():
+            with self._errors_of_custom_strategies():
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
             evaluate_report = strategy.phase_report
         elif not splits:
             evaluate_report = PhaseReport()
         new = None
         if tests and config.holdout_clients and self.shares:
-            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(told))
+            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(evaluation))
 
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
         of_global, diverged = self._judged(arrays, splits, classes, evaluate_report)
-        improved = due and self.account.note(config, self.problem, server_round, means, of_global or {})
-        last = (due and self.account.is_to_end(config, server_round)) or planned_last or bool(diverged)
+        improved = due and note_evaluation(
+            self.totals, config, self.problem, server_round, means, of_global or {}
+        )
+        last = (due and ends_run(self.totals, config, server_round)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
-        self.account.add(seconds, exchange, len(train_report.metrics))
+        add_round(self.totals, seconds, exchange, len(train_report.metrics))
         return RoundResult(
             server_round,
             seconds,
@@ -227,7 +226,7 @@ class Federation:
             evaluate_report,
             means,
             of_global,
-            self.problem.figures,
+            self.problem.metrics,
             splits=splits,
             spread=spread(evaluate_report.metrics.values(), self.problem),
             seconds_waited=exchange.seconds,
@@ -239,19 +238,17 @@ class Federation:
             last=last,
         )
 
-    def _strategys_own(self) -> AbstractContextManager[None]:
-        """What a strategy that is not the project's raises ends the run in one line."""
+    def _errors_of_custom_strategies(self) -> AbstractContextManager[None]:
+        """Turn exceptions of a user's strategy into errors of one line."""
         name = self.config.strategy
-        return (
-            nullcontext() if name in STRATEGY.names else told_in_one_line("strategy", name, RunFailed, TOLD)
-        )
+        return nullcontext() if name in STRATEGY.names else as_user_error("strategy", name, RunFailed, TOLD)
 
     def _rates(self) -> dict[str, float]:
-        """What training clients are told of their learning rate."""
+        """The entries of a message about the clients' learning rate."""
         return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
 
     def _fine_tuning(self) -> dict[str, float]:
-        """What evaluating clients are told of it, where they train for that."""
+        """The same for clients that fine-tune before they evaluate; empty without."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
     def _judged(
@@ -281,7 +278,7 @@ class Federation:
         if not self.server_evaluates:
             return None
         load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
-        held_out = {s: whole_split(self.config, s) for s in splits.split(",")}
+        held_out = {s: self.inputs.whole_split(s) for s in splits.split(",")}
         return evaluate_splits(self.model, held_out, splits, self.problem, classes)
 
     def _checkpoint_before(self, server_round: int) -> int:

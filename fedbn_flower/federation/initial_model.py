@@ -1,16 +1,19 @@
-"""From a model's name to the network with the run's initial weights."""
+"""Build a model by name, with the run's initial weights."""
 
 import warnings
 from collections.abc import Callable
 from inspect import signature
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..config.registry import MODEL, told_in_one_line
+from ..config.registry import MODEL, as_user_error
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
+from ..core.process_cache import process_cache
+from ..models.channels_last import lay_out
 
 DTYPES = frozenset(
     {
@@ -18,22 +21,34 @@ DTYPES = frozenset(
         torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     }
 )  # fmt: skip
-"""What an entry may be."""
+"""The dtypes that an entry of a state dict may have."""
+
+
+@process_cache(maxsize=8)
+def initial_model(
+    name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
+) -> tuple[nn.Module, dict[str, NDArray]]:
+    """Return a module of this process and the run's initial state dict, the same in every process."""
+    model = build_model(name, spec, softmax_output, seed)
+    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    if device == "cpu":
+        lay_out(model, spec)
+    return model.to(device), initial
 
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
-    """The network with the run's initial weights, the same in every process for the same seed.
+    """Build the network with the run's initial weights, the same in every process for the same seed.
 
     Raises
     ------
     UserError
-        When its function raises, it has lazy modules that such inputs do not give their shapes, or entries of
-        a type that NumPy does not have, or that has no mean.
+        When its function raises, when it has lazy modules that a forward pass does not materialise, or
+        entries of a dtype that NumPy lacks or that cannot be averaged.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
-            with told_in_one_line("model", name):
+            with as_user_error("model", name):
                 model = _made(name, spec)
             if not isinstance(model, nn.Module):
                 raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
@@ -51,7 +66,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
 
 
 def _made(name: str, spec: InputSpec) -> object:
-    """What the function of that name makes; one that has no argument that must be given is called without."""
+    """Call the function of that name with the shape of the data, or without if it needs no argument."""
     function: Callable[..., nn.Module] = MODEL.find(name)
     if isinstance(function, nn.Module):
         made = f"function that makes a {type(function).__name__}"
@@ -76,7 +91,7 @@ def _lazy_entries(model: nn.Module) -> list[str]:
 
 
 def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
-    """Give lazy modules their shapes and weights: by one forward, without a trace in statistics."""
+    """Materialise lazy modules by one forward pass in evaluation mode, which changes no statistics."""
     model.eval()
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Clients that never train: how the model does at a site that it has not seen."""
+"""Evaluate the model on clients that never train."""
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
@@ -18,17 +18,19 @@ def evaluate_new(
     exchange: Exchange,
     server_round: int,
     arrays: ArrayRecord,
-    told: ConfigRecord,
+    config_record: ConfigRecord,
 ) -> PhaseReport:
-    """What the model comes to at the clients held out: all of them, whoever else is asked.
+    """Evaluate the model on every held-out client.
 
-    A client without a memory estimates its own BatchNorm statistics, if it has any, on its training examples
-    (AdaBN). The strategy's rule and its means have no part in it.
+    A client without a memory estimates its BatchNorm statistics, where they are local, on its training
+    examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
     """
     nodes = strategy.node_directory
     held_out = participation(config).held_out
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
-    content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord({**told, SERVER_ROUND: server_round})})
+    content = RecordDict(
+        {ARRAYS: arrays, CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round})}
+    )
     messages = [
         Message(content, node, MessageType.EVALUATE)
         for node in connected

@@ -1,4 +1,4 @@
-"""Why answers were not used, over a whole run."""
+"""Count why replies were refused, over a whole run."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 from ..records.events import RoundResult
 
-MAX_REASONS = 1000  # different ones that are counted: a liar may send others in every round
-LISTED = 3  # reasons in the log, and clients of one
+MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
+LISTED = 3  # reasons in the log, and clients of one reason
 
 
 @dataclass
 class Refusals:
-    """Counts, round by round, the answers that were not used, by reason and client."""
+    """Refused replies by reason and client."""
 
     clients: dict[str, Counter[int]] = field(default_factory=dict)
 
     def note(self, result: RoundResult) -> None:
-        """Take down a round."""
+        """Count the refused replies of a round."""
         phases = [result.train, *([] if result.evaluate is result.train else [result.evaluate])]
         for report in (*phases, *([result.new] if result.new else [])):
             for partition, reason in report.failures.items():
@@ -25,22 +25,22 @@ class Refusals:
                     self.clients.setdefault(reason, Counter())[partition] += 1
 
     def lines(self) -> Iterator[str]:
-        """Return a line for each of the commonest reasons that came more than once."""
+        """Return a line for each of the most frequent reasons that occurred more than once."""
         counts = {reason: clients.total() for reason, clients in self.clients.items()}
         for reason, count in Counter(counts).most_common(LISTED):
             if count > 1:
-                yield f"{count} answers were not used, of {self._whose(reason)}: {reason}"
+                yield f"{count} replies were refused, of {self._clients_with(reason)}: {reason}"
 
     def main_reason(self) -> str:
-        """The commonest reason with its count, to end a sentence with; empty where there is none."""
+        """Return the most frequent reason with its count, as the end of a sentence, or nothing."""
         if not self.clients:
             return ""
         reason, clients = max(self.clients.items(), key=lambda pair: pair[1].total())
         total = sum(counter.total() for counter in self.clients.values())
         return f"; {clients.total()} of {total} failures: {reason}"
 
-    def _whose(self, reason: str) -> str:
+    def _clients_with(self, reason: str) -> str:
         clients = sorted(self.clients[reason])
-        told = ", ".join(map(str, clients[:LISTED]))
+        first = ", ".join(map(str, clients[:LISTED]))
         more = f" and {len(clients) - LISTED} others" if len(clients) > LISTED else ""
-        return f"client{'s' * (len(clients) > 1)} {told}{more}"
+        return f"client{'s' * (len(clients) > 1)} {first}{more}"

@@ -1,51 +1,46 @@
-"""The server rule of a configuration."""
-
-from collections.abc import Collection
-
-from torch import nn
+"""Make the server rule of a configuration."""
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
-from ..config.availability import SeededParticipation, availability, held_out_clients
-from ..config.registry import STRATEGY, told_in_one_line
+from ..config.registry import STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
-from .expected_metrics import expected_metrics, known_beforehand
-from .inputs import dataset_of
+from .checks.expected_metrics import expected_metrics, known_beforehand
+from .inputs import RunInputs
+from .participation import SeededParticipation, availability, held_out_clients
 
 
-def make_strategy(
-    config: RunConfig, model: nn.Module, local_names: Collection[str]
-) -> PseudoGradientStrategy:
-    """The configured rule, for a model of which entries stay at home.
+def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
+    """Make the configured rule for the run's model and its local entries.
 
     Raises
     ------
     UserError
         When it has no step, or its constructor raises.
     """
+    config, (model, _) = inputs.config, inputs.model()
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
-    settings |= known_beforehand(config, model, rule)
+    settings |= known_beforehand(inputs, rule)
     base = PseudoGradientStrategy
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
         raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
-    with told_in_one_line("strategy", config.strategy):
+    with as_user_error("strategy", config.strategy):
         strategy = rule(
             fraction_train=config.fraction_train,
             min_train_nodes=1,
             min_evaluate_nodes=1,
             min_available_nodes=1,
             weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
-            trainable=[name for name in trainable_names(model) if name not in local_names],
+            trainable=[name for name in trainable_names(model) if name not in inputs.local_names],
             tied={names for names in aliases(model).values() if len(names) > 1},
             ask_partitions=True,
             **settings,
         )
-    dataset = dataset_of(config)
+    dataset = inputs.dataset
     classes = dataset.spec.outputs if dataset.has_classes else 0
     strategy.expected_metrics = expected_metrics(dataset.problem, classes)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
@@ -53,7 +48,7 @@ def make_strategy(
 
 
 def participation(config: RunConfig) -> SeededParticipation:
-    """Who takes part in which round.
+    """Return who takes part in which round.
 
     Raises
     ------

@@ -1,8 +1,7 @@
-"""What a run has come to so far, beside its model: totals, the target, the best round."""
+"""How a round changes the totals of its run."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import MessageType
@@ -10,85 +9,59 @@ from flwr.app import MessageType
 from fedbn_flower.clients import Problem
 
 from ..config.run_config import RunConfig
+from ..records.totals import RunTotals
 from .exchange import Exchange
 
 PATIENCE, TARGET = "patience", "target"
 
 
-@dataclass
-class Account:
-    """It goes into every checkpoint, so that a resumed run goes on counting."""
+def add_round(totals: RunTotals, seconds: float, exchange: Exchange, updates: int) -> None:
+    """Add a round's seconds, bytes and used updates."""
+    train, evaluate = exchange.seconds[MessageType.TRAIN], exchange.seconds[MessageType.EVALUATE]
+    totals.train_seconds += train
+    totals.evaluate_seconds += evaluate
+    totals.server_seconds += seconds - train - evaluate
+    totals.bytes_sent += exchange.bytes_sent
+    totals.bytes_received += exchange.bytes_received
+    totals.client_updates += updates
 
-    train_seconds: float = 0.0
-    evaluate_seconds: float = 0.0
-    server_seconds: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    client_updates: int = 0
-    """Answers to train messages that were used."""
-    mean_reached: int | None = None
-    """The first round in which the clients' mean over held-out examples reached the target."""
-    global_reached: int | None = None
-    """The same of the global model."""
-    best: float | None = None
-    best_round: int | None = None
-    stopped: str | None = None
-    """Why the run ended before its last round."""
 
-    def add(self, seconds: float, exchange: Exchange, updates: int) -> None:
-        """Count a round."""
-        train, evaluate = exchange.seconds[MessageType.TRAIN], exchange.seconds[MessageType.EVALUATE]
-        self.train_seconds += train
-        self.evaluate_seconds += evaluate
-        self.server_seconds += seconds - train - evaluate
-        self.bytes_sent += exchange.bytes_sent
-        self.bytes_received += exchange.bytes_received
-        self.client_updates += updates
+def note_evaluation(
+    totals: RunTotals,
+    config: RunConfig,
+    problem: Problem,
+    server_round: int,
+    means: Mapping[str, float],
+    of_global: Mapping[str, Any],
+) -> bool:
+    """Note an evaluated round; return whether patience has seen none better.
 
-    def note(
-        self,
-        config: RunConfig,
-        problem: Problem,
-        server_round: int,
-        means: Mapping[str, float],
-        of_global: Mapping[str, Any],
-    ) -> bool:
-        """Take down an evaluated round's figures: the clients' means over held-out examples, and the global
-        model's. Whether patience has seen none better. What ends a run early goes by the means where clients
-        evaluate."""
-        by = problem.compared_by
-        if config.target_accuracy:
-            if self.mean_reached is None and means.get(by, -1) >= config.target_accuracy:
-                self.mean_reached = server_round
-            if self.global_reached is None and of_global.get(by, -1) >= config.target_accuracy:
-                self.global_reached = server_round
-        value = (means if clients_evaluate(config) else of_global).get(by, math.nan)
-        if config.stop_at_target and value >= config.target_accuracy:
-            self.stopped = TARGET
-        if not config.patience or math.isnan(value):
-            return False
-        higher = by in problem.higher_is_better
-        if self.best is None or (value > self.best if higher else value < self.best):
-            self.best, self.best_round = value, server_round
-            return True
+    ``means`` are the clients' over held-out examples, ``of_global`` the global model's metrics. The clients'
+    decide where clients evaluate.
+    """
+    by = problem.compared_by
+    if config.target_accuracy:
+        if totals.mean_reached is None and means.get(by, -1) >= config.target_accuracy:
+            totals.mean_reached = server_round
+        if totals.global_reached is None and of_global.get(by, -1) >= config.target_accuracy:
+            totals.global_reached = server_round
+    value = (means if config.clients_evaluate else of_global).get(by, math.nan)
+    if config.stop_at_target and value >= config.target_accuracy:
+        totals.stopped = TARGET
+    if not config.patience or math.isnan(value):
         return False
-
-    def is_to_end(self, config: RunConfig, server_round: int) -> bool:
-        """Whether the run is to end after this evaluated round, which has been noted."""
-        if config.patience and server_round - (self.best_round or 0) >= config.patience:
-            self.stopped = self.stopped or PATIENCE
-        ends = self.stopped is not None
-        if server_round == config.rounds:
-            self.stopped = None
-        return ends
-
-    def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
-        """For the summary; None without a target."""
-        if not target:
-            return None
-        return {"target": target, "mean": self.mean_reached, "global": self.global_reached}
+    higher = by in problem.higher_is_better
+    if totals.best is None or (value > totals.best if higher else value < totals.best):
+        totals.best, totals.best_round = value, server_round
+        return True
+    return False
 
 
-def clients_evaluate(config: RunConfig) -> bool:
-    """Whether clients are asked what the model comes to on held-out examples."""
-    return config.eval_model == "local" or config.fraction_evaluate > 0
+def ends_run(totals: RunTotals, config: RunConfig, server_round: int) -> bool:
+    """Whether this evaluated round, which has been noted, is to be the last."""
+    if config.patience and server_round - (totals.best_round or 0) >= config.patience:
+        totals.stopped = totals.stopped or PATIENCE
+    ends = totals.stopped is not None
+    if server_round == config.rounds:
+        totals.stopped = None
+    return ends

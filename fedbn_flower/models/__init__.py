@@ -1,29 +1,30 @@
-"""Networks by name. A model is a function of what its input looks like; one registry line adds it.
+"""Networks by name. A model is a function of an `InputSpec`; one line in `MODELS` adds it.
 
-One that has no argument to be given is called without: a class of modules with a fixed shape will do.
+A function without parameters is called without arguments, so an ``nn.Module`` class of fixed shape works too.
 """
 
 from collections.abc import Callable
+from pkgutil import resolve_name
 
 from torch import nn
 
 from ..core.input_spec import InputSpec
-from .cnn import cnn, cnn_bn, simple_cnn
-from .linear import linear
-from .lstm import char_lstm, char_lstm_small
-from .mlp import mlp_bn, two_nn
-from .resnet import resnet20
+
+_PLACES = {
+    "mlp-bn": "mlp:mlp_bn",
+    "2nn": "mlp:two_nn",
+    "cnn": "cnn:cnn",
+    "cnn-bn": "cnn:cnn_bn",
+    "simple-cnn": "cnn:simple_cnn",
+    "resnet20": "resnet:resnet20",
+    "linear": "linear:linear",
+    "char-lstm": "lstm:char_lstm",
+    "char-lstm-small": "lstm:char_lstm_small",
+}
+"""Every built-in model, ``module:function`` in this package, by name; a new one is a line here."""
 
 MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
-    "mlp-bn": mlp_bn,
-    "2nn": two_nn,
-    "cnn": cnn,
-    "cnn-bn": cnn_bn,
-    "simple-cnn": simple_cnn,
-    "resnet20": resnet20,
-    "linear": linear,
-    "char-lstm": char_lstm,
-    "char-lstm-small": char_lstm_small,
+    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
 }
 
 __all__ = ["MODELS", "InputSpec"]

@@ -1,8 +1,9 @@
-"""How pictures lie in memory on their way through a network: its own way, or channels last.
+"""Run a network's convolutions in the channels-last memory format where that is faster.
 
-Convolutions on a CPU are oneDNN's, which is faster where the channels of a pixel lie side by side. Once the
-inputs do, PyTorch keeps it so from layer to layer. Parameters stay as they are, and so does all that is made
-of them. Not every network gains, and some cannot: a ``view`` of such pictures raises.
+On a CPU, PyTorch's convolutions are oneDNN's, which is faster if the channels of a pixel are adjacent in
+memory. If the inputs are channels last, PyTorch keeps the format from layer to layer. Parameters keep their
+own format, and so does everything computed from them. Not every network gains, and some cannot run so: a
+``view`` of such activations raises.
 """
 
 import copy
@@ -24,32 +25,32 @@ LAYERS = POOLINGS | {
     nn.Flatten, nn.GELU, nn.GroupNorm, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Linear, nn.LogSoftmax,
     nn.ReLU, nn.ReLU6, nn.Sigmoid, nn.SiLU, nn.Softmax, nn.Tanh,
 }  # fmt: skip
-"""Modules that were measured to be as fast, or faster; InstanceNorm, for one, is not."""
+"""Layers measured to be at least as fast channels last; InstanceNorm, for example, is slower."""
 
 EXAMPLES = 4
 OUTPUT, GRADIENT = 1e-3, 0.1
-"""Relative differences that are rounding: a ReLU that falls on the other side of 0 shows in the gradient."""
+"""Relative differences still taken for rounding; a ReLU input that changes sign shows in the gradient."""
 
 
 def lay_out(model: nn.Module, spec: InputSpec) -> None:
-    """Have the model put its inputs channels last, if it is of a kind that gains and a trial step agrees.
+    """Convert the model's inputs to channels last, if it gains from that and a trial step agrees.
 
-    The result is the same in every process: it depends on the model and the inputs' shape alone. Torch's
-    generators are as before, and so is the model but for a hook on its inputs.
+    The decision depends only on the model and the inputs' shape, so it is the same in every process. The
+    model gets a hook on its inputs and is otherwise unchanged; so are torch's generators.
     """
     if _gains(model, spec) and _agrees(model, spec):
         model.register_forward_pre_hook(channels_last)
 
 
 def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A hook: the first input, shape (b, c, h, w), laid out with the channels of a pixel side by side."""
+    """Convert the first input, shape (b, c, h, w), to channels last; a forward pre-hook."""
     return inputs[0].to(memory_format=torch.channels_last), *inputs[1:]
 
 
 def _gains(model: nn.Module, spec: InputSpec) -> bool:
-    """Whether it is a network of several convolutions, known layers only, in which pictures get smaller.
+    """Return whether the network has several convolutions, only known layers, and subsamples.
 
-    Where they do not, what is left of the layout at the end costs more than the convolutions gain.
+    Without subsampling, converting the last activations back costs more than the convolutions gain.
     """
     layers = [module for module in model.modules() if not list(module.children())]
     convolutions = [layer for layer in layers if type(layer) is nn.Conv2d]
@@ -66,21 +67,21 @@ def _gains(model: nn.Module, spec: InputSpec) -> bool:
 
 
 def _agrees(model: nn.Module, spec: InputSpec) -> bool:
-    """Whether copies of the model, their inputs in either layout, give the same outputs and gradients."""
+    """Return whether copies of the model give equal outputs and gradients in both memory formats."""
     with seeded(0), _one_thread(), warnings.catch_warnings(action="ignore"):
         inputs = torch.randn(EXAMPLES, *spec.shape)
         try:
             expected = _step(copy.deepcopy(model), inputs)
             found = _step(copy.deepcopy(model), inputs.to(memory_format=torch.channels_last))
-        except Exception:  # whatever it is: as the model was, it is the run's own affair
+        except Exception:  # if the unchanged model raises too, the run reports it
             return False
     trained, evaluated, gradient = (_difference(a, b) for a, b in zip(found, expected, strict=True))
-    # What is made of an output may view it.
+    # Code that uses the output may call view() on it.
     return trained <= OUTPUT and evaluated <= OUTPUT and gradient <= GRADIENT and found[0].is_contiguous()
 
 
 def _step(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs in training and then in evaluation, and the gradient of a weighted sum of the former."""
+    """Return training outputs, evaluation outputs, and the gradient of a weighted sum of the former."""
     with seeded(0):
         trained: Tensor = model.train()(inputs)
         weights = torch.randn(trained.shape)
@@ -92,7 +93,7 @@ def _step(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """Relative, by the L2 norm; infinite where the shapes differ."""
+    """Return the relative difference in the L2 norm; infinite if the shapes differ."""
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).norm() / expected.norm())
@@ -100,7 +101,7 @@ def _difference(found: Tensor, expected: Tensor) -> float:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """So that rounding, and with it the trial's end, is the same in the driver and in its workers."""
+    """Use one thread, so that the driver and its workers round alike and decide alike."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -3,8 +3,10 @@
 from torch import nn
 
 from ..core.input_spec import InputSpec
+from ..core.papers import paper
 
 
+@paper("mcmahan2017fedavg")
 def cnn(spec: InputSpec) -> nn.Module:
     """McMahan et al.'s CNN: two 5x5 convolutions (32, 64), each max-pooled, 512 units (1,663,370)."""
     return nn.Sequential(
@@ -21,11 +23,12 @@ def cnn(spec: InputSpec) -> nn.Module:
     )
 
 
+@paper("li2022niidbench")
 def simple_cnn(spec: InputSpec) -> nn.Module:
     """NIID-Bench's simple CNN (Li et al. 2022): two 5x5 convolutions (6, 16), 120 and 84 units (62,006)."""
     height, width = (((side - 4) // 2 - 4) // 2 for side in (spec.height, spec.width))
     if min(height, width) < 1:
-        raise ValueError(f"it needs pictures of 16x16 or more, not {spec.height}x{spec.width}")
+        raise ValueError(f"expected images of at least 16x16 pixels, not {spec.height}x{spec.width}")
     return nn.Sequential(
         nn.Conv2d(spec.channels, 6, 5),
         nn.ReLU(),
@@ -42,6 +45,7 @@ def simple_cnn(spec: InputSpec) -> nn.Module:
     )
 
 
+@paper("li2021fedbn")
 def cnn_bn(spec: InputSpec) -> nn.Module:
     """The digit CNN of FedBN (Li et al. 2021, appendix): BatchNorm after every layer but the last."""
 

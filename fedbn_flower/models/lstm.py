@@ -1,15 +1,18 @@
-"""Recurrent networks that predict the next character."""
+"""Recurrent networks for next-character prediction."""
 
 from torch import Tensor, nn
 
 from ..core.input_spec import InputSpec
+from ..core.papers import paper
 
 EMBEDDING = 8
 
 
 class CharLSTM(nn.Module):
-    """Character numbers (b, length) to scores (b, length, characters): an embedding, LSTM layers, and one
-    linear layer at every place."""
+    """Map character numbers (b, length) to scores (b, length, characters).
+
+    An embedding, LSTM layers, and a linear layer applied at every position.
+    """
 
     def __init__(self, characters: int, layers: int, units: int) -> None:
         super().__init__()
@@ -23,20 +26,21 @@ class CharLSTM(nn.Module):
         return scores
 
 
+@paper("mcmahan2017fedavg")
 def char_lstm(spec: InputSpec) -> nn.Module:
     """McMahan et al.'s character LSTM: embedding 8, two layers of 256 units (824,425 for 97 characters).
 
-    PyTorch's layers have two biases a gate, which are 2,048 parameters more than with one.
+    PyTorch's LSTM has two biases per gate, which adds 2,048 parameters.
     """
     return CharLSTM(_characters(spec), layers=2, units=256)
 
 
 def char_lstm_small(spec: InputSpec) -> nn.Module:
-    """The same with one layer of 128 units, a tenth of the work (83,945 for 97 characters)."""
+    """A character LSTM with one layer of 128 units: a tenth of the work of char-lstm (83,945 parameters)."""
     return CharLSTM(_characters(spec), layers=1, units=128)
 
 
 def _characters(spec: InputSpec) -> int:
     if spec.predicts != "characters":
-        raise ValueError(f"it takes a text, not {spec}")
+        raise ValueError(f"expected text, not {spec}")
     return spec.outputs

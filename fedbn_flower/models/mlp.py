@@ -3,6 +3,7 @@
 from torch import nn
 
 from ..core.input_spec import InputSpec
+from ..core.papers import paper
 
 
 def mlp_bn(spec: InputSpec) -> nn.Module:
@@ -16,6 +17,7 @@ def mlp_bn(spec: InputSpec) -> nn.Module:
     )
 
 
+@paper("mcmahan2017fedavg")
 def two_nn(spec: InputSpec) -> nn.Module:
     """McMahan et al.'s 2NN: two hidden layers of 200 units (199,210 parameters on MNIST)."""
     return nn.Sequential(

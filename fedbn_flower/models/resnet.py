@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.input_spec import InputSpec
+from ..core.papers import paper
 
 
 class _ResidualBlock(nn.Module):
@@ -27,6 +28,7 @@ class _ResidualBlock(nn.Module):
         return functional.relu(y + functional.pad(shortcut, (0, 0, 0, 0, padding, padding)))
 
 
+@paper("he2016resnet")
 def resnet20(spec: InputSpec) -> nn.Module:
     """ResNet-20 for small images (He et al. 2016, section 4.2; 269,722 parameters on CIFAR-10)."""
     widths = [16, 16, 16, 32, 32, 32, 64, 64, 64]

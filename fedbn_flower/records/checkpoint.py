@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 class Checkpoint:
     """The server's side after ``server_round``; ``updates``, ``rule`` and ``draws`` are its rule's state.
 
-    ``counters`` are the run folder's own; ``run`` is the name that clients know the run by; ``signature``
-    tells what the clients' memories fit, and is None where none belong to it (Flower's own runtimes keep
+    ``counters`` are those of the run folder; ``run`` is the name that clients know the run by; ``signature``
+    says which memories fit, and is None where none belong to it (Flower's runtimes keep
     them where we cannot read them).
     """
 

@@ -1,12 +1,12 @@
-"""The names that a run's tables have for themselves: what a client reports may have none of them."""
+"""Reserved column names of a run's tables: no metric of a client may have one of them."""
 
 VALIDATION, TEST = "val", "test"
-"""The held-out splits; where a round is evaluated on both, ``test-`` begins the names of the second's."""
+"""The held-out splits. If a round is evaluated on both, test metrics have the prefix ``test-``."""
 ROUND_COLUMNS = ("round", "seconds", "replies", "failures")
-"""What ``metrics.csv`` begins with."""
+"""The first columns of ``metrics.csv``."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 CLIENT_COLUMNS = ("round", "phase", "partition")
-"""What ``clients.csv`` begins with."""
+"""The first columns of ``clients.csv``."""
 GLOBAL, CLIENT_MEAN = "global-", "client-mean-"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
-"""What the names of figures begin with that are not a client's own."""
+"""Prefixes of metrics that are not those of one client."""

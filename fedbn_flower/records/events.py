@@ -1,19 +1,61 @@
-"""What a round gave, and whoever watches a run."""
+"""What observers of a run see: the run, its rounds, its end."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, UserConfigValue
 
 from fedbn_flower.strategies import PhaseReport
 
 from .columns import GLOBAL
 
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run before its first round.
+
+    Parameters
+    ----------
+    config : Mapping[str, UserConfigValue]
+        Every key of the configuration and setting of its algorithms, by the flag's name.
+    folder : Path, optional
+        The run's folder, if it has one.
+    first_round, rounds : int
+        The first round that is run, more than 1 in a run that is resumed, and the last one, if nothing ends
+        the run early.
+    dataset, partition : str
+        As the configuration names them.
+    client_names : tuple[str, ...]
+        Whose data each client has, by partition; empty where the data do not say so.
+    metrics : tuple[str, ...]
+        The names of the held-out metrics, the loss first.
+    compared_by : str
+        The metric by which runs are compared.
+    higher_is_better : frozenset[str]
+        The metrics of which higher values are better; of the others lower ones are.
+    """
+
+    config: Mapping[str, UserConfigValue]
+    folder: Path | None
+    first_round: int
+    rounds: int
+    dataset: str
+    partition: str
+    client_names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    compared_by: str
+    higher_is_better: frozenset[str]
+
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round gave; ``evaluate`` is ``train`` itself where clients evaluate the model they trained."""
+    """The result of one round. ``evaluate`` is ``train`` where clients evaluate the model they trained."""
 
     server_round: int
     seconds: float
@@ -23,29 +65,34 @@ class RoundResult:
     means: Mapping[str, float]
     """Over the round's clients; see `metrics.round_means`."""
     global_metrics: Mapping[str, Any] | None
-    figure_names: tuple[str, ...]
-    """Of the held-out figures, the loss first."""
+    metric_names: tuple[str, ...]
+    """The names of the held-out metrics, the loss first."""
     splits: str = ""
-    """On which it was evaluated; empty where it was not."""
+    """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)
     """See `metrics.spread`."""
     seconds_waited: Mapping[str, float] = field(default_factory=dict)
-    """For answers, by phase."""
+    """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
     bytes_received: int = 0
     new: PhaseReport | None = None
-    """What the clients held out made of the model, where they were asked."""
+    """The report of the held-out clients, where they evaluated."""
     improved: bool = False
     """Whether patience has seen none better."""
     diverged: str = ""
-    """Who found the model no longer finite, and how; empty where nobody did."""
+    """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The means, and the global model's metrics as ``global-...``; without counts by class."""
-        told = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
-        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in told.items()}}
+        numbers = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
+        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in numbers.items()}}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The name of `metrics` up to version 0.2."""
+        return self.metrics
 
     @property
     def failures(self) -> int:
@@ -54,10 +101,90 @@ class RoundResult:
 
 
 class Observer:
-    """Something that watches a run: the run folder, the progress bar."""
+    """Something that watches a run: the run folder, the progress bar, a tracker of experiments.
 
-    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
-        """Called as a client answers, the ``done``-th of those asked; phases are ``train``, ``evaluate``."""
+    Every method does nothing unless it is overridden::
+
+        class Tracker(Observer):
+            def on_start(self, info):
+                self.tracked = wandb.init(config=dict(info.config), resume=info.first_round > 1)
+
+            def on_round(self, result):
+                self.tracked.log(result.metrics, step=result.server_round)
+
+            def on_end(self, summary, error):
+                self.tracked.finish(exit_code=1 if error else 0)
+
+    What an observer raises in `on_start`, `on_answer` or `on_round` ends the run, as a failure of the run
+    itself does. What it raises in `on_end` is raised after the other observers' `on_end`, unless the run has
+    failed: then it is a line in the log.
+    """
+
+    def on_start(self, info: RunInfo) -> None:
+        """Called once, before the first round."""
+
+    def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
+        """Called when a client answers, the ``done``-th of ``total``; phases: ``train``, ``evaluate``."""
 
     def on_round(self, result: RoundResult) -> None:
         """Called after every round."""
+
+    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        """Called once after an `on_start` that returned, whatever ended the run.
+
+        Parameters
+        ----------
+        summary : Mapping[str, Any], optional
+            The content of ``summary.json``, also of a run that failed after some rounds; None without any.
+        error : BaseException, optional
+            What ended the run: `RunFailed`, KeyboardInterrupt, or what an observer raised; None if all went
+            well.
+        """
+
+
+@contextmanager
+def observed(
+    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Mapping[str, Any] | None]
+) -> Iterator[None]:
+    """Call `on_start` of each observer, and in the end, whatever that is, ``finish`` and each `on_end`.
+
+    Parameters
+    ----------
+    observers : Iterable[Observer]
+        In the order in which they are called.
+    info : RunInfo
+        For `on_start`.
+    finish : callable
+        Makes the run's summary, for `on_end`.
+    """
+    started: list[Observer] = []
+    summary: Mapping[str, Any] | None = None
+    error: BaseException | None = None
+    try:
+        try:
+            for observer in observers:
+                observer.on_start(info)
+                started.append(observer)
+            yield
+        finally:
+            summary = finish()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        _end(started, summary, error)
+
+
+def _end(
+    observers: Iterable[Observer], summary: Mapping[str, Any] | None, error: BaseException | None
+) -> None:
+    first: Exception | None = None
+    for observer in observers:
+        try:
+            observer.on_end(summary, error)
+        except Exception as raised:
+            if error or first:
+                LOGGER.warning("%s.on_end: %s: %s", type(observer).__name__, type(raised).__name__, raised)
+            first = first or raised
+    if first and not error:
+        raise first

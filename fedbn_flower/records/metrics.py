@@ -1,4 +1,4 @@
-"""The means of what clients report, and their spread: the one definition of a round's ``loss``, ..."""
+"""Means and spread of the clients' metrics: the only definition of a round's ``loss`` and the like."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -22,21 +22,21 @@ def round_means(
     after_training: bool,
     problem: Problem,
 ) -> dict[str, float]:
-    """A round's means over its clients, by metric.
+    """Return a round's means over its clients, by metric.
 
     Parameters
     ----------
     train, evaluate : Mapping, optional
-        What the strategy makes of the phases' metrics. It stands for all but the held-out figures, the
-        counts of examples, and what the problem derives from the mean training figures.
+        The strategy's aggregate of each phase's metrics. It is used for all metrics except the held-out
+        ones, the counts of examples, and those that the problem derives from the mean training metrics.
     report : PhaseReport
-        The report with the held-out figures, for `held_out_means`.
+        The report with the held-out metrics, for `held_out_means`.
     after_training : bool
-        Whether it is the train phase's, whose ``num-examples`` are training examples.
+        Whether the report is of the train phase, whose ``num-examples`` are training examples.
     problem : Problem
-        What is learnt: its figures are the held-out ones.
+        The problem, which names the held-out metrics.
     """
-    counted = counts_of(problem)
+    counted = count_keys(problem)
     means = {
         name: float(value)
         for name, value in {**(train or {}), **(evaluate or {})}.items()
@@ -46,29 +46,29 @@ def round_means(
     return means | held_out_means(report.metrics.values(), after_training, problem)
 
 
-def counts_of(problem: Problem) -> dict[str, str]:
-    """Where a report has the number of predictions that a held-out figure is a mean over, by figure."""
-    return {name: "eval-examples" for name in problem.figures} | {
-        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.figures
+def count_keys(problem: Problem) -> dict[str, str]:
+    """Return, by held-out metric, the key of the number of predictions over which it is a mean."""
+    return {name: "eval-examples" for name in problem.metrics} | {
+        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.metrics
     }
 
 
 def held_out_means(
     reported: Collection[MetricRecord], after_training: bool, problem: Problem
 ) -> dict[str, float]:
-    """Both means of every held-out figure a_i of clients with n_i held-out examples.
+    """Return both means of every held-out metric a_i of K clients with n_i held-out examples each.
 
-    Under the figure's own name its mean over held-out examples, ``sum_i n_i a_i / sum_i n_i``: each example
-    (each character of a text) counts alike. Under ``client-mean-`` and its name the mean over clients,
-    ``sum_i a_i / K``: each client counts alike. Neither depends on what weighs a client in training. What
-    the problem derives from its other figures, as a perplexity from the loss, is derived from their means.
+    ``NAME`` is the mean over held-out examples, ``sum_i n_i a_i / sum_i n_i``: each example (each character
+    of a text) has equal weight. ``client-mean-NAME`` is the mean over clients, ``sum_i a_i / K``: each client
+    has equal weight. Neither depends on the clients' weights in training. A metric that the problem derives
+    from others, such as perplexity from the loss, is derived from their means.
 
-    n_i is the report's ``eval-examples`` (``test-examples`` for the test set's figures beside a validation
-    set's); without it, the ``num-examples`` of an evaluate reply. A client that says no positive number
-    of examples is not in the mean over examples.
+    n_i is the report's ``eval-examples`` (``test-examples`` for the metrics of a test set beside a validation
+    set); without it, the ``num-examples`` of an evaluate reply. A client that reports no positive number of
+    examples is left out of the mean over examples.
     """
     means: dict[str, float] = {}
-    for name, key in counts_of(problem).items():
+    for name, key in count_keys(problem).items():
         instead = "num-examples" if key == "eval-examples" and not after_training else key
         figures = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
         told = [(a, n) for a, n in figures if a is not None]
@@ -83,23 +83,23 @@ def held_out_means(
 
 
 def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[str, float]:
-    """What the problem derives from the means of its figures, which stand under their names and a prefix."""
-    found = {name: means[prefix + name] for name in problem.figures if prefix + name in means}
+    """Return what the problem derives from the means of its metrics, whose names have the prefix."""
+    found = {name: means[prefix + name] for name in problem.metrics if prefix + name in means}
     derived = problem.derived(found) if "loss" in found else {}
     return {prefix + name: value for name, value in derived.items()}
 
 
 @np.errstate(invalid="ignore")
 def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:
-    """How far apart the K clients that report a held-out figure are; each counts alike.
+    """Return the spread of each held-out metric over the K clients that report it, equally weighted.
 
-    Under ``worst-client-`` and the figure's name the worst of them, which for an accuracy is the lowest and
-    for a loss the highest; under ``worst-tenth-`` the mean of the ``max(1, round(K / 10))`` worst; under
-    ``client-std-`` the population standard deviation, ``sqrt(sum_i (a_i - mean)^2 / K)``.
+    ``worst-client-NAME`` is the worst value: the lowest accuracy, the highest loss. ``worst-tenth-NAME`` is
+    the mean of the ``max(1, round(K / 10))`` worst. ``client-std-NAME`` is the population standard deviation,
+    ``sqrt(sum_i (a_i - mean)^2 / K)``.
     """
     found: dict[str, float] = {}
     for prefix in ("", f"{TEST}-"):
-        for figure in problem.figures:
+        for figure in problem.metrics:
             name = prefix + figure
             told = np.sort([a for a in (number(m, name) for m in reported) if a is not None])
             if not len(told):
@@ -112,7 +112,7 @@ def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, fl
 
 
 def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> NDArray[np.int64] | None:
-    """Hits and examples by class, int64 (2, classes), where these metrics hold such counts."""
+    """Return hits and examples by class, int64 (2, classes); None if the metrics hold no such counts."""
     lists: list[Any] = [metrics.get(prefix + name) for name in (CLASS_HITS, CLASS_EXAMPLES)]
     if not all(isinstance(some, list) and len(some) == classes for some in lists):
         return None
@@ -124,9 +124,11 @@ def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> ND
 def per_class(
     names: Sequence[str], counts: Sequence[NDArray[np.int64]], shared: bool = False
 ) -> dict[str, object] | None:
-    """The accuracy on the examples of each class, ``sum_i hits_i / sum_i examples_i``; None where there are
-    none, or nobody counted. ``examples`` are distinct ones: those of one client where all have the same
-    (``shared``), else the sum."""
+    """Return the accuracy on each class, ``sum_i hits_i / sum_i examples_i``; None without counts.
+
+    The accuracy of a class without examples is None. ``examples`` counts distinct examples: those of one
+    client if all clients share the same (``shared``), else the sum over clients.
+    """
     if not counts:
         return None
     hits, answers = np.sum(counts, axis=0).tolist()
@@ -136,18 +138,18 @@ def per_class(
 
 
 def number(metrics: MetricRecord, key: str) -> float | None:
-    """A metric that is one number; None where there is none."""
+    """Return a scalar metric as a float; None if it is missing or a list."""
     value = metrics.get(key)
     return None if value is None or isinstance(value, list) else float(value)
 
 
-def figures_of(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
-    """The problem's figures under their plain names, without the prefix; None where there is none."""
-    return {name: metrics.get(prefix + name) for name in problem.figures}
+def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+    """Return the problem's metrics by name, without the prefix; None for a missing one."""
+    return {name: metrics.get(prefix + name) for name in problem.metrics}
 
 
 def shown(name: str, value: float | None) -> str:
-    """A figure for a person: an accuracy in percent."""
+    """Return a metric as text, an accuracy in percent; empty for None."""
     if value is None:
         return ""
     return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.4g}"

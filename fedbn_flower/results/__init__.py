@@ -1,1 +1,1 @@
-"""What a run leaves: its folder, checkpoints, tables and pictures."""
+"""A run's results: its folder, checkpoints, tables and figures."""

@@ -1,4 +1,4 @@
-"""Folders of version 0.1: their models can be loaded, their runs and sweeps not resumed."""
+"""Folders of version 0.1: their models can be loaded, but their runs and sweeps cannot be resumed."""
 
 import json
 from collections.abc import Mapping
@@ -11,51 +11,50 @@ from safetensors.numpy import load_file
 
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..federation.inputs import dataset_of
+from ..federation.inputs import inputs_of
 from ..models import InputSpec
-from .manifest import EXPERIMENT, stored_facts
+from .manifest import EXPERIMENT, read_manifest
 
-OF_DATA = ("dataset", "image-size", "image-column", "label-column", "cache-dir")
-"""Keys that decided what the inputs look like."""
+DATA_KEYS = ("dataset", "image-size", "image-column", "label-column", "cache-dir")
+"""Keys that determine the shape and type of the inputs."""
 
 
-def is_of_0_1(facts: Mapping[str, Any]) -> bool:
-    """Whether ``config.json`` is of version 0.1."""
-    return str(facts.get("versions", {}).get("fedbn-flower", "")).startswith("0.1.")
+def is_version_0_1(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a ``config.json`` was written by version 0.1."""
+    return str(manifest.get("versions", {}).get("fedbn-flower", "")).startswith("0.1.")
 
 
 def check_version(folder: Path, key: str) -> None:
-    """Refuse to go on with a run, or with a sweep, of version 0.1.
+    """Refuse to resume a run or a sweep of version 0.1.
 
     Raises
     ------
     UserError
-        When it is one; it begins with the key.
+        When the folder is of version 0.1; the message begins with the key.
     """
     kind, runs = "run", [folder / "config.json"]
     if (folder / "grid.csv").exists() and not (folder / EXPERIMENT).exists():
         kind, runs = "sweep", sorted(folder.glob("*/config.json"))[:1]
     for run in runs:
-        if run.exists() and is_of_0_1(facts := stored_facts(run.parent, key)):
-            made = f"{str(folder)!r} is a {kind} of version {facts['versions']['fedbn-flower']}"
-            raise UserError(
-                f"{key}: {made}, which is too old to go on with; load_model still loads its models"
-            )
+        if run.exists() and is_version_0_1(manifest := read_manifest(run.parent, key)):
+            old = f"{str(folder)!r} is a {kind} of version {manifest['versions']['fedbn-flower']}"
+            raise UserError(f"{key}: {old}, which is too old to resume; load_model still loads its models")
 
 
-def spec_of(facts: Mapping[str, Any]) -> InputSpec:
-    """What inputs of a run of version 0.1 look like, which only its data tell.
+def input_spec(manifest: Mapping[str, Any]) -> InputSpec:
+    """Return the input spec of a run of version 0.1, read from its data: the folder does not store it.
 
     Raises
     ------
     UserError
-        When the data cannot be had.
+        When the data are not available.
     """
-    return dataset_of(RunConfig.of({key: facts[key] for key in OF_DATA if key in facts})).spec
+    values = {key: manifest[key] for key in DATA_KEYS if key in manifest}
+    return inputs_of(RunConfig.of(values)).dataset.spec
 
 
-def entries_of(folder: Path, client: int) -> dict[str, NDArray]:
-    """A client's whole model in the last checkpoint of a run of version 0.1: what was shared, and its own.
+def client_entries(folder: Path, client: int) -> dict[str, NDArray]:
+    """Return a client's full state dict, shared and local entries, in a version 0.1 run's last checkpoint.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A run's ``config.json``: written, and read again."""
+"""Build and read a run's manifest, ``config.json``."""
 
 import json
 import platform
@@ -9,38 +9,37 @@ from typing import Any
 from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
-from ..federation.inputs import client_names, evaluates_locally
 
 CONFIG = "config.json"
-"""The file in the folder of a run that says what it is."""
+"""The file that describes a run, in the run's folder."""
 EXPERIMENT = "experiment.json"
-"""The file in the folder of a sweep that says what it is."""
+"""The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 NOT_KEYS = ("shape", "data", "client-names", "versions")
-"""What else ``config.json`` tells."""
+"""Entries of ``config.json`` that are not keys of a run."""
 
 
-def described(federation: Federation) -> dict[str, object]:
-    """The configuration with every setting of its algorithms, what inputs look like, and what it ran on."""
+def build_manifest(federation: Federation) -> dict[str, object]:
+    """Return the configuration with all settings of its algorithms, the input spec, the data and versions."""
     versions = {name: version(name) for name in PACKAGES}
     return {
         **federation.config.to_user_config(),
-        "eval-data": "local" if evaluates_locally(federation.config) else "global",
+        "eval-data": "local" if federation.inputs.evaluates_locally else "global",
         "resume": "",
         "shape": federation.dataset.spec.as_dataset(),
         "data": federation.dataset.digest,
-        "client-names": client_names(federation.config),
+        "client-names": federation.inputs.client_names,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }
 
 
-def stored_facts(folder: Path, key: str) -> dict[str, Any]:
-    """All that ``config.json`` tells of the run that left this folder.
+def read_manifest(folder: Path, key: str) -> dict[str, Any]:
+    """Return the content of a run's ``config.json``.
 
     Raises
     ------
     UserError
-        When it is not such a folder; it begins with the key.
+        When the folder is not a run's; the message begins with the key.
     """
     try:
         return dict(json.loads((folder / CONFIG).read_text()))
@@ -48,12 +47,12 @@ def stored_facts(folder: Path, key: str) -> dict[str, Any]:
         raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
 
 
-def stored_configuration(folder: Path) -> dict[str, Any]:
-    """All keys and settings of the run that left this folder.
+def read_configuration(folder: Path) -> dict[str, Any]:
+    """Return all keys and settings of a run from its folder.
 
     Raises
     ------
     UserError
-        When it is not such a folder.
+        When the folder is not a run's.
     """
-    return {key: value for key, value in stored_facts(folder, "resume").items() if key not in NOT_KEYS}
+    return {key: value for key, value in read_manifest(folder, "resume").items() if key not in NOT_KEYS}

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and at its end."""
+"""Show the progress of a run, and its results at the end."""
 
 import hashlib
 import re
@@ -16,75 +16,79 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.registry import short
 from ..config.run_config import RunConfig
-from ..records.events import Observer, RoundResult
+from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
-from .summary import LISTED_CLIENTS, NO_FIGURES
+from .summary import LISTED_CLIENTS, NON_METRICS
 
-WINDOW = 600.0  # seconds from which the time left is estimated
-LONGEST_VALUE = 60  # characters of a folder's name
+WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
+MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
 FIRST = "waiting for the first client of the first round"
-PAUSE = 0.1  # seconds between two pictures of a bar in a notebook
+PAUSE = 0.1  # seconds between two updates of a bar in a notebook
 
 
 def cell_name(config: RunConfig, keys: Iterable[str] = ()) -> str:
-    """A run's place in a sweep, a folder's name: ``fedyogi-fedbn-sgd-server-lr=0.01-seed0`` with the further
-    keys that the sweep is about and the run has; ``pooled-seed0`` of a reference."""
+    """Return the name of a run's folder in a sweep, such as ``fedyogi-fedbn-sgd-server-lr=0.01-seed0``.
+
+    It holds those of the further swept keys that the run has. A reference's is, for example,
+    ``pooled-seed0``.
+    """
     names = list(map(short, (config.strategy, config.client, config.objective)))
     if config.reference != "none":
         names = [config.reference]
-    told = told_apart(config, (key for key in keys if key != "reference"))
-    return "-".join([*names, *(f"{key}={_safe(value)}" for key, value in told.items()), f"seed{config.seed}"])
+    values = values_of(config, (key for key in keys if key != "reference"))
+    settings = [f"{key}={_safe(value)}" for key, value in values.items()]
+    return "-".join([*names, *settings, f"seed{config.seed}"])
 
 
-def told_apart(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
-    """The values of these keys as text, of those that the run has."""
+def values_of(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Return the values, as text, of those of the keys that the run has."""
     values = config.to_user_config()
     return {key: as_text(values[key]) for key in keys if key in values}
 
 
 def _safe(value: str) -> str:
-    """A value as part of a folder's name, another one for every other value."""
+    """Return a value as part of a folder's name, unique to that value."""
     safe = re.sub(r"[^\w.=+,~-]", "_", value.replace(":", "~"), flags=re.ASCII)
-    if safe.replace("~", ":") == value and len(safe) <= LONGEST_VALUE:
+    if safe.replace("~", ":") == value and len(safe) <= MAX_VALUE_LENGTH:
         return safe
-    return f"{safe[:LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
+    return f"{safe[:MAX_VALUE_LENGTH]}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
 def say(console: Console, line: str) -> None:
-    """A line as it is, however long."""
+    """Print a line unchanged, without wrapping or markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def waiting(console: Console, what: str) -> AbstractContextManager[object]:
-    """Tell in a terminal what is being waited for, as long as it takes."""
+    """Show in a terminal what the program is waiting for, until the context ends."""
     return console.status(what) if console.is_terminal and not console.quiet else nullcontext()
 
 
-def progress(config: RunConfig, console: Console, name: str = "") -> AbstractContextManager[Observer]:
-    """A bar in a terminal or a notebook, a line a round elsewhere; by its `cell_name` without a name."""
+def progress(config: RunConfig, console: Console, name: str = "") -> Observer:
+    """Return a progress bar in a terminal or notebook, else one line per round; by default by `cell_name`."""
     if console.is_jupyter and not console.quiet:
         return NotebookBar(config, console, name)
     if console.is_terminal:
         return ProgressBar(config, console, name)
-    return nullcontext(RoundLines(config, console, name))
+    return RoundLines(config, console, name)
 
 
-class _FiguresBelow(Progress):
-    """A bar with a line of figures under it: side by side they do not fit into 80 columns."""
+class _MetricsBelow(Progress):
+    """A bar with a line of metrics below it: side by side they do not fit into 80 columns."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
-        yield from filter(None, (task.fields["figures"] for task in self.tasks))
+        yield from filter(None, (task.fields["metrics"] for task in self.tasks))
 
 
 class ProgressBar(Observer):
-    """A bar that moves with every client's answer, and under it the loss; use as a context manager."""
+    """A bar that advances with every client's answer, with the metrics below it."""
 
     def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
-        asks_again = config.eval_model == "aggregated" and config.fraction_evaluate > 0
-        self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if asks_again else [])]
-        self._figures = ""
-        self._bar = _FiguresBelow(
+        evaluates = config.eval_model == "aggregated" and config.fraction_evaluate > 0
+        self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if evaluates else [])]
+        self._metrics = ""
+        self._bar = _MetricsBelow(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -94,49 +98,49 @@ class ProgressBar(Observer):
             speed_estimate_period=WINDOW,
         )
         self._task = self._bar.add_task(
-            name or cell_name(config), total=config.rounds, clients="", figures=FIRST
+            name or cell_name(config), total=config.rounds, clients="", metrics=FIRST
         )
 
-    def __enter__(self) -> "ProgressBar":
+    def on_start(self, info: RunInfo) -> None:
+        self._bar.update(self._task, completed=info.first_round - 1)
         self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def on_end(self, *_: object) -> None:
         self._bar.stop()
 
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
         share = (self._phases.index(phase) + done / asked) / len(self._phases)
         clients = f"{phase} {done}/{asked}"
         rounds = server_round - 1 + share
-        self._bar.update(self._task, completed=rounds, clients=clients, figures=self._figures)
+        self._bar.update(self._task, completed=rounds, clients=clients, metrics=self._metrics)
 
     def on_round(self, result: RoundResult) -> None:
-        self._figures = _figures(result)
-        self._bar.update(self._task, completed=result.server_round, clients="", figures=self._figures)
+        self._metrics = _metrics_text(result)
+        self._bar.update(self._task, completed=result.server_round, clients="", metrics=self._metrics)
 
 
 class NotebookBar(ProgressBar):
-    """The same bar as a notebook's output that changes in place; Rich's own asks for ipywidgets."""
+    """The same bar as notebook output, updated in place; Rich's own needs ipywidgets."""
 
-    def __enter__(self) -> "NotebookBar":
+    def on_start(self, info: RunInfo) -> None:
         from IPython.display import display
 
+        self._bar.update(self._task, completed=info.first_round - 1)
         self._shown = display(self._bar, display_id=True)  # type: ignore[no-untyped-call]
-        self._drawn = time.monotonic()
-        return self
+        self._updated = time.monotonic()
 
-    def __exit__(self, *_: object) -> None:
+    def on_end(self, *_: object) -> None:
         self._shown.update(self._bar)
 
     def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
         super().on_answer(server_round, phase, done, asked)
-        if time.monotonic() - self._drawn >= PAUSE:
+        if time.monotonic() - self._updated >= PAUSE:
             self._shown.update(self._bar)
-            self._drawn = time.monotonic()
+            self._updated = time.monotonic()
 
 
 class RoundLines(Observer):
-    """A line after every round."""
+    """Print a line after every round."""
 
     def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
         self._config = config
@@ -145,33 +149,34 @@ class RoundLines(Observer):
 
     def on_round(self, result: RoundResult) -> None:
         rounds = f"{self._name}: round {result.server_round}/{self._config.rounds}"
-        line = f"{rounds}  {_figures(result)}  {result.seconds:.1f} s"
+        line = f"{rounds}  {_metrics_text(result)}  {result.seconds:.1f} s"
         say(self._console, line)
 
 
-def _figures(result: RoundResult) -> str:
-    """The held-out figures: of the clients, else of the global model; else the loss in training."""
-    figures, names = result.figures, result.figure_names
+def _metrics_text(result: RoundResult) -> str:
+    """Return the held-out metrics of the clients, else of the global model, else the training loss."""
+    values, names = result.metrics, result.metric_names
     choices = (names, [f"global-{name}" for name in names], ["train-loss"])
-    found = next((names for names in choices if names[0] in figures), ())
-    told = [f"{name} {figures[name]:.3f}" for name in found if name in figures]
+    found = next((names for names in choices if names[0] in values), ())
+    parts = [f"{name} {values[name]:.3f}" for name in found if name in values]
     if result.failures:
-        told.append(f"failures {result.failures}")
-    return "  ".join(told)
+        parts.append(f"failures {result.failures}")
+    return "  ".join(parts)
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
-    """The last round's figures: the global model, the clients' means, and each client if they are few."""
+    """Return a table of the summary's metrics: global model, the clients' means, and each client if few."""
     best = f", the best is {summary['best-round']}" if summary.get("best-round") else ""
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
     clients: dict[str, dict[str, Any]] = summary["clients"]
-    names = [name for name in summary["global"] or next(iter(clients.values()), {}) if name not in NO_FIGURES]
+    first = summary["global"] or next(iter(clients.values()), {})
+    names = [name for name in first if name not in NON_METRICS]
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")
 
-    def add(model: str, examples: str, figures: dict[str, Any]) -> None:
-        table.add_row(escape(model), examples, *(shown(name, figures[name]) for name in names))
+    def add(model: str, examples: str, metrics: dict[str, Any]) -> None:
+        table.add_row(escape(model), examples, *(shown(name, metrics[name]) for name in names))
 
     if summary["global"]:
         add("global", "", summary["global"])

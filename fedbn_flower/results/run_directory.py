@@ -1,4 +1,4 @@
-"""Where a run's folder is: made, and had to oneself."""
+"""Create and lock the folders of results."""
 
 import contextlib
 import time
@@ -8,44 +8,44 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..config.run_config import RunConfig
-from ..core.errors import UserError, not_allowed, os_errors_told
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import remove_unfinished
 
 LOCK = ".lock"
 PATIENCE = 5.0
-"""Seconds in which what a killed run has left behind lets go of its folder."""
+"""Seconds that the processes of a killed run may take to release its folder."""
 
 
 def prepare_run_folder(path: Path, key: str = "run-dir") -> None:
-    """Make the folder, which that key names.
+    """Create the folder; errors name the key.
 
     Raises
     ------
     UserError
-        When it has something in it already, or cannot be made.
+        When the folder is not empty or cannot be created.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{key}: {str(path)!r} is not allowed; expected a new or empty folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_make(path, error, key) from error
+        raise _cannot_create(path, error, key) from error
 
 
-def _cannot_make(path: Path, error: OSError, key: str = "run-dir") -> UserError:
-    return UserError(f"{key}: cannot make {str(path)!r} ({error.strerror})")
+def _cannot_create(path: Path, error: OSError, key: str = "run-dir") -> UserError:
+    return UserError(f"{key}: cannot create {str(path)!r} ({error.strerror})")
 
 
 @contextlib.contextmanager
 def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> Iterator[None]:
-    """Have a run's folder to oneself: new or empty, or the one to resume in.
+    """Lock a run's folder: a new or empty one, or the one to resume in.
 
-    ``patience`` is for how many seconds to wait for another process to let go of it.
+    ``patience`` is the number of seconds to wait for another process to release it.
 
     Raises
     ------
     UserError
-        When it has something in it already, cannot be made, or is another process's.
+        When the folder is not empty, cannot be created, or is locked by another process.
     """
     if not config.resume:
         prepare_run_folder(path)
@@ -56,21 +56,22 @@ def run_folder_locked(config: RunConfig, path: Path, patience: float = 0.0) -> I
 
 @contextlib.contextmanager
 def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = "") -> Iterator[None]:
-    """Have any folder of results to oneself, without what killed writers have left in it, or of files with
-    this beginning.
+    """Lock any folder of results, and remove the unfinished files that killed writers have left in it.
+
+    ``beginning`` limits the removal to files whose names start with it.
 
     Raises
     ------
     UserError
-        When it is another process's; it begins with the key.
+        When another process holds the lock; the message begins with the key.
     """
     lock = FileLock(path / LOCK, timeout=patience)
-    with os_errors_told(key, f"write to {str(path)!r}"):
+    with os_errors_as_user_errors(key, f"write to {str(path)!r}"):
         try:
             lock.acquire()
         except Timeout as error:
-            told = f"a folder that no running process writes to{_holder(path / LOCK)}"
-            raise not_allowed(key, str(path), told) from error
+            expected = f"a folder that no running process writes to{_holder(path / LOCK)}"
+            raise not_allowed(key, str(path), expected) from error
     try:
         remove_unfinished(path, beginning)
         yield
@@ -79,7 +80,7 @@ def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = 
 
 
 def _holder(lock: Path) -> str:
-    """Which process has the lock, where the system tells."""
+    """Return which process holds the lock, in words; empty where the system does not say."""
     with contextlib.suppress(OSError, ValueError):
         inode = str(lock.stat().st_ino)
         for line in Path("/proc/locks").read_text().splitlines():
@@ -90,12 +91,12 @@ def _holder(lock: Path) -> str:
 
 
 def default_run_folder(under: Path = Path()) -> Path:
-    """Make a folder ``runs/TIME``, one that nobody else was given, in the current directory by default.
+    """Create a new folder ``runs/TIME``, by default in the current directory.
 
     Raises
     ------
     UserError
-        When it cannot be made.
+        When it cannot be created.
     """
     first = path = under / "runs" / time.strftime("%Y%m%d-%H%M%S")
     number = 1
@@ -107,4 +108,4 @@ def default_run_folder(under: Path = Path()) -> Path:
             number += 1
             path = first.with_name(f"{first.name}-{number}")
         except OSError as error:
-            raise _cannot_make(path, error) from error
+            raise _cannot_create(path, error) from error

@@ -1,5 +1,6 @@
-"""The folder a run leaves behind: configuration, metrics, summary, model and pictures."""
+"""Write the folder of a run: configuration, metrics, summary, model and figures."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,10 +14,9 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
-from ..core.errors import os_errors_told
+from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
-from ..federation.inputs import client_names, evaluates_locally
 from ..records.checkpoint import Checkpoint
 from ..records.columns import (
     CLIENT_COLUMNS,
@@ -31,46 +31,50 @@ from ..records.columns import (
 from ..records.events import Observer, RoundResult
 from ..records.metrics import number
 from . import report
-from .checkpoints.background_writer import Writer
+from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
-from .manifest import described
+from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
-from .summary import CLASSES_HEADER, class_rows, costs_of, figures_of_round, totals, without_lists
+from .summary import CLASSES_HEADER, class_rows, round_costs, round_metrics, run_totals, without_lists
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What ``model.safetensors``, ``summary.json`` and ``classes.csv`` are to say of one round; no text where
-    that file is to stay as it is."""
+class RoundSnapshot:
+    """The content of ``model.safetensors``, ``summary.json`` and ``classes.csv`` for one round.
+
+    ``classes`` is empty if ``classes.csv`` is to stay as it is.
+    """
 
     arrays: ArrayRecord
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
     classes: str = ""
 
 
 class RunFolder(Observer):
-    """Writes a run's folder as the run goes on, from a thread that no round waits for; what is there stands,
-    whatever ends the run.
+    """Write a run's folder during the run, on a background thread that no round waits for.
 
-    ``metrics.csv`` has a row a round, ``clients.csv`` a row per (round, phase, partition) with what that
-    client reported; rows are added after every round. ``failures.csv`` has a row for each answer that was not
-    used, and why; ``classes.csv`` one for each client and class. ``model.safetensors`` and ``summary.json``
-    hold the model and the figures of one round: that of the last checkpoint, and in the end the last. With
-    patience they are of the best round so far, and so are the clients' memories in ``best``, a second
-    checkpoint; where SuperNodes keep their memories, these move on.
-    What clients' means are is said in `metrics.held_out_means`.
+    What has been written stays valid, however the run ends.
+
+    ``metrics.csv`` has one row per round. ``clients.csv`` has one row per (round, phase, partition) with what
+    that client reported. Rows are added after every round. ``failures.csv`` has one row per unused answer,
+    with the reason; ``classes.csv`` has one per client and class. ``model.safetensors`` and ``summary.json``
+    hold the model and the metrics of one round: that of the last checkpoint and, at the end, the last round.
+    With patience they are of the best round so far, and so are the clients' memories in ``best``, a second
+    checkpoint; memories that SuperNodes keep are of the last round.
+    `metrics.held_out_means` defines the means over clients.
 
     Parameters
     ----------
     path : Path
-        A new or empty folder, or the one to resume in; see `place.run_folder_locked`.
+        A new or empty folder, or the one to resume in; see `run_directory.run_folder_locked`.
     federation : Federation
         The run.
     memories : callable, optional
-        Gives a client's memory by partition, for a checkpoint; without it, that is the server's side only.
+        Returns a client's memory by partition, for a checkpoint. Without it, a checkpoint holds the server's
+        side only.
     checkpoint : Checkpoint, optional
-        The checkpoint that the run goes on from.
+        The checkpoint from which the run resumes.
     """
 
     def __init__(
@@ -90,68 +94,68 @@ class RunFolder(Observer):
             config = federation.config
             names = config.memory_name, config.client, config.objective
             self.signature = signature(*names, federation.initial)
-        self.writer = Writer()
+        self.writer = BackgroundWriter()
         self.folders = {name: CheckpointFolder(path / name) for name in (LAST, BEST)}
         self.changed: dict[str, set[int]] = {name: set() for name in self.folders}
         for name, folder in self.folders.items() if federation.config.patience else ():
-            if checkpoint and folder.last_round() < checkpoint.server_round:  # not what is resumed from
+            if checkpoint and folder.last_round() < checkpoint.server_round:  # not the folder resumed from
                 self.changed[name] = set(range(federation.config.num_clients))
-        """Who may remember something else than what is in a folder."""
+        """By folder, the partitions whose memory may differ from the saved one."""
         self.unwritten = 0
-        self.kept = self.finite = self._kept_before() if checkpoint else None
-        """Of the last round, with patience of the best; and of the last that was evaluated."""
+        self.kept = self.finite = self._load_best() if checkpoint else None
+        """Of the last round, or of the best with patience; and of the last round that was evaluated."""
         counters = checkpoint.counters if checkpoint else {}
         self.seconds: float = counters.get("seconds", 0.0)
         self.started = time.monotonic() - self.seconds
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        figures, compared_by = federation.problem.figures, federation.problem.compared_by
-        write_atomically(path / "config.json", json_text(described(federation), indent=2) + "\n")
+        metrics, compared_by = federation.problem.metrics, federation.problem.compared_by
+        write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
         self.metrics = CsvLog(
             path / "metrics.csv",
             [
                 *ROUND_COLUMNS,
-                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, GLOBAL) for name in figures),
+                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, GLOBAL) for name in metrics),
                 *COSTS,
                 *(prefix + compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
             ],
             last_round,
         )
-        self.clients = CsvLog(path / "clients.csv", [*CLIENT_COLUMNS, "num-examples", *figures], last_round)
+        self.clients = CsvLog(path / "clients.csv", [*CLIENT_COLUMNS, "num-examples", *metrics], last_round)
         refused = path / "failures.csv"
         self.refused = CsvLog(refused, [*CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0)
         if federation.dataset.has_examples:
-            plot_partitions(path / "partitions.png", federation.config)
+            plot_partitions(path / "partitions.png", federation.inputs)
 
     def on_round(self, result: RoundResult) -> None:
         self.failures += result.failures
         for changed in self.changed.values():
             changed.update(result.train.metrics, result.train.failures)
         self.seconds = time.monotonic() - self.started
-        self._note_train_examples(result)
-        account, every = self.federation.account, self.federation.config.checkpoint_every
+        self._count_train_examples(result)
+        totals, every = self.federation.totals, self.federation.config.checkpoint_every
         due = every and (result.last or result.server_round % every == 0)
         if result.diverged:
             due, self.kept = False, self.finite
-        elif result.improved or account.best_round is None:
-            self.kept = self._kept(result)
+        elif result.improved or totals.best_round is None:
+            self.kept = self._snapshot(result)
             self.finite = self.kept if result.splits else self.finite
         best = every and result.improved
-        with self._refusals_told():
+        with self._os_errors_as_user_errors():
             self._add_rows(result)
             self.unwritten = result.server_round
             if due or best:
-                self.writer.wait()  # for the checkpoint before
+                self.writer.wait()  # for the previous checkpoint
                 self._write()
             if best:
                 self._save_checkpoint(result, BEST)
             if due:
                 self._save_checkpoint(result, LAST)
 
-    def finish(self) -> None:
-        """Write what the last checkpoint did not, and draw and report what was done so far."""
-        with self._refusals_told():
+    def finish(self) -> dict[str, Any] | None:
+        """Write what the last checkpoint did not, then the figures and the report; return the summary."""
+        with self._os_errors_as_user_errors():
             try:
                 if self.unwritten:
                     self._write()
@@ -159,9 +163,17 @@ class RunFolder(Observer):
                 self.writer.close()
             plot_curves(self.path)
             report.write_report(self.path)
+        return self.summary
 
-    def _refusals_told(self) -> AbstractContextManager[None]:
-        return os_errors_told("run-dir", f"write to {str(self.path)!r}")
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The content of ``summary.json``; None before there is one."""
+        path = self.path / "summary.json"
+        summary: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return summary
+
+    def _os_errors_as_user_errors(self) -> AbstractContextManager[None]:
+        return os_errors_as_user_errors("run-dir", f"write to {str(self.path)!r}")
 
     def _add_rows(self, result: RoundResult) -> None:
         self.metrics.append(
@@ -171,8 +183,8 @@ class RunFolder(Observer):
                     "seconds": round(result.seconds, 3),
                     "replies": len(result.train.metrics),
                     "failures": result.failures,
-                    **result.figures,
-                    **costs_of(result),
+                    **result.metrics,
+                    **round_costs(result),
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
@@ -201,39 +213,39 @@ class RunFolder(Observer):
             ]
         )
 
-    def _kept(self, result: RoundResult) -> Kept:
-        """What is to be kept of a round."""
-        config, dataset = self.federation.config, self.federation.dataset
+    def _snapshot(self, result: RoundResult) -> RoundSnapshot:
+        """Return what is kept of a round."""
+        inputs, dataset = self.federation.inputs, self.federation.dataset
         rows = class_rows(result, dataset)
-        return Kept(
+        return RoundSnapshot(
             result.arrays,
-            figures_of_round(
+            round_metrics(
                 result,
                 dataset,
                 self.train_examples,
-                client_names(config),
-                dataset.has_examples and not evaluates_locally(config),
+                inputs.client_names,
+                dataset.has_examples and not inputs.evaluates_locally,
             ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
         )
 
-    def _kept_before(self) -> Kept | None:
-        """The same of the best round of a run that is resumed."""
+    def _load_best(self) -> RoundSnapshot | None:
+        """Return what is kept of the best round of a resumed run."""
         best = self.folders[BEST].load()
-        return Kept(best.arrays, best.counters["figures"]) if best else None
+        return RoundSnapshot(best.arrays, best.counters["figures"]) if best else None
 
     def _write(self) -> None:
-        """The model and the summary, and the rows up to the last round."""
+        """Write the model, the summary and the rows up to the last round."""
         if not self.kept:
-            self.writer.do(self._sync, 0)
+            self.writer.submit(self._sync, 0)
             self.unwritten = 0
             return
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in self.kept.arrays.items()}
         model, classes = save(arrays), self.kept.classes
         config, problem = self.federation.config, self.federation.problem
         summary = {
-            **totals(self.federation.account, config.target_accuracy, self.unwritten, self.seconds),
-            **self.kept.figures,
+            **run_totals(self.federation.totals, config.target_accuracy, self.unwritten, self.seconds),
+            **self.kept.metrics,
             "compared-by": problem.compared_by,
             "failures": self.failures,
         }
@@ -246,7 +258,7 @@ class RunFolder(Observer):
                 write_atomically(self.path / "classes.csv", classes)
             write_atomically(self.path / "summary.json", text)
 
-        self.writer.do(write, len(model))
+        self.writer.submit(write, len(model))
         self.unwritten = 0
 
     def _sync(self) -> None:
@@ -259,10 +271,10 @@ class RunFolder(Observer):
             "seconds": self.seconds,
             "failures": self.failures,
             "train-examples": self.train_examples,
-            "account": asdict(self.federation.account),
+            "account": asdict(self.federation.totals),
         }
         if name == BEST and self.kept:
-            counters["figures"] = self.kept.figures
+            counters["figures"] = self.kept.metrics
         checkpoint = Checkpoint(
             result.server_round,
             strategy.rule_state.updates,
@@ -277,9 +289,9 @@ class RunFolder(Observer):
         self.folders[name].save(checkpoint, memories, self.writer)
         self.changed[name] = set()
 
-    def _note_train_examples(self, result: RoundResult) -> None:
+    def _count_train_examples(self, result: RoundResult) -> None:
         for partition, metrics in result.train.metrics.items():
             self.train_examples[str(partition)] = int(number(metrics, "num-examples") or 0)
         for partition, metrics in result.evaluate.metrics.items():
-            if (told := number(metrics, "train-examples")) is not None:
-                self.train_examples[str(partition)] = int(told)
+            if (count := number(metrics, "train-examples")) is not None:
+                self.train_examples[str(partition)] = int(count)

@@ -1,4 +1,4 @@
-"""What a run left in its folder, as far as it is there: of any version, also where it was stopped."""
+"""Read a run's folder: of any version, and also of a run that was stopped."""
 
 import csv
 import json
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..config.registry import short
-from .manifest import stored_facts
+from .manifest import read_manifest
 
 Points = dict[int, float]
-"""A value by round."""
+"""Value by round."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder; ``summary`` is empty where it was stopped before its first checkpoint."""
+    """A run's folder. ``summary`` is empty if the run stopped before its first checkpoint."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -33,71 +33,71 @@ class Run:
         Raises
         ------
         UserError
-            When it is no run's; the message begins with the key.
+            When the folder is not a run's; the message begins with the key.
         """
-        config = stored_facts(folder, key)
+        config = read_manifest(folder, key)
         summary: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             summary = json.loads((folder / "summary.json").read_text())
         return cls(folder, config, summary, list(rows_of(folder / "metrics.csv")))
 
     @cached_property
-    def by(self) -> str:
-        """The figure that runs are compared by: ``accuracy``, or ``loss``."""
-        told = self.summary.get("compared-by")
-        return str(told or ("accuracy" if any("accuracy" in row for row in self.metrics[:1]) else "loss"))
+    def main_metric(self) -> str:
+        """The metric by which runs are compared, such as ``accuracy`` or ``loss``."""
+        name = self.summary.get("compared-by")
+        return str(name or ("accuracy" if any("accuracy" in row for row in self.metrics[:1]) else "loss"))
 
     @property
     def algorithms(self) -> str:
-        """``fedyogi fedbn sgd``."""
+        """Strategy, client and objective: ``fedyogi fedbn sgd``."""
         return " ".join(short(str(self.config.get(k, ""))) for k in ("strategy", "client", "objective"))
 
     @property
     def title(self) -> str:
-        """What ran, in two lines."""
+        """Two lines: algorithms and seed, then data, partition and clients."""
         return f"{self.algorithms}, seed {self.config.get('seed')}\n{', '.join(self.where)}"
 
     @property
     def dataset(self) -> str:
-        """Its name; of a file or a folder the last part of its path."""
+        """The dataset's name; of a file or folder, the last part of its path."""
         kind, colon, path = (name := str(self.config.get("dataset"))).rpartition(":")
         return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else name
 
     @property
     def where(self) -> tuple[str, str, str]:
-        """What it ran on: data, partition, clients."""
+        """Data, partition and number of clients, in words."""
         config = self.config
         return f"on {self.dataset}", str(config.get("partition")), f"{config.get('num-clients')} clients"
 
     @cached_property
     def client_names(self) -> dict[int, str]:
-        """What the data call their clients, by partition; empty where they do not."""
+        """The clients' names by partition; empty if the data have none."""
         return dict(enumerate(self.config.get("client-names") or []))
 
     def points(self, column: str) -> Points:
-        """A column of ``metrics.csv``, where it has a number."""
+        """Return a column of ``metrics.csv``, by round; empty cells are left out."""
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}
 
     def client_points(self) -> dict[int, Points]:
-        """The figure of comparison as each client that takes part reported it, by partition and round."""
+        """Return the main metric of each participating client, by partition and round."""
         points: dict[int, Points] = {}
         for row in rows_of(self.folder / "clients.csv"):
-            if row.get(self.by) and row["phase"] != "new":
-                points.setdefault(int(row["partition"]), {})[int(row["round"])] = float(row[self.by])
+            if row.get(self.main_metric) and row["phase"] != "new":
+                points.setdefault(int(row["partition"]), {})[int(row["round"])] = float(row[self.main_metric])
         return dict(sorted(points.items()))
 
     def failures(self) -> list[tuple[str, int, str]]:
-        """Why answers were not used: the client, how often, the reason; the most frequent first."""
+        """Return client, count and reason of the unused answers, most frequent first."""
         names = self.client_names
         found = Counter(
             (names.get(int(row["partition"]), row["partition"]), row["reason"])
             for row in rows_of(self.folder / "failures.csv")
         )
-        return [(client, times, reason) for (client, reason), times in found.most_common()]
+        return [(client, count, reason) for (client, reason), count in found.most_common()]
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a CSV file; none where there is no file. A row that a kill has torn ends them."""
+    """Yield the rows of a CSV file, none if there is no file; stop at a row that a kill left incomplete."""
     if not path.exists():
         return
     with path.open(newline="") as file:

@@ -1,4 +1,4 @@
-"""What ``summary.json``, ``classes.csv`` and the columns of costs say."""
+"""Build the content of ``summary.json`` and ``classes.csv``, and the cost columns of ``metrics.csv``."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,59 +8,61 @@ from flwr.app import MessageType, MetricRecord
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
-from ..federation.totals import Account
 from ..records.columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
 from ..records.events import RoundResult
-from ..records.metrics import class_counts, figures_of, held_out_means, number, per_class
+from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class
+from ..records.totals import RunTotals
 
 LISTED_CLIENTS = 10
-NO_FIGURES = ("name", "num-examples")
-"""What is told of a client beside its figures."""
+NON_METRICS = ("name", "num-examples")
+"""Entries of a client in the summary that are not metrics."""
 ROUNDS = "rounds to "
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
-def seeds_told(runs: Collection[int]) -> str:
-    """Over how many seeds a table's rows are, by their numbers of runs: ``2``, or ``1 to 3``; empty where no
-    row has several."""
-    told = sorted({number for number in runs if number})
-    if not told or told[-1] == 1:
+def seeds_text(runs: Collection[int]) -> str:
+    """Return over how many seeds the rows of a table are, from their numbers of runs: ``2`` or ``1 to 3``.
+
+    Empty if no row has several.
+    """
+    counts = sorted({number for number in runs if number})
+    if not counts or counts[-1] == 1:
         return ""
-    return str(told[0]) if len(told) == 1 else f"{told[0]} to {told[-1]}"
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def figures_of_round(
+def round_metrics(
     result: RoundResult,
     dataset: Dataset,
     train_examples: Mapping[str, int],
     client_names: Sequence[str] = (),
     shared: bool = False,
 ) -> dict[str, Any]:
-    """The figures of a round, of the test set where it was evaluated on a validation set too.
+    """Return the metrics of a round, of the test set if there is a validation set too.
 
     Parameters
     ----------
     result : RoundResult
         The round.
     dataset : Dataset
-        What was learnt.
+        The dataset, with its problem and classes.
     train_examples : Mapping[str, int]
         The clients' numbers of training examples by partition, as text.
     client_names : Sequence[str]
-        Whose data each client has, by partition, where the data say so.
+        The clients' names by partition, if the data have any.
     shared : bool
         Whether all clients have the same held-out examples.
     """
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, _split(result)
 
     def of_clients(metrics: Mapping[str, float], prefix: str) -> dict[str, object] | None:
-        return figures_of(problem, metrics, prefix + split) if evaluated else None
+        return metric_values(problem, metrics, prefix + split) if evaluated else None
 
     names = class_names(dataset)
     by_client = counts_by_client(result, dataset)
     server = class_counts(result.global_metrics or {}, split, len(names))
     return {
-        "global": result.global_metrics and figures_of(problem, result.global_metrics, split),
+        "global": result.global_metrics and metric_values(problem, result.global_metrics, split),
         "mean": of_clients(result.means, ""),
         "client-mean": of_clients(result.means, CLIENT_MEAN),
         "worst-client": of_clients(result.spread, WORST),
@@ -69,7 +71,7 @@ def figures_of_round(
         "clients": {
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
-                **figures_of(problem, metrics, split),
+                **metric_values(problem, metrics, split),
                 "num-examples": train_examples[str(partition)],
             }
             for partition, metrics in evaluated.items()
@@ -81,41 +83,44 @@ def figures_of_round(
     }
 
 
-def totals(account: Account, target: float, rounds: int, seconds: float) -> dict[str, Any]:
-    """What the whole run came to."""
+def run_totals(totals: RunTotals, target: float, rounds: int, seconds: float) -> dict[str, Any]:
+    """Return the totals of the whole run."""
     return {
         "rounds": rounds,
         "seconds": round(seconds, 3),
         "seconds-per-round": round(seconds / rounds, 4),
         "seconds-split": {
-            "train": round(account.train_seconds, 3),
-            "evaluate": round(account.evaluate_seconds, 3),
-            "server": round(account.server_seconds, 3),
+            "train": round(totals.train_seconds, 3),
+            "evaluate": round(totals.evaluate_seconds, 3),
+            "server": round(totals.server_seconds, 3),
         },
-        "bytes-sent": account.bytes_sent,
-        "bytes-received": account.bytes_received,
-        "client-updates-per-second": round(account.client_updates / seconds, 3) if seconds else None,
-        "rounds-to-target": account.rounds_to_target(target),
-        "best-round": account.best_round,
-        "stopped": account.stopped,
+        "bytes-sent": totals.bytes_sent,
+        "bytes-received": totals.bytes_received,
+        "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
+        "rounds-to-target": totals.rounds_to_target(target),
+        "best-round": totals.best_round,
+        "stopped": totals.stopped,
     }
 
 
-def costs_of(result: RoundResult) -> dict[str, float]:
-    """A round's `COSTS`: the seconds waited for answers of either phase and the rest, and bytes of arrays."""
+def round_costs(result: RoundResult) -> dict[str, float]:
+    """Return a round's `COSTS`: seconds waited in each phase, the remaining seconds, and bytes of arrays."""
     train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
     seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
     return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
 
 
 def without_lists(metrics: MetricRecord) -> dict[str, object]:
-    """The metrics that a cell holds."""
+    """Return the metrics that fit a CSV cell: all but the lists."""
     return {name: value for name, value in metrics.items() if not isinstance(value, list)}
 
 
-def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """A summary's figures as a table of runs has them: of few clients each one's, of many the worst tenth's.
-    Those of earlier versions lack some."""
+def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return a summary's metrics by group of clients, as in a table of runs.
+
+    With few clients there is a group for each, with many the worst tenth. Summaries of earlier versions lack
+    some groups.
+    """
     clients, new = summary["clients"], summary.get("new-clients")
     few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
     found = {
@@ -127,18 +132,18 @@ def figures_by_whose(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
         "new clients": new and new["mean"],
         **({f"new client {c.get('name', i)}": c for i, c in new["clients"].items()} if new and few else {}),
     }
-    return {whose: figures for whose, figures in found.items() if figures}
+    return {group: metrics for group, metrics in found.items() if metrics}
 
 
-def rounds_reached(summary: Mapping[str, Any]) -> dict[str, int]:
-    """In how many rounds the target was reached, by what it is and who did."""
-    told = summary.get("rounds-to-target") or {}
-    found = {"global": told.get("global"), "mean over examples": told.get("mean")}
-    return {f"{ROUNDS}{told['target']}: {whose}": n for whose, n in found.items() if n is not None}
+def target_rounds(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of rounds to the target, by target and group."""
+    rounds = summary.get("rounds-to-target") or {}
+    found = {"global": rounds.get("global"), "mean over examples": rounds.get("mean")}
+    return {f"{ROUNDS}{rounds['target']}: {group}": n for group, n in found.items() if n is not None}
 
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
-    """A row for each client and class, by `CLASSES_HEADER`; none where nobody counted by class."""
+    """Return a row per client and class, with the columns of `CLASSES_HEADER`; none without class counts."""
     names, found = class_names(dataset), counts_by_client(result, dataset)
     return [
         {
@@ -154,21 +159,21 @@ def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]
 
 
 def class_names(dataset: Dataset) -> list[str]:
-    """The classes' names; their numbers where they have none, and nothing where there are no classes."""
+    """Return the classes' names, or their numbers if unnamed; empty if there are no classes."""
     numbers = range(dataset.spec.outputs if dataset.has_classes else 0)
-    named = dataset.class_names
-    return [named[i] if i < len(named) else str(i) for i in numbers]
+    names = dataset.class_names
+    return [names[i] if i < len(names) else str(i) for i in numbers]
 
 
 def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:
-    """`metrics.class_counts` of each client that counted, by partition."""
+    """Return `metrics.class_counts` by partition, of each client that reported counts."""
     classes, split = len(class_names(dataset)), _split(result)
     found = {p: class_counts(m, split, classes) for p, m in result.evaluate.metrics.items()}
     return {partition: counts for partition, counts in found.items() if counts is not None}
 
 
 def _split(result: RoundResult) -> str:
-    """Before the names of the figures that the summary tells: the last split's."""
+    """Return the prefix of the metrics in the summary: that of the last split."""
     splits = result.splits.split(",")
     return f"{splits[-1]}-" if len(splits) > 1 else ""
 
@@ -179,12 +184,12 @@ def _new_clients(
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
     return {
-        "mean": figures_of(problem, means, split),
-        "client-mean": figures_of(problem, means, CLIENT_MEAN + split),
+        "mean": metric_values(problem, means, split),
+        "client-mean": metric_values(problem, means, CLIENT_MEAN + split),
         "clients": {
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
-                **figures_of(problem, metrics, split),
+                **metric_values(problem, metrics, split),
                 "num-examples": _whole(metrics, "train-examples"),
             }
             for partition, metrics in report.metrics.items()

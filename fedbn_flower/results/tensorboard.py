@@ -1,17 +1,10 @@
 """Rounds as TensorBoard sees them: an optional extra."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
-from ..records.events import Observer, RoundResult
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from ..records.events import Observer, RoundResult, RunInfo
 
 FOLDER = "tensorboard"
 
@@ -30,26 +23,27 @@ def check_tensorboard(config: RunConfig) -> None:
 
 
 class TensorBoard(Observer):
-    """Writes every figure of a round under its name in ``metrics.csv``, and its seconds and failures."""
+    """Writes every figure of a round under its name in ``metrics.csv``, and its seconds and failures.
 
-    def __init__(self, writer: "SummaryWriter") -> None:
-        self._writer = writer
+    What an earlier process wrote of the first round and later ones, TensorBoard forgets.
+    """
+
+    def on_start(self, info: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # seconds, and an extra
+
+        assert info.folder
+        self._writer = SummaryWriter(info.folder / FOLDER, purge_step=info.first_round)
 
     def on_round(self, result: RoundResult) -> None:
-        told = {"seconds": result.seconds, "failures": float(result.failures), **result.figures}
+        told = {"seconds": result.seconds, "failures": float(result.failures), **result.metrics}
         for name, value in told.items():
             self._writer.add_scalar(name, value, result.server_round)
         self._writer.flush()
 
+    def on_end(self, *_: object) -> None:
+        self._writer.close()
 
-@contextmanager
-def tensorboard(config: RunConfig, folder: Path, first_round: int) -> Iterator[list[Observer]]:
-    """The observer that the configuration asks for, or none. What an earlier process wrote of ``first_round``
-    and later ones, TensorBoard forgets."""
-    if not config.tensorboard:
-        yield []
-        return
-    from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(folder / FOLDER, purge_step=first_round) as writer:
-        yield [TensorBoard(writer)]
+def tensorboard(config: RunConfig) -> list[Observer]:
+    """Return the observer that the configuration asks for, or none."""
+    return [TensorBoard()] if config.tensorboard else []

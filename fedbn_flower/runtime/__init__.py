@@ -1,4 +1,4 @@
-"""Runtimes of our own: Grids that run the ClientApp in this process or in Ray actors."""
+"""Grids that run the ClientApp in this process or in Ray actors."""
 
 from .grid import LocalGrid
 from .inline import InlineGrid

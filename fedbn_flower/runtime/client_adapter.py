@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,9 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.common import Scalar
-from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
 from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
@@ -44,9 +42,12 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
+from ..core.private import ErrorCode
+from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
-from ..federation.inputs import dataset_of, local_task, model_of, remembers
+from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy
+from ..federation.tasks import local_task
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .evaluation_cache import Evaluations
@@ -59,7 +60,7 @@ _evaluations = Evaluations()
 
 
 def partition_id_of(context: Context) -> int | None:
-    """The node's ``partition-id``; a node that has its own data may leave it out.
+    """The node's ``partition-id``; a node with a ``data-path`` may leave it out.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
     state_dir = context.node_config.get("state-dir")
     if state_dir is None:
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
-            if value and remembers(config, task.model):
+            if value and inputs_of(config).remembers:
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
         return Memory(ContextStore(context.state))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
@@ -109,10 +110,7 @@ def _received(client: FedAvgClient, message: Message) -> Received:
         name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
-    arrays = records.pop(ARRAYS)
-    if arrays.keys() != set(client.shared_names):
-        raise ValueError(f"the model came with {sorted(arrays.keys() ^ set(client.shared_names))} amiss")
-    return Received((arrays[name] for name in client.shared_names), records)
+    return Received(by_name(records.pop(ARRAYS), client.shared_names), records)
 
 
 def _array(array: Array, like: NDArray | None) -> NDArray:
@@ -143,7 +141,7 @@ def _trained(
     """
     if taken := update.records.keys() & {ARRAYS, METRICS}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    model = dict(zip(client.shared_names, map(np.asarray, update.arrays), strict=True))
+    model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
     metrics = _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})
     content = RecordDict({METRICS: metrics})
     for name, arrays in update.records.items():
@@ -204,7 +202,7 @@ def answer_all(
     group = _group(config, messages[0]) if summed else None
     replies: list[Message]
     training = messages[0].metadata.message_type == MessageType.TRAIN
-    if training and len(messages) > 1 and not why_one_by_one(config):
+    if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
         replies = _train_in_lockstep(messages, contexts, group)
     else:
         replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
@@ -214,15 +212,15 @@ def answer_all(
     return replies
 
 
-_rule = lru_cache(maxsize=4)(make_strategy)
+_rule = process_cache(maxsize=4)(make_strategy)
 
 
 def _group(config: RunConfig, message: Message) -> GroupSum:
-    model, initial = model_of(config, dataset_of(config).spec)
+    inputs = inputs_of(config)
+    _, initial = inputs.model()
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    rule = _rule(config, model, frozenset(initial.keys() - sent.keys()))
-    return GroupSum(rule, int(_config(message)[SERVER_ROUND]), sent)
+    return GroupSum(_rule(inputs), int(_config(message)[SERVER_ROUND]), sent)
 
 
 def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:

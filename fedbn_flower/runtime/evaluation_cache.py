@@ -1,4 +1,4 @@
-"""What clients of one process would all find, found once."""
+"""Cache evaluations that are identical for all clients of a process."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ class Evaluations:
     keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples,
     without training for it.
 
-    A model of one's own might draw at random, or remember, where PyTorch knows nothing of it. So the second
+    A user's model might draw at random, or remember, without PyTorch's knowledge. So the second
     client evaluates too, once for each model; unless it finds the very same, every client goes on doing so.
     """
 
@@ -31,7 +31,7 @@ class Evaluations:
         self._finds_the_same: bool | None = None
 
     def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
-        """What ``evaluate()`` gives; it is called only if it is not known."""
+        """Return the result of ``evaluate()``, which is called only if it is not known."""
         if not _evaluates_as_all_do(client) or content.config_records[CONFIG].get(FINE_TUNE):
             return evaluate()
         task, received = client.task, _copied(content)
@@ -50,16 +50,16 @@ class Evaluations:
 
 
 def _evaluates_as_all_do(client: FedAvgClient) -> bool:
-    """Whether nothing but the received model, and how many examples it has, is the client's own."""
+    """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
     if client.local_names or client.shared_names != list(client.task.initial):
         return False
-    names = ("evaluate", "figures", "load", "load_to_evaluate")
+    names = ("evaluate", "held_out_metrics", "load", "load_to_evaluate")
     methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)
     return all(getattr(method, "__func__", None) is base for method, base in methods)
 
 
 def _copied(content: RecordDict) -> dict[str, dict[str, Any]]:
-    """What the records hold, should somebody change them in place; arrays are bytes, which nobody can."""
+    """Copy what can be changed in place; arrays are immutable bytes."""
     return {
         name: {key: (a.dtype, a.shape, a.stype, a.data) for key, a in record.items()}
         if isinstance(record, ArrayRecord)

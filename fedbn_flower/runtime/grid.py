@@ -1,21 +1,20 @@
-"""What our own Grids share: virtual nodes, message ids, and which messages are answered together."""
+"""The base of the project's Grids: virtual nodes, message ids, groups of messages answered together."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, groupby
 
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
-from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedbn_flower.clients import Groups
 from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
+from ..core import private
+from ..core.private import SUPERLINK_NODE_ID, Run
+
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1
-# Message.__init__ asks Flower for the identity of its process, which it has no public call to set.
 FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
 
 
@@ -45,7 +44,7 @@ def about_node(message: Message) -> bool:
 class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
-    A reply is made when it is asked for. Subclasses implement `work` and keep the clients' memories.
+    Replies are made as they are read. Subclasses implement `work` and keep the clients' memories.
 
     Parameters
     ----------
@@ -106,7 +105,7 @@ class LocalGrid(Grid):
         ids = []
         for message in messages:
             message_id = f"message-{next(self._ids)}"
-            message.metadata.__dict__["_message_id"] = message_id  # as Flower's own grids set it
+            private.set_message_id(message, message_id)
             self._pushed[message_id] = message
             ids.append(message_id)
         return ids
@@ -143,7 +142,5 @@ def in_groups(messages: list[Message], size: int) -> Iterator[list[Message]]:
 
 
 def identify_process() -> None:
-    """Give this process the identity that Message asks for (not a public call of Flower's)."""
-    TaskIdentity.run_id = RUN_ID
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
-    TaskIdentity.task_id = 1
+    """Give this process the identity that Message asks for."""
+    private.identify_process(RUN_ID)

@@ -1,4 +1,4 @@
-"""Every client in this process, one after the other: for debugging."""
+"""Run every client in this process, one after the other: for debugging."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from .grid import LocalGrid, about_node, in_groups, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
-    """Runs the ClientApp when a reply is asked for."""
+    """Runs the ClientApp as replies are read."""
 
     def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
         super().__init__(num_clients, run_config, cohort, sums)

@@ -12,12 +12,14 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.logs import colour_in_terminals_only
+from ..core.private import retries_of
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
 from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.tensorboard import check_tensorboard, tensorboard
+from .recorded_run import recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -32,10 +34,10 @@ class RoundLog(Observer):
     """Logs a line a round."""
 
     def on_round(self, result: RoundResult) -> None:
-        told = [f"{name} {value:.4f}" for name, value in result.figures.items()]
-        if len(told) > LONGEST_LINE:
-            told[LONGEST_LINE:] = [f"and {len(told) - LONGEST_LINE} more"]
-        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(told), result.failures)
+        words = [f"{name} {value:.4f}" for name, value in result.metrics.items()]
+        if len(words) > LONGEST_LINE:
+            words[LONGEST_LINE:] = [f"and {len(words) - LONGEST_LINE} more"]
+        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)
 
 
 @app.main()
@@ -62,7 +64,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Flower logs whatever ends a ServerApp with its traceback; what was told in one line needs none."""
+    """Drop the traceback that Flower logs with an error of one line."""
     if record.exc_info and isinstance(record.exc_info[1], UserError | RunFailed):
         record.exc_info = None
     return True
@@ -70,8 +72,8 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _superlink_lost(grid: Grid) -> Iterator[None]:
-    """Flower's grid asks for ever, and a server whose SuperLink is gone would keep the folder locked."""
-    retries = getattr(grid, "_retry_invoker", None)
+    """End when the SuperLink is lost: Flower's grid retries for ever, and the folder would stay locked."""
+    retries = retries_of(grid)
     if retries:
         retries.max_time = LOST
     try:
@@ -92,12 +94,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
-        first_round = checkpoint.server_round + 1 if checkpoint else 1
-        try:
-            with tensorboard(config, folder, first_round) as board:
-                federation.run(grid, [RoundLog(), results, *board], checkpoint)
-        finally:
-            results.finish()
+        recorded_run(federation, grid, results, [RoundLog(), *tensorboard(config)], checkpoint)
     LOGGER.info("results are in %s", folder)
 
 

@@ -1,4 +1,4 @@
-"""A program's own answer to a polite kill, where Ray would give its own."""
+"""Keep the program's handler of SIGTERM while Ray installs another."""
 
 import signal
 import threading
@@ -35,7 +35,7 @@ def stopping_later() -> Iterator[None]:
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         found = ((number, signal.getsignal(number)) for number in STOPPING)
-        handlers = {number: handler for number, handler in found if handler is not None}  # Python's own
+        handlers = {number: handler for number, handler in found if handler is not None}  # set in Python
         for number in handlers:
             signal.signal(number, lambda number, frame: came.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)

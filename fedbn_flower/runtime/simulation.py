@@ -1,6 +1,5 @@
-"""One simulated run on a runtime of our own."""
+"""One simulated run, in this process or on Ray."""
 
-import json
 import logging
 import warnings
 from collections.abc import Iterable
@@ -14,13 +13,14 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..federation.cohorts import cohort_size
 from ..federation.federation import Federation
-from ..federation.inputs import dataset_of, partitions_of, remembers
+from ..federation.inputs import inputs_of
 from ..records.events import Observer
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.tensorboard import check_tensorboard, tensorboard
 from . import InlineGrid, LocalGrid
+from .recorded_run import recorded_run
 
 if TYPE_CHECKING:
     from .ray.pool import RayPool
@@ -49,13 +49,8 @@ def simulate(
         if checkpoint:
             grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
-        first_round = checkpoint.server_round + 1 if checkpoint else 1
-        try:
-            with tensorboard(config, folder, first_round) as board:
-                federation.run(grid, [results, *board, *observers], checkpoint)
-        finally:
-            results.finish()
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+        summary = recorded_run(federation, grid, results, [*tensorboard(config), *observers], checkpoint)
+    assert summary  # of a run that did not fail
     return summary
 
 
@@ -66,12 +61,12 @@ def check_simulation(config: RunConfig) -> None:
     ------
     UserError
         When clients would have no data, or are to start from memories that a simulation does not have; when
-        TensorBoard is asked for and not there.
+        TensorBoard is not installed.
     """
     check_tensorboard(config)
-    if not dataset_of(config).has_examples:
+    if not inputs_of(config).dataset.has_examples:
         raise not_allowed(
-            "dataset", config.dataset, "one with examples: simulated clients have none of their own"
+            "dataset", config.dataset, "one with examples: simulated clients have no other data"
         )
     if config.continue_state:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
@@ -84,13 +79,13 @@ def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
         take_sums(federation.strategy)
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
-    settings = (config.num_clients, run_config, cohort_size(config), sums)
+    settings = (config.num_clients, run_config, cohort_size(federation.inputs), sums)
     if pool is None:
         return InlineGrid(*settings)
     from .ray.grid import RayGrid
 
-    examples = [len(rows) for rows in partitions_of(config).train]
-    return RayGrid(pool, *settings, remembers(config, federation.model), examples)
+    examples = [len(rows) for rows in federation.inputs.partitions.train]
+    return RayGrid(pool, *settings, federation.inputs.remembers, examples)
 
 
 def prepared_folder(config: RunConfig) -> Path:

@@ -1,1 +1,1 @@
-"""Searching for the values of keys with which a run does best on its validation share."""
+"""Hyper-parameter search: find the values with which a run is best on its validation share."""

@@ -1,4 +1,4 @@
-"""A search as a job: its trials one after another, and the run of the best."""
+"""Run a search: its trials one by one, then a run with the best values."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table as Shown
+from rich.table import Table
 
 from ..core.command_line import command
 from ..core.errors import RunFailed
@@ -15,16 +15,23 @@ from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..records.metrics import shown
 from ..results import report
-from ..results.manifest import stored_configuration
+from ..results.manifest import read_configuration
 from ..results.progress import progress, say, summary_table, waiting
 from ..results.run_directory import folder_locked
-from ..results.terminal import fitted
+from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
 from ..runtime.simulation import check_simulation, ray_pool
-from .search import AGAIN, Search
-from .search_folder import COMPLETE, FAILED, Table, check_same, prepared_search_folder, write_facts
+from .search import CHANGEABLE, Search
+from .search_folder import (
+    COMPLETE,
+    FAILED,
+    TrialTable,
+    check_same_search,
+    prepare_search_folder,
+    write_search,
+)
 from .study import WARM_UP, Study, warm_up_rounds
-from .trial import Outcome, Watch, figures_by_round, rounds_done, run_to_its_end, run_trial
+from .trial import Outcome, TrialObserver, complete_run, metrics_by_round, rounds_done, run_trial
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -32,14 +39,16 @@ if TYPE_CHECKING:
 
 
 def run_search(search: Search) -> int:
-    """Run what is left of a search; the exit status: 0 if it found something, 1 if every trial failed.
+    """Do the remaining trials of a search, then the run with the best values.
+
+    Return the exit status: 0, or 1 if every trial or the last run failed.
 
     Raises
     ------
     UserError
-        For a mistake, before anything starts.
+        For a mistake in the configuration, before anything starts.
     KeyboardInterrupt
-        On Ctrl-C and SIGTERM; its message says how to go on.
+        On Ctrl-C and SIGTERM; its message says how to resume.
     """
     console = Console()
     configs = search.configs()
@@ -47,53 +56,53 @@ def run_search(search: Search) -> int:
     show_log(first.verbose)
     check_workers(first)
     with waiting(console, "reading data"):
-        for config in configs:  # every mistake is told before anything starts
+        for config in configs:  # report mistakes before anything starts
             check_simulation(config)
             Federation(config)
-    facts = search.facts()
-    folder = prepared_search_folder(first.run_dir, facts)
+    description = search.description()
+    folder = prepare_search_folder(first.run_dir, description)
     with folder_locked(folder, "run-dir"):
-        stored = check_same(folder, facts, AGAIN)
-        write_facts(folder, {**facts, "best": stored["best"]})
+        stored = check_same_search(folder, description, CHANGEABLE)
+        write_search(folder, {**description, "best": stored["best"]})
         say(console, f"results go to {folder}")
-        if search.told:
-            say(console, search.told)
+        if search.note:
+            say(console, search.note)
         try:
-            return _Running(search, folder, first, facts, console).run()
+            return _SearchRunner(search, folder, first, description, console).run()
         except KeyboardInterrupt:
             again = command(["--resume", str(folder)])
-            told = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
-            raise KeyboardInterrupt(told) from None
+            message = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
+            raise KeyboardInterrupt(message) from None
 
 
-class _Running:
-    """A search in its folder."""
+class _SearchRunner:
+    """Runs a search in its folder."""
 
     def __init__(
-        self, search: Search, folder: Path, first: "RunConfig", facts: dict[str, Any], console: Console
+        self, search: Search, folder: Path, first: "RunConfig", description: dict[str, Any], console: Console
     ) -> None:
         self.search = search
         self.folder = folder
-        self.facts = facts
+        self.description = description
         self.console = console
         self.first = first
         problem = Federation(first).problem
         self.by = problem.compared_by
         self.higher = self.by in problem.higher_is_better
-        self.table = Table(folder, [searched.key for searched in search.space])
+        self.table = TrialTable(folder, [dimension.key for dimension in search.space])
         self.study = Study(search.space, first.seed, first.rounds, self.higher)
         for row in self.table.rows:
-            self._remember(row)
+            self._add_earlier_trial(row)
 
     def run(self) -> int:
-        from_on = f"from round {warm_up_rounds(self.first.rounds) + 1} on, once {WARM_UP} are complete"
-        say(self.console, f"a trial worse than the median of the others is ended {from_on}")
+        start = f"from round {warm_up_rounds(self.first.rounds) + 1} on, after {WARM_UP} complete trials"
+        say(self.console, f"trials that are worse than the median of the others are pruned {start}")
         pool = ray_pool(self.first)
         try:
             for number in range(len(self.table.rows), self.search.trials):
-                self._try(number, pool)
+                self._run_trial(number, pool)
             best = self.table.best(self.higher)
-            self.console.print(fitted(self._shown(), self.console.width))
+            self.console.print(fit_to_width(self._terminal_table(), self.console.width))
             if best is None:
                 print("every trial failed", file=sys.stderr)
                 return 1
@@ -104,29 +113,29 @@ class _Running:
             if self.table.rows:
                 report.write_report(self.folder)
 
-    def _remember(self, row: dict[str, str]) -> None:
-        """Have the study know of a trial that has ended before."""
+    def _add_earlier_trial(self, row: dict[str, str]) -> None:
+        """Add a trial from the table to the study."""
         value = float(row["value"]) if row["value"] else None
         by_round: dict[int, float] = {}
         if row["state"] != FAILED:
-            by_round = figures_by_round(self.folder / row["folder"], self.by, int(row["rounds"]))
+            by_round = metrics_by_round(self.folder / row["folder"], self.by, int(row["rounds"]))
         self.study.add(self._values(row), row["state"], value, by_round)
 
     def _values(self, row: dict[str, str]) -> dict[str, Any]:
-        return {searched.key: searched.read(row[searched.key]) for searched in self.search.space}
+        return {dimension.key: dimension.parse(row[dimension.key]) for dimension in self.search.space}
 
-    def _try(self, number: int, pool: "RayPool | None") -> None:
+    def _run_trial(self, number: int, pool: "RayPool | None") -> None:
         trial = self.study.ask(number)
-        where = f"trials/{number}"
-        config = self.search.config(trial.params, run_dir=str(self.folder / where), final_test=False)
+        folder = f"trials/{number}"
+        config = self.search.config(trial.params, run_dir=str(self.folder / folder), final_test=False)
         title = f"trial {number} of {self.search.trials}: {_in_words(trial.params)}"
         with self.console.status(title) as status:
 
-            def tell(server_round: int) -> None:
+            def show_round(server_round: int) -> None:
                 status.update(f"{title}  round {server_round}/{config.rounds}")
 
-            watch = Watch(trial, self.by, config.rounds, tell)
-            outcome = run_trial(config, pool, watch)
+            observer = TrialObserver(trial, self.by, config.rounds, show_round)
+            outcome = run_trial(config, pool, observer)
         value = outcome.value
         self.study.tell(trial, outcome.state, value)
         self.table.add(
@@ -137,41 +146,40 @@ class _Running:
                 "seconds": outcome.seconds,
                 "value": "" if value is None else value,
                 **trial.params,
-                "folder": where,
+                "folder": folder,
             }
         )
-        self._tell(title, outcome)
+        self._print_outcome(title, outcome)
 
-    def _tell(self, title: str, outcome: Outcome) -> None:
+    def _print_outcome(self, title: str, outcome: Outcome) -> None:
         if outcome.state == FAILED:
             print(f"{title} failed: {outcome.problem}", file=sys.stderr)
             return
-        figure = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
-        say(self.console, f"{title}  {figure} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
+        result = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
+        say(self.console, f"{title}  {result} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
 
     def _run_best(self, best: dict[str, str], pool: "RayPool | None") -> int:
-        """The one run that uses the test set, or what it came to before."""
-        values, place = self._values(best), self.folder / "best"
-        config = self.search.config(values, run_dir=str(place))
-        if (place / "config.json").exists():
-            stored, wanted = stored_configuration(place), config.to_user_config()
+        """Do the run with the best values, the only one that uses the test set; resume it if it exists."""
+        values, folder = self._values(best), self.folder / "best"
+        config = self.search.config(values, run_dir=str(folder))
+        if (folder / "config.json").exists():
+            stored, wanted = read_configuration(folder), config.to_user_config()
             if any(stored[key] != wanted[key] for key in values):
-                shutil.rmtree(place)
-        with progress(config, self.console) as watch:
-            try:
-                run_to_its_end(config, rounds_done(place), pool, watch)
-            except RunFailed as error:
-                print(f"the run of the best failed: {error}", file=sys.stderr)
-                return 1
-        summary = json.loads((place / "summary.json").read_text())
+                shutil.rmtree(folder)
+        try:
+            complete_run(config, rounds_done(folder), pool, progress(config, self.console))
+        except RunFailed as error:
+            print(f"the run with the best values failed: {error}", file=sys.stderr)
+            return 1
+        summary = json.loads((folder / "summary.json").read_text())
         again = command(self.search.arguments(values))
         test = (summary["mean"] or summary["global"] or {}).get(self.by) if config.final_test else None
         found = {
             **{"trial": int(best["trial"]), "values": values, "compared-by": self.by},
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
         }
-        write_facts(self.folder, {**self.facts, "best": found})
-        self.console.print(fitted(summary_table(config, summary), self.console.width))
+        write_search(self.folder, {**self.description, "best": found})
+        self.console.print(fit_to_width(summary_table(config, summary), self.console.width))
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:
@@ -181,10 +189,10 @@ class _Running:
         say(self.console, f"results are in {self.folder}")
         return 0
 
-    def _shown(self) -> Shown:
-        """The table of the trials for the terminal."""
-        keys = [searched.key for searched in self.search.space]
-        table = Shown(title=f"{self.by} on the validation share")
+    def _terminal_table(self) -> Table:
+        """Return the table of the trials for the terminal."""
+        keys = [dimension.key for dimension in self.search.space]
+        table = Table(title=f"{self.by} on the validation share")
         for column in ("trial", *keys, "rounds", "state", self.by):
             table.add_column(column, justify="right")
         for row in self.table.rows:

@@ -1,4 +1,4 @@
-"""What a command line asks to be searched."""
+"""The search that a command line describes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,93 +11,97 @@ from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..results.resume import MAY_CHANGE
-from .search_folder import FACTS, stored_search
-from .space import Searched, parse_space
+from .search_folder import SEARCH_FILE, read_search
+from .space import Dimension, parse_space
 
 TRIALS, VALIDATION = 20, 0.1
-AGAIN = MAY_CHANGE - {"rounds"}
-"""Keys that a search which goes on may be given anew."""
+CHANGEABLE = MAY_CHANGE - {"rounds"}
+"""Keys that may have new values when a search is resumed."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search: all trials are runs with these keys and settings, and values of what is searched.
+    """A search: the trials are runs with these keys and settings, plus values from the search space.
 
-    ``told`` is what a user should know of it, in a line.
+    ``note`` is a line to show to the user.
     """
 
     values: Mapping[str, UserConfigValue]
-    space: tuple[Searched, ...]
+    space: tuple[Dimension, ...]
     trials: int
-    told: str = ""
+    note: str = ""
 
-    def config(self, chosen: Mapping[str, UserConfigValue], **own: UserConfigValue) -> RunConfig:
-        """The configuration of a trial; further keys with underscores."""
-        further = {key.replace("_", "-"): value for key, value in own.items()}
+    def config(self, chosen: Mapping[str, UserConfigValue], **further_keys: UserConfigValue) -> RunConfig:
+        """Return the configuration of a trial; further keys are given with underscores."""
+        further = {key.replace("_", "-"): value for key, value in further_keys.items()}
         return RunConfig.of({**self.values, **chosen, **further})
 
     def configs(self) -> list[RunConfig]:
-        """Configurations that have every choice, and both ends of every range, at least once."""
-        first = {searched.key: searched.ends[0] for searched in self.space}
-        return [self.config({**first, s.key: end}) for s in self.space for end in s.ends]
+        """Return configurations that contain each choice, and both ends of each range, at least once."""
+        first = {dimension.key: dimension.ends[0] for dimension in self.space}
+        return [self.config({**first, d.key: end}) for d in self.space for end in d.ends]
 
-    def facts(self) -> dict[str, Any]:
-        """What ``search.json`` tells of it."""
-        keys = {searched.key for searched in self.space} | {"run-dir", "resume"}
+    def description(self) -> dict[str, Any]:
+        """Return the content of ``search.json``, without the best trial."""
+        keys = {dimension.key for dimension in self.space} | {"run-dir", "resume"}
         config = self.configs()[0].to_user_config()
         return {
-            "search": {searched.key: str(searched) for searched in self.space},
+            "search": {dimension.key: str(dimension) for dimension in self.space},
             "trials": self.trials,
             "values": {key: value for key, value in self.values.items() if key not in ("run-dir", "resume")},
             "configuration": {key: value for key, value in config.items() if key not in keys},
         }
 
     def arguments(self, chosen: Mapping[str, UserConfigValue]) -> list[str]:
-        """What the command line of a run with these values has."""
+        """Return the command-line arguments of a run with these values."""
         given = {key: value for key, value in self.values.items() if key not in ("run-dir", "resume")}
         return [word for key, value in {**given, **chosen}.items() for word in (f"--{key}", as_text(value))]
 
 
 def new_search(values: Mapping[str, UserConfigValue], texts: Sequence[str], trials: str | None) -> Search:
-    """A search for one configuration's values; everything that is given is checked.
+    """Return a search over values of one configuration, after checking its keys and values.
 
     Raises
     ------
     UserError
-        For what is not allowed.
+        For a key or value that is not allowed.
     """
-    told = ""
+    note = ""
     if "val-fraction" not in values:
         values = {**values, "val-fraction": VALIDATION}
-        told = f"val-fraction: {VALIDATION}, the share of the training set that trials are compared on"
-    search = Search(values, parse_space(list(texts), values), _number(trials, TRIALS), told)
+        note = f"val-fraction: {VALIDATION} of the training set is held out to compare the trials on"
+    search = Search(values, parse_space(list(texts), values), _parse_trials(trials, TRIALS), note)
     if not search.configs()[0].val_fraction:
-        raise not_allowed("val-fraction", values["val-fraction"], "more than 0 with search, which needs it")
+        raise not_allowed(
+            "val-fraction",
+            values["val-fraction"],
+            "more than 0, to compare the trials of search",
+        )
     return search
 
 
 def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) -> Search | None:
-    """The search that ``resume`` names; None if it names no search's folder.
+    """Return the search in the folder ``resume``; None if it is not the folder of a search.
 
     Raises
     ------
     UserError
-        For a key that it may not be given anew, .
+        For a key that must not change.
     """
     folder = Path(str(values["resume"]))
-    if not (folder / FACTS).exists():
+    if not (folder / SEARCH_FILE).exists():
         return None
-    if fixed := values.keys() - AGAIN - {"resume"}:
-        told = f"with resume, which takes the search's; expected only {', '.join(sorted({*AGAIN, 'trials'}))}"
-        raise UserError(f"{min(fixed)}: {values[min(fixed)]!r} is not allowed {told}")
-    stored = stored_search(folder)
-    again = {key: value for key, value in values.items() if key != "resume"}
+    if fixed := values.keys() - CHANGEABLE - {"resume"}:
+        expected = f"with resume of a search; expected only {', '.join(sorted({*CHANGEABLE, 'trials'}))}"
+        raise UserError(f"{min(fixed)}: {values[min(fixed)]!r} is not allowed {expected}")
+    stored = read_search(folder)
+    changed = {key: value for key, value in values.items() if key != "resume"}
     texts = [f"{key}={text}" for key, text in stored["search"].items()]
-    search = new_search({**stored["values"], **again}, texts, trials or str(stored["trials"]))
+    search = new_search({**stored["values"], **changed}, texts, trials or str(stored["trials"]))
     return Search({**search.values, "run-dir": str(folder)}, search.space, search.trials)
 
 
-def _number(text: str | None, default: int) -> int:
+def _parse_trials(text: str | None, default: int) -> int:
     if text is None:
         return default
     if not text.isdigit() or not int(text):

@@ -10,13 +10,13 @@ from ..core.files import csv_text, json_text, write_atomically
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import rows_of
 
-FACTS, TABLE = "search.json", "search.csv"
+SEARCH_FILE, TABLE_FILE = "search.json", "search.csv"
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
-FIRST = ("trial", "state", "rounds", "seconds", "value")
+LEADING_COLUMNS = ("trial", "state", "rounds", "seconds", "value")
 
 
-def stored_search(folder: Path) -> dict[str, Any]:
-    """What ``search.json`` tells.
+def read_search(folder: Path) -> dict[str, Any]:
+    """Read ``search.json``.
 
     Raises
     ------
@@ -24,65 +24,67 @@ def stored_search(folder: Path) -> dict[str, Any]:
         When it cannot be read.
     """
     try:
-        return dict(json.loads((folder / FACTS).read_text()))
+        return dict(json.loads((folder / SEARCH_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"resume: {str(folder)!r} is not the folder of a search ({error})") from error
 
 
-def prepared_search_folder(run_dir: str, facts: Mapping[str, Any]) -> Path:
-    """The folder of a search: a new one, or that of the same search, which goes on.
+def prepare_search_folder(run_dir: str, description: Mapping[str, Any]) -> Path:
+    """Return the folder of a search; create it unless it is that of an earlier search, to be resumed.
 
     Raises
     ------
     UserError
-        When it has something else in it, or cannot be made.
+        When the folder has other contents, or cannot be created.
     """
     folder = default_run_folder() if run_dir == "auto" else Path(run_dir)
-    if not (folder / FACTS).exists():
+    if not (folder / SEARCH_FILE).exists():
         prepare_run_folder(folder)
-        write_facts(folder, {**facts, "best": None})
+        write_search(folder, {**description, "best": None})
     return folder
 
 
-def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
+def write_search(folder: Path, description: Mapping[str, Any]) -> None:
     """Write ``search.json``."""
-    write_atomically(folder / FACTS, json_text(facts, indent=2) + "\n")
+    write_atomically(folder / SEARCH_FILE, json_text(description, indent=2) + "\n")
 
 
-def check_same(folder: Path, facts: Mapping[str, Any], may_change: frozenset[str]) -> dict[str, Any]:
-    """Refuse to go on with another search than the folder's; what that one's ``search.json`` tells.
+def check_same_search(
+    folder: Path, description: Mapping[str, Any], may_change: frozenset[str]
+) -> dict[str, Any]:
+    """Refuse to resume another search than the folder's; return its ``search.json``.
 
     Raises
     ------
     UserError
-        For the first key that differs, but for those that may.
+        For the first key that differs and is not in ``may_change``.
     """
-    stored = stored_search(folder)
-    if stored["search"] != facts["search"]:
-        texts = [" ".join(f"{k}={v}" for k, v in found["search"].items()) for found in (facts, stored)]
-        raise not_allowed("search", texts[0], f"{texts[1]!r}, which {str(folder)!r} is of")
-    for key, value in facts["configuration"].items():
+    stored = read_search(folder)
+    if stored["search"] != description["search"]:
+        texts = [" ".join(f"{k}={v}" for k, v in found["search"].items()) for found in (description, stored)]
+        raise not_allowed("search", texts[0], f"{texts[1]!r}, as in the search of {str(folder)!r}")
+    for key, value in description["configuration"].items():
         if key not in may_change and stored["configuration"].get(key) != value:
-            told = f"{stored['configuration'].get(key)!r}, as in the search of {str(folder)!r}"
-            raise not_allowed(key, value, told)
+            expected = f"{stored['configuration'].get(key)!r}, as in the search of {str(folder)!r}"
+            raise not_allowed(key, value, expected)
     return stored
 
 
-class Table:
-    """``search.csv``: a row for every trial that has ended."""
+class TrialTable:
+    """``search.csv``: a row for each trial that has ended."""
 
     def __init__(self, folder: Path, keys: list[str]) -> None:
-        self.path = folder / TABLE
-        self.columns = [*FIRST, *keys, "folder"]
+        self.path = folder / TABLE_FILE
+        self.columns = [*LEADING_COLUMNS, *keys, "folder"]
         self.rows = list(rows_of(self.path))
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Add a row; it is on disk, or all is as it was."""
+        """Add a row and write the file atomically."""
         self.rows.append({key: str(value) for key, value in row.items()})
         write_atomically(self.path, csv_text(self.columns, self.rows))
 
     def best(self, higher: bool) -> dict[str, str] | None:
-        """The row of the best complete trial, of equal ones the first; None without a complete one."""
+        """Return the row of the best complete trial, the first of equal ones; None if there is none."""
         complete = [row for row in self.rows if row["state"] == COMPLETE]
         sign = 1 if higher else -1
         return max(complete, key=lambda row: sign * float(row["value"]), default=None)

@@ -1,4 +1,4 @@
-"""Which values are tried next, and which trials are not worth going on with: Optuna's part."""
+"""Choose the values of trials, and prune bad trials, with Optuna."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,47 +7,46 @@ import numpy as np
 from flwr.app import UserConfigValue
 
 from .search_folder import COMPLETE, FAILED, PRUNED
-from .space import Searched
+from .space import Dimension
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial
 
 WARM_UP = 5
-"""Trials with values drawn at random, before there is anything to learn from; none is pruned before as many
-are complete."""
+"""The number of first trials with random values; no trial is pruned before as many are complete."""
 
 
 def warm_up_rounds(rounds: int) -> int:
-    """In which first rounds no trial is pruned: a third of them."""
+    """Return the number of first rounds in which no trial is pruned: a third of all."""
     return rounds // 3
 
 
 class Study:
-    """A study of Optuna's: the tree-structured Parzen estimator (Bergstra et al. 2011) and its median rule.
+    """An Optuna study with the tree-structured Parzen estimator (Bergstra et al. 2011) and median pruning.
 
-    The rule prunes a trial whose best figure so far is worse than the median, over complete trials, of
-    their figures in the same round. What is asked for depends on the seed and on what the trials before
-    came to, not on when they were made: a search goes on as if it had never stopped, from its own table.
+    A trial is pruned if its best metric so far is worse than the median, over complete trials, of their
+    metrics in the same round. The values of a trial depend only on the seed and on the results of the trials
+    before it. So a search that is resumed from its table continues as if it had not been interrupted.
 
     Parameters
     ----------
-    space : tuple[Searched, ...]
-        What is searched.
+    space : tuple[Dimension, ...]
+        The search space.
     seed : int
-        The run's.
+        The run's seed.
     rounds : int
-        Of a trial.
+        The number of rounds of a trial.
     higher : bool
-        Whether higher figures are better.
+        Whether higher metrics are better.
     """
 
-    def __init__(self, space: tuple[Searched, ...], seed: int, rounds: int, higher: bool) -> None:
-        import optuna  # a second that nobody else is to wait for
+    def __init__(self, space: tuple[Dimension, ...], seed: int, rounds: int, higher: bool) -> None:
+        import optuna  # imported late: takes a second
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.seed = seed
-        self.distributions = {searched.key: _distribution(searched) for searched in space}
+        self.distributions = {dimension.key: _distribution(dimension) for dimension in space}
         self.study = optuna.create_study(
             direction="maximize" if higher else "minimize",
             pruner=optuna.pruners.MedianPruner(WARM_UP, warm_up_rounds(rounds) + 1),
@@ -59,7 +58,7 @@ class Study:
         }
 
     def ask(self, number: int) -> "Trial":
-        """The trial of this number, with its values."""
+        """Return the trial of this number, with its values."""
         from optuna.samplers import TPESampler
 
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
@@ -67,9 +66,9 @@ class Study:
         return self.study.ask(self.distributions)
 
     def tell(self, trial: "Trial", state: str, value: float | None) -> None:
-        """What a trial came to; its figures by round were reported to it."""
-        told = value if state == COMPLETE else None
-        self.study.tell(trial, told, self.states[state])
+        """Record a trial's result; its metrics by round were reported before."""
+        result = value if state == COMPLETE else None
+        self.study.tell(trial, result, self.states[state])
 
     def add(
         self,
@@ -78,7 +77,7 @@ class Study:
         value: float | None,
         by_round: Mapping[int, float],
     ) -> None:
-        """A trial that has ended before."""
+        """Add a trial that has ended before."""
         from optuna.trial import create_trial
 
         self.study.add_trial(
@@ -92,11 +91,11 @@ class Study:
         )
 
 
-def _distribution(searched: Searched) -> "BaseDistribution":
+def _distribution(dimension: Dimension) -> "BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if searched.choices:
-        return CategoricalDistribution(searched.choices)
-    if searched.whole:
-        return IntDistribution(int(searched.low), int(searched.high), log=True)
-    return FloatDistribution(searched.low, searched.high, log=True)
+    if dimension.choices:
+        return CategoricalDistribution(dimension.choices)
+    if dimension.whole:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=True)
+    return FloatDistribution(dimension.low, dimension.high, log=True)

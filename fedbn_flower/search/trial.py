@@ -1,4 +1,4 @@
-"""One trial of a search: a run that is watched by round."""
+"""Run one trial of a search, reporting its metric by round."""
 
 import json
 import math
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from ..runtime.ray.pool import RayPool
 
 
-def figure(figures: Mapping[str, object], name: str) -> float | None:
-    """A round's figure: the clients' mean over held-out examples, else the global model's; None without
-    a finite one."""
-    found = figures.get(name)
-    found = figures.get(f"global-{name}") if found in (None, "") else found
+def metric_of(metrics: Mapping[str, object], name: str) -> float | None:
+    """Return a metric of a round: the clients' mean over held-out examples, else the global model's.
+
+    None if there is no finite value.
+    """
+    found = metrics.get(name)
+    found = metrics.get(f"global-{name}") if found in (None, "") else found
     value = math.nan if found in (None, "") else float(str(found))
     return value if math.isfinite(value) else None
 
 
-def figures_by_round(place: Path, name: str, last_round: int) -> dict[int, float]:
-    """The `figure` of every round that a run's folder tells of, up to the last."""
-    rounds = {int(row["round"]): figure(row, name) for row in rows_of(place / "metrics.csv")}
+def metrics_by_round(folder: Path, name: str, last_round: int) -> dict[int, float]:
+    """Return the metric (see `metric_of`) of each round in a run's folder, up to ``last_round``."""
+    rounds = {int(row["round"]): metric_of(row, name) for row in rows_of(folder / "metrics.csv")}
     return {number: value for number, value in rounds.items() if value is not None and number <= last_round}
 
 
@@ -42,22 +44,22 @@ class _Pruned(Exception):
     pass
 
 
-class Watch(Observer):
-    """Reports a run's figures by round, and ends it when it is not worth going on with."""
+class TrialObserver(Observer):
+    """Reports a run's metric by round to Optuna, and stops the run if Optuna prunes the trial."""
 
-    def __init__(self, trial: "Trial", name: str, rounds: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, trial: "Trial", name: str, rounds: int, show_round: Callable[[int], None]) -> None:
         self.trial = trial
         self.name = name
         self.rounds = rounds
-        self.tell = tell
+        self.show_round = show_round
         self.by_round: dict[int, float] = {}
 
     def on_round(self, result: RoundResult) -> None:
-        self.saw(result.server_round, figure(result.figures, self.name))
-        self.tell(result.server_round)
+        self.report(result.server_round, metric_of(result.metrics, self.name))
+        self.show_round(result.server_round)
 
-    def saw(self, server_round: int, value: float | None) -> None:
-        """A round's figure."""
+    def report(self, server_round: int, value: float | None) -> None:
+        """Report the metric of a round."""
         if value is None:
             return
         self.by_round[server_round] = value
@@ -68,7 +70,7 @@ class Watch(Observer):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial came to: its state, in words what went wrong, its rounds, seconds and figure."""
+    """The result of a trial: its state, error message, number of rounds, seconds and metric."""
 
     state: str
     problem: str = ""
@@ -77,52 +79,52 @@ class Outcome:
     value: float | None = None
 
 
-def rounds_done(place: Path) -> int:
-    """How many rounds a run has behind it, by its last checkpoint; 0 if it has none that it could go on from.
+def rounds_done(folder: Path) -> int:
+    """Return the number of rounds in the last checkpoint of a run; 0 if the run cannot be resumed.
 
-    What it could not is removed.
+    The folder of a run that cannot be resumed is removed.
     """
-    checkpoint = CheckpointFolder(place / "checkpoint").load()
-    if checkpoint and checkpoint.updates and (place / "summary.json").exists():
+    checkpoint = CheckpointFolder(folder / "checkpoint").load()
+    if checkpoint and checkpoint.updates and (folder / "summary.json").exists():
         return checkpoint.server_round
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def run_trial(config: "RunConfig", pool: "RayPool | None", watch: Watch) -> Outcome:
-    """Run a trial in its folder, or go on with it.
+def run_trial(config: "RunConfig", pool: "RayPool | None", observer: TrialObserver) -> Outcome:
+    """Run or resume a trial in its folder.
 
     Raises
     ------
     UserError
         When its folder cannot be written to.
     """
-    place = Path(config.run_dir)
-    done = rounds_done(place)
+    folder = Path(config.run_dir)
+    done = rounds_done(folder)
     state, problem = COMPLETE, ""
     try:
         if done:
-            for server_round, value in figures_by_round(place, watch.name, done).items():
-                watch.saw(server_round, value)
-        run_to_its_end(config, done, pool, watch)
+            for server_round, value in metrics_by_round(folder, observer.name, done).items():
+                observer.report(server_round, value)
+        complete_run(config, done, pool, observer)
     except _Pruned:
         state = PRUNED
     except RunFailed as error:
         return Outcome(FAILED, str(error))
-    summary = json.loads((place / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     last = summary.get("best-round") or summary["rounds"]
-    if state == COMPLETE and last not in watch.by_round:
-        state, problem = FAILED, f"round {last} has no finite {watch.name} on the validation share"
-    final = watch.by_round.get(last) if state == COMPLETE else None
+    if state == COMPLETE and last not in observer.by_round:
+        state, problem = FAILED, f"round {last} has no finite {observer.name} on the validation share"
+    final = observer.by_round.get(last) if state == COMPLETE else None
     return Outcome(state, problem, summary["rounds"], summary["seconds"], final)
 
 
-def run_to_its_end(config: "RunConfig", done: int, pool: "RayPool | None", *observers: Observer) -> None:
-    """Do the rounds that a run has left, if any, in its folder."""
-    place = Path(config.run_dir)
+def complete_run(config: "RunConfig", done: int, pool: "RayPool | None", *observers: Observer) -> None:
+    """Do the remaining rounds of a run, if any, in its folder."""
+    folder = Path(config.run_dir)
     if done:
-        summary = json.loads((place / "summary.json").read_text())
+        summary = json.loads((folder / "summary.json").read_text())
         if done >= config.rounds or summary.get("stopped"):
             return
-        config = config.model_copy(update={"resume": str(place)})
-    simulate(Federation(config), place, pool, observers)
+        config = config.model_copy(update={"resume": str(folder)})
+    simulate(Federation(config), folder, pool, observers)

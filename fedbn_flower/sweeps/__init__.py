@@ -1,1 +1,1 @@
-"""Experiments: several runs of one table, from flags or a file, started again where they stopped."""
+"""Sweeps: several runs from flags or an experiment file, with one table of results; they can be resumed."""

@@ -1,4 +1,4 @@
-"""The runs of a sweep, a folder each, and how far each has come."""
+"""The runs of a sweep: one folder each, and its state."""
 
 import json
 import shutil
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ..runtime.ray.pool import RayPool
 
 DONE = ".done"
-"""A file in the folder of a run that did its work; the last round may also be the end of one that failed."""
-PATIENCE = 10.0
-"""Seconds in which what a killed sweep has left running ends."""
+"""The file that marks a completed run; a failed run may have reached its last round too."""
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait until the processes of a killed sweep have ended."""
 
 Outcome = tuple[dict[str, Any] | None, str]
-"""A run's summary, or None and what went wrong."""
+"""A run's summary and an empty text, or None and the error message."""
 
 
 @dataclass(frozen=True)
@@ -39,46 +39,46 @@ class Cell:
     Parameters
     ----------
     name : str
-        Its folder's name.
+        The name of its folder.
     config : RunConfig
-        With its own folder as ``run-dir``.
+        Its configuration; ``run-dir`` is its folder.
     """
 
     name: str
     config: RunConfig
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         return Path(self.config.run_dir)
 
     @cached_property
-    def begun(self) -> bool:
-        """Whether there is something in its folder to go on with."""
-        return (self.place / "config.json").exists()
+    def started(self) -> bool:
+        """Whether its folder has a run that can be resumed."""
+        return (self.folder / "config.json").exists()
 
     @property
     def rounds_done(self) -> int:
-        """Rounds that have a row in its metrics."""
-        metrics = self.place / "metrics.csv"
+        """The number of rounds in ``metrics.csv``."""
+        metrics = self.folder / "metrics.csv"
         return max(0, metrics.read_text().count("\n") - 1) if metrics.exists() else 0
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """Of the run that did all its rounds, if it has."""
-        if not (self.place / DONE).exists():
+        """The summary of a completed run with all its rounds, else None."""
+        if not (self.folder / DONE).exists():
             return None
-        summary: dict[str, Any] = json.loads((self.place / "summary.json").read_text())
+        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return summary if summary["rounds"] >= self.config.rounds or summary["stopped"] else None
 
     def check(self) -> None:
-        """Refuse a folder with another configuration's run, or with more rounds than are asked for.
+        """Refuse a folder with a run of another configuration, or of more rounds than requested.
 
         Raises
         ------
         UserError
             See `check_unchanged`.
         """
-        if not self.begun:
+        if not self.started:
             return
         try:
             check_unchanged(Federation(self._resumed()))
@@ -87,28 +87,28 @@ class Cell:
                     "rounds", self.config.rounds, f"at least the {summary['rounds']} done so far"
                 )
         except UserError as error:
-            raise UserError(f"{error} ({self.place})") from None
+            raise UserError(f"{error} ({self.folder})") from None
 
-    def ready(self) -> RunConfig:
-        """The configuration that goes on with what is there, or starts anew.
+    def prepare(self) -> RunConfig:
+        """Return the configuration that resumes the run in its folder, or starts it.
 
         Raises
         ------
         UserError
             When another process writes to the folder.
         """
-        if not self.begun:
-            if self.place.exists():  # a kill came before anything was written
-                shutil.rmtree(self.place)
+        if not self.started:
+            if self.folder.exists():  # killed before anything was written
+                shutil.rmtree(self.folder)
             return self.config
         resumed = self._resumed()
-        with run_folder_locked(resumed, self.place, PATIENCE):
+        with run_folder_locked(resumed, self.folder, LOCK_TIMEOUT):
             checkpoint = checkpoints_of(resumed).load()
             ended = checkpoint and (
                 checkpoint.server_round >= self.config.rounds or stopped_early(checkpoint)
             )
-            for name in (LAST, BEST) if ended else ():  # it failed in the end
-                shutil.rmtree(self.place / name, ignore_errors=True)
+            for name in (LAST, BEST) if ended else ():  # it failed after its last round
+                shutil.rmtree(self.folder / name, ignore_errors=True)
         return resumed
 
     def _resumed(self) -> RunConfig:
@@ -116,21 +116,21 @@ class Cell:
 
 
 def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) -> list[Cell]:
-    """A cell for every configuration, in the sweep's folder."""
+    """Return a cell for each configuration, in the sweep's folder."""
     names = ((cell_name(config, keys), config) for config in configs)
     return [Cell(name, c.model_copy(update={"run_dir": str(folder / name)})) for name, c in names]
 
 
-def attempt(config: RunConfig, pool: "RayPool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:
-    """Run one cell in its folder; whatever goes wrong is told, and stops no other."""
-    place = Path(config.run_dir)
+def run_cell(config: RunConfig, pool: "RayPool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:
+    """Run one cell in its folder; errors are returned, so that the other cells still run."""
+    folder = Path(config.run_dir)
     try:
-        (place / DONE).unlink(missing_ok=True)
-        summary = simulate(Federation(config), place, pool, observers)
-        write_atomically(place / DONE, "")
+        (folder / DONE).unlink(missing_ok=True)
+        summary = simulate(Federation(config), folder, pool, observers)
+        write_atomically(folder / DONE, "")
     except (RunFailed, UserError) as error:
         return None, str(error)
-    except Exception as error:  # of somebody's own algorithm
+    except Exception as error:  # from a user's algorithm
         traceback.print_exc()
         return None, " ".join(f"{type(error).__name__}: {error}".split())
     return summary, ""

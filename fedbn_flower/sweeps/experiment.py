@@ -1,4 +1,4 @@
-"""An experiment: keys with a value, or with a list of values that makes a sweep."""
+"""An experiment: keys with values, or with lists of values, which make a sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +14,9 @@ from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
-"""Keys in which a comma makes a list."""
-IN_EVERY_TABLE = frozenset(GRID_KEYS) - {"reference"}
-ONE_FOR_ALL = ("run-dir", "resume", "backend", "workers", "ray-address", "verbose")
+"""Keys whose values are split at commas."""
+STANDARD_KEYS = frozenset(GRID_KEYS) - {"reference"}
+SINGLE_VALUE_KEYS = ("run-dir", "resume", "backend", "workers", "ray-address", "verbose")
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -29,36 +29,38 @@ class Experiment:
     Parameters
     ----------
     values : Mapping[str, str or tuple]
-        What holds for every run.
+        The values of all runs.
     runs : tuple of Mapping
-        Further tables, each of which overrides the values in runs of its own.
+        Further tables. Each one defines runs with these values in place of ``values``.
     source : str
-        The file it was read from.
-    told : frozenset of str
-        The keys whose values are the file's.
+        The file that it was read from.
+    from_file : frozenset of str
+        The keys whose values come from the file.
     search : Mapping[str, str]
-        What is searched, by key, in the form that ``--search`` has.
+        The search space by key, in the syntax of ``--search``.
     trials : str, optional
-        How many trials a search has.
+        The number of trials of a search.
     """
 
     values: Table
     runs: tuple[Table, ...] = ()
     source: str = ""
-    told: frozenset[str] = frozenset()
+    from_file: frozenset[str] = frozenset()
     search: Mapping[str, str] = field(default_factory=dict)
     trials: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any], source: str = "") -> "Experiment":
-        """From plain values and lists of them; ``runs`` may be a list of further such mappings, ``search`` a
-        mapping of keys to what is searched, and ``trials`` to how many trials there are.
+        """Make an experiment from plain values and lists of them.
+
+        ``runs`` may be a list of further such mappings. ``search`` may be a mapping of keys to search spaces,
+        and of ``trials`` to the number of trials.
 
         Raises
         ------
         UserError
-            For a value that is neither text, a number, true, false nor a list of these, for a list with
-            nothing in it or one value twice, and for a list where one value holds for all runs.
+            For a value that is neither text, a number, true, false nor a list of these, for an empty list or
+            a repeated value, and for a list in a key that needs one value for all runs.
         """
         try:
             runs = given.get("runs", [])
@@ -68,43 +70,47 @@ class Experiment:
             if not isinstance(search, Mapping) or ("search" in given and not search.keys() - {"trials"}):
                 raise not_allowed("search", search, 'a table: KEY = "LOW..HIGH" or KEY = "A,B,..."')
             values = {key: value for key, value in given.items() if key not in ("runs", "search")}
-            tables = _table(values), *(_table(run, ONE_FOR_ALL) for run in runs)
-            space = {key: _text(key, what) for key, what in search.items()}
+            tables = _table(values), *(_table(run, SINGLE_VALUE_KEYS) for run in runs)
+            space = {key: _text(key, value) for key, value in search.items()}
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None
-        told = frozenset(key for table in tables for key in table) if source else frozenset()
+        from_file = frozenset(key for table in tables for key in table) if source else frozenset()
         trials = space.pop("trials", None)
-        return cls(tables[0], tables[1:], source, told, space, trials)
+        return cls(tables[0], tables[1:], source, from_file, space, trials)
 
     def overridden(self, given: Mapping[str, Any]) -> "Experiment":
-        """With other values for these keys in all runs."""
+        """Return a copy with these values in all runs."""
         values = _table(given)
         runs = tuple({k: v for k, v in run.items() if k not in values} for run in self.runs)
-        told = self.told.difference(values)
-        search = {key: what for key, what in self.search.items() if key not in values}
-        return replace(self, values={**self.values, **values}, runs=runs, told=told, search=search)
+        from_file = self.from_file.difference(values)
+        search = {key: space for key, space in self.search.items() if key not in values}
+        values = {**self.values, **values}
+        return replace(self, values=values, runs=runs, from_file=from_file, search=search)
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """What the file says, by key; of what is searched every choice."""
+        """Yield the keys and names in the file, and each choice of the search space."""
         for table in (self.values, *self.runs):
-            yield from names_of({key: value for key, value in table.items() if key in self.told})
+            yield from names_of({key: value for key, value in table.items() if key in self.from_file})
         for key, text in self.search.items():
             yield from names_of({key: text.replace(";", ",").split(",")})
 
     @property
     def is_sweep(self) -> bool:
-        """Whether it stands for a table of runs, be it a table of one."""
+        """Whether this is a sweep, even of a single run."""
         return bool(self.runs or self.lists)
 
     @property
     def lists(self) -> list[str]:
-        """The keys with a list."""
+        """The keys with a list of values."""
         tables = (self.values, *self.runs)
         found = [key for table in tables for key, value in table.items() if isinstance(value, tuple)]
         return list(dict.fromkeys(found))
 
     def tables(self, keys: Sequence[str] = ()) -> list[list[dict[str, str]]]:
-        """The product of the lists, by run; of these keys only, if any are named. Seeds vary fastest."""
+        """Return the product of the lists for each table of ``runs``; seeds vary fastest.
+
+        If ``keys`` are given, the product is limited to them.
+        """
         tables = []
         for run in self.runs or ({},):
             given = {**self.values, **run}
@@ -114,41 +120,47 @@ class Experiment:
         return tables
 
     def algorithms(self) -> list[Named]:
-        """Every algorithm that is named."""
+        """Return every algorithm that is named."""
         cells = [cell for table in self.tables([r.key for r in REGISTRIES]) for cell in table]
-        return list(dict.fromkeys(algorithm for cell in cells for algorithm in self._told(named, cell)))
+        return list(
+            dict.fromkeys(algorithm for cell in cells for algorithm in self._with_source(named, cell))
+        )
 
     def configurations(self) -> list[RunConfig]:
-        """A configuration for every run, in the order given; those that come to the same are one.
+        """Return the configuration of each run, in order, without duplicates.
 
         Raises
         ------
         UserError
-            For anything that is not allowed.
+            For a key or a value that is not allowed.
         """
         tables = [
-            [{key: _found(key, text) for key, text in cell.items()} for cell in table]
+            [{key: _with_full_path(key, text) for key, text in cell.items()} for cell in table]
             for table in self.tables()
         ]
-        found = self._told(RunConfig.grid, tables)
+        found = self._with_source(RunConfig.grid, tables)
         return list({tuple(config.to_user_config().items()): config for config in found}.values())
 
-    def _told(self, make: Any, given: Any) -> Any:
-        """What a function gives; a mistake in the file is told with the file."""
+    def _with_source(self, make: Any, given: Any) -> Any:
+        """Call ``make(given)``; errors about keys from the file name the file."""
         try:
             return make(given)
         except UserError as error:
             line = str(error)
-            if any(line.startswith((f"{key}:", f"configuration: unknown name {key!r}")) for key in self.told):
+            if any(
+                line.startswith((f"{key}:", f"configuration: unknown name {key!r}")) for key in self.from_file
+            ):
                 raise UserError(f"{self.source}: {line}") from None
             raise
 
     def as_given(self) -> dict[str, Any]:
-        """As it is kept in ``experiment.json``, with the full paths of files; `of` takes it."""
+        """Return the content of ``experiment.json``, with full paths of files; `of` reads it."""
 
         def plain(table: Table) -> dict[str, Any]:
             return {
-                key: [_found(key, text) for text in v] if isinstance(v, tuple) else _found(key, v)
+                key: [_with_full_path(key, text) for text in v]
+                if isinstance(v, tuple)
+                else _with_full_path(key, v)
                 for key, v in table.items()
             }
 
@@ -157,20 +169,23 @@ class Experiment:
 
 
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:
-    """The keys by which an experiment's runs are told apart, beside `IN_EVERY_TABLE`: those with a list, as
-    many of its further tables' as it takes, and those whose short names are not enough."""
-    keys = [key for key in experiment.lists if key not in IN_EVERY_TABLE]
+    """Return the keys that distinguish an experiment's runs, besides `STANDARD_KEYS`.
+
+    These are the keys with a list, the standard keys whose short names are ambiguous, and those keys of
+    ``runs`` that are needed to tell the remaining runs apart.
+    """
+    keys = [key for key in experiment.lists if key not in STANDARD_KEYS]
     rows = [config.to_user_config() for config in configs]
-    names = {key: {str(row[key]) for row in rows} for key in IN_EVERY_TABLE}
+    names = {key: {str(row[key]) for row in rows} for key in STANDARD_KEYS}
     keys += sorted(key for key, found in names.items() if len(set(map(short, found))) < len(found))
     for key in dict.fromkeys(key for run in experiment.runs for key in run):
-        places = {_place(row, (*IN_EVERY_TABLE, *keys)) for row in rows}
-        if len({_place(row, (*IN_EVERY_TABLE, *keys, key)) for row in rows}) > len(places):
+        cells = {_values(row, (*STANDARD_KEYS, *keys)) for row in rows}
+        if len({_values(row, (*STANDARD_KEYS, *keys, key)) for row in rows}) > len(cells):
             keys.append(key)
     return tuple(dict.fromkeys(keys))
 
 
-def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+def _values(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(row.get(key, NOT_GIVEN) for key in keys)
 
 
@@ -181,7 +196,7 @@ def _table(given: Mapping[str, Any], refused: Sequence[str] = ()) -> Table:
         if key in table:
             raise UserError(f"{key}: given twice, the second time as {word}")
         table[key] = _value(key, value)
-        if key in refused or (key in ONE_FOR_ALL and isinstance(table[key], tuple)):
+        if key in refused or (key in SINGLE_VALUE_KEYS and isinstance(table[key], tuple)):
             raise UserError(f"{key}: {value!r} is not allowed; expected one value for all runs")
     return table
 
@@ -192,9 +207,9 @@ def _value(key: str, given: Any) -> Value:
     if not isinstance(given, list | tuple):
         return _text(key, given)
     values = tuple(_text(key, value) for value in given)
-    if not values or len({_found(key, value) for value in values}) < len(values):
-        told = ",".join(map(str, given))
-        raise not_allowed(key, told, "no value twice" if values else "at least one value")
+    if not values or len({_with_full_path(key, value) for value in values}) < len(values):
+        listed = ",".join(map(str, given))
+        raise not_allowed(key, listed, "each value once" if values else "at least one value")
     return values
 
 
@@ -204,18 +219,18 @@ def _text(key: str, given: Any) -> str:
     return as_text(given).strip()
 
 
-def _found(key: str, text: str) -> str:
-    """With the full path of a file, which another process may be in another folder than."""
+def _with_full_path(key: str, text: str) -> str:
+    """Make the path in ``FILE.py:NAME`` absolute, as other processes may have another working directory."""
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 
-def settings_told(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """``KEY=V1,V2`` of ``--sweep``, taken apart; by ``;`` where the text has one.
+def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Parse each ``KEY=V1,V2`` of ``--sweep``; values are split at ``;`` if there is one.
 
     Raises
     ------
     UserError
-        For another form.
+        For any other form.
     """
     for text in texts:
         key, equals, values = text.partition("=")

@@ -1,4 +1,4 @@
-"""Experiment files: TOML, or the JSON that runs and sweeps leave."""
+"""Read experiment files: TOML, or the JSON files of runs and sweeps."""
 
 import json
 import tomllib
@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError, not_allowed
-from ..results.earlier import is_of_0_1
+from ..results.earlier import is_version_0_1
 from ..results.manifest import EXPERIMENT, NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment
 
 TOML = ".toml"
-OF_A_RUN = (*NOT_KEYS, "run-dir", "resume")
-"""What a run's ``config.json`` tells that another run does not share."""
+RUN_ONLY_KEYS = (*NOT_KEYS, "run-dir", "resume")
+"""Entries of a run's ``config.json`` that do not apply to another run."""
 
 
 def read_experiment(path: Path) -> Experiment:
-    """The experiment of a file; a run's ``config.json`` is one.
+    """Read an experiment file; a run's ``config.json`` is one too.
 
     Raises
     ------
     UserError
-        When the file cannot be read or is no experiment; see `Experiment.of`.
+        When the file cannot be read or is not an experiment; see `Experiment.of`.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -33,12 +33,12 @@ def read_experiment(path: Path) -> Experiment:
     if not isinstance(given, dict):
         raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")
     if "search" in given and "values" in given:
-        raise not_allowed("experiment", str(path), "an experiment: a search goes on with --resume FOLDER")
+        raise not_allowed("experiment", str(path), "an experiment; a search is resumed with --resume FOLDER")
     if "versions" in given:
-        if is_of_0_1(given):
-            made = f"a run of version {given['versions']['fedbn-flower']}, whose keys were others"
+        if is_version_0_1(given):
+            made = f"a run of version {given['versions']['fedbn-flower']}, which had other keys"
             raise UserError(f"experiment: {str(path)!r} is {made}; expected a run of 0.2.0 or later")
-        given = {key: value for key, value in given.items() if key not in OF_A_RUN}
+        given = {key: value for key, value in given.items() if key not in RUN_ONLY_KEYS}
     if "resume" in given:
         raise UserError(
             f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
@@ -47,12 +47,12 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def resumed_sweep(values: Mapping[str, str]) -> Experiment:
-    """The experiment of the sweep in the folder that ``resume`` names; a few keys may be given anew.
+    """Read the experiment of the sweep in the folder ``resume``; a few keys may have new values.
 
     Raises
     ------
     UserError
-        For a key that may not, when the file cannot be read.
+        For a key that must not change, or when the file cannot be read.
     """
     folder = Path(values["resume"])
     check_may_change(values, {"resume"})

@@ -1,4 +1,4 @@
-"""A sweep's runs: one table with the mean and the sample standard deviation over the seeds."""
+"""The table of a sweep's runs, with mean and sample standard deviation over the seeds."""
 
 import re
 from collections import defaultdict
@@ -15,8 +15,8 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..results import report
 from ..results.plotting.plots import save_figure
-from ..results.progress import cell_name, told_apart
-from ..results.summary import ROUNDS, figures_by_whose, rounds_reached, seeds_told
+from ..results.progress import cell_name, values_of
+from ..results.summary import ROUNDS, metrics_by_group, seeds_text, target_rounds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -29,11 +29,11 @@ class Comparison:
     Parameters
     ----------
     folder : Path
-        The sweep's.
+        The sweep's folder.
     keys : Sequence[str]
-        What the sweep is about beside strategy, client, objective and seed; a column each.
+        The swept keys besides strategy, client, objective and seed; each is a column.
     order : Iterable[str]
-        The runs' folders in the order of the table, which otherwise is that in which they are added.
+        The names of the runs' folders in the order of the rows. Other runs follow in the order of `add`.
     """
 
     def __init__(self, folder: Path, keys: Sequence[str] = (), order: Iterable[str] = ()) -> None:
@@ -41,29 +41,29 @@ class Comparison:
         self.keys = tuple(keys)
         self.axes = tuple(dict.fromkeys((*AXES, *keys)))
         self.compared_by = "accuracy"
-        self._places = {name: place for place, name in enumerate(order)}
+        self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
-        self._figures: dict[str, dict[str, float]] = {}
+        self._metrics: dict[str, dict[str, float]] = {}
 
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
-        """Add a run by its summary, or what went wrong if it has none."""
+        """Add a run with its summary, or with the error message of a failed one."""
         name = cell_name(config, self.keys)
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         if summary:
             by = self.compared_by = summary["compared-by"]
-            of_models = figures_by_whose(summary).items()
-            figures = {f"{by}: {whose}": told[by] for whose, told in of_models if told[by] is not None}
-            figures |= rounds_reached(summary)
+            of_models = metrics_by_group(summary).items()
+            metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
+            metrics |= target_rounds(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
-        self._figures[name] = figures
+        self._metrics[name] = metrics
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
-            **told_apart(config, self.keys),  # with the whole name where a short one is not enough
+            **values_of(config, self.keys),  # full names where short ones are ambiguous
             "seed": config.seed,
             "status": problem or "ok",
             "seconds": summary["seconds"] if summary else "",
             "failures": summary["failures"] if summary else "",
-            **figures,
+            **metrics,
             "folder": name,
         }
         self._write()
@@ -77,41 +77,41 @@ class Comparison:
     @property
     def rows(self) -> list[dict[str, object]]:
         """The rows of ``grid.csv``, in order."""
-        names = sorted(self._rows, key=lambda name: self._places.get(name, len(self._places)))
+        names = sorted(self._rows, key=lambda name: self._order.get(name, len(self._order)))
         return [self._rows[name] for name in names]
 
     def _names(self) -> list[str]:
-        """The figures' names in the order in which they come, clients by number: not all runs have all."""
-        names = dict.fromkeys(n for row in self.rows for n in self._figures[str(row["folder"])])
+        """The names of all metrics in order of appearance, clients by number; a run may lack some."""
+        names = dict.fromkeys(n for row in self.rows for n in self._metrics[str(row["folder"])])
         kinds = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in names))
         return sorted(names, key=lambda n: (kinds.index(re.sub(r"\d+$", "", n)), len(n), n))
 
     def _groups(self) -> dict[Cell, list[dict[str, object]]]:
-        """The rows by all but their seed."""
+        """Return the rows grouped by everything but the seed."""
         groups: dict[Cell, list[dict[str, object]]] = defaultdict(list)
         for row in self.rows:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """Header, rows, and beside each row which of its runs failed and why."""
+        """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
-        beginning = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
-        header = [*self.axes, *(name.removeprefix(beginning) for name in names)]
+        prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
+        header = [*self.axes, *(name.removeprefix(prefix) for name in names)]
         rows, problems = [], []
         for cell, members in self._groups().items():
-            found = [self._figures[str(row["folder"])] for row in members]
-            values = [_cell([f[name] for f in found if name in f], name, members) for name in names]
+            found = [self._metrics[str(row["folder"])] for row in members]
+            values = [_cell([m[name] for m in found if name in m], name, members) for name in names]
             rows.append([*cell, *values])
             seeds = defaultdict(list)
             for row in members:
                 if row["status"] != "ok":
                     seeds[row["status"]].append(f"seed {row['seed']}")
-            problems.append("; ".join(f"{', '.join(which)}: {why}" for why, which in seeds.items()))
+            problems.append("; ".join(f"{', '.join(failed)}: {error}" for error, failed in seeds.items()))
         return header, rows, problems
 
     def markdown(self) -> str:
-        """The table in Markdown, and under it what its figures are."""
+        """Return the table in Markdown, followed by a description of its numbers."""
         header, rows, problems = self._table()
         if any(problems):
             header = [*header, "failed"]
@@ -122,49 +122,52 @@ class Comparison:
 
     def _title(self) -> str:
         runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
-        seeds = seeds_told(runs)
+        seeds = seeds_text(runs)
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
-        figures = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
-        return f"{', '.join(figures)}{deviation}"
+        metrics = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
+        return f"{', '.join(metrics)}{deviation}"
 
     def _compared_by(self) -> list[str]:
-        """By which figures the runs are compared: several where they learn different things."""
+        """The metrics that the runs are compared by; several if their problems differ."""
         found = (name.partition(": ")[0] for name in self._names() if not name.startswith(ROUNDS))
         return list(dict.fromkeys(found)) or [self.compared_by]
 
     def table(self) -> Table:
-        """The table for the terminal: what all runs have in common is in its title, what failed under it."""
+        """Return the table for the terminal: common values are in the title, errors in the caption."""
         header, rows, problems = self._table()
-        alike = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
-        common = " ".join(rows[0][i] for i in alike)
-        header, *rows = ([text for i, text in enumerate(row) if i not in alike] for row in (header, *rows))
+        constant = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
+        common = " ".join(rows[0][i] for i in constant)
+        header, *rows = ([text for i, text in enumerate(row) if i not in constant] for row in (header, *rows))
         table = Table(title=f"{common}: {self._title()}" if common else self._title())
-        told: list[str] = []
+        footnotes: list[str] = []
         for column in [*header, *(["failed"] if any(problems) else [])]:
             table.add_column(column)
         for row, problem in zip(rows, problems, strict=True):
-            number = [f"[{len(told) + 1}]"] if problem else [""]
+            number = [f"[{len(footnotes) + 1}]"] if problem else [""]
             table.add_row(*map(escape, [*row, *(number if any(problems) else [])]))
-            told += [f"{number[0]} {problem}"] if problem else []
-        table.caption = escape("\n".join(told)) or None
+            footnotes += [f"{number[0]} {problem}"] if problem else []
+        table.caption = escape("\n".join(footnotes)) or None
         table.caption_justify = "left"
         return table
 
     def plot(self) -> None:
-        """The figure by round as ``grid.png``, a line a cell, the mean over its seeds: of the clients where
-        they evaluate, else of the global model; and the report."""
+        """Write ``grid.png`` and the report.
+
+        The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
+        evaluate, else of the global model.
+        """
         self._write()
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         report.write_report(self.folder)
 
 
 def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]]) -> str:
-    """Mean and deviation; of how many seeds, where some of those that ended well have none."""
+    """Return mean and deviation, with the number of values if some completed runs have none."""
     if not values:
         return ""
     factor = 100 if name.startswith("accuracy: ") else 1
     form = ".1f" if name.startswith(("accuracy: ", ROUNDS)) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
-    ended = sum(row["status"] == "ok" for row in members)
-    some = f" ({len(values)} of {ended})" if len(values) < ended else ""
+    completed = sum(row["status"] == "ok" for row in members)
+    some = f" ({len(values)} of {completed})" if len(values) < completed else ""
     return f"{factor * mean(values):{form}}{deviation}{some}"

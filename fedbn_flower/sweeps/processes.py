@@ -1,4 +1,4 @@
-"""Runs side by side, each whole in a process of its own; the same bits as on any other runtime."""
+"""Run several runs in parallel, each in one process; results are bit-identical to other runtimes."""
 
 import logging
 import multiprocessing
@@ -19,79 +19,79 @@ from ..config.run_config import RunConfig
 from ..core.logs import show_log
 from ..runtime.process_memory import memory_kept
 from ..runtime.signals import stop_once, stopping_later
-from .cells import Cell, Outcome, attempt
+from .cells import Cell, Outcome, run_cell
 
-PAUSE = 0.5  # seconds between two looks at what is running
-PATIENCE = 30.0  # seconds in which a run that is stopped writes what it has
+POLL_INTERVAL = 0.5  # seconds between two updates of the progress bar
+STOP_TIMEOUT = 30.0  # seconds in which a stopped run may write its results
 
 
-def how_many_side_by_side(runs: int, workers: int, clients: int) -> int:
-    """How many of the runs are quicker side by side; the others are, one by one, with all workers on each.
+def number_in_parallel(runs: int, workers: int, clients: int) -> int:
+    """Return how many runs are faster in parallel; the others are faster one by one, each on all workers.
 
-    A run alone in a process takes a unit of time, and on all workers one part of it for every worker that has
-    a client. Full sets of as many runs as workers leave none without work; of the rest, it depends.
+    A run in one process takes one unit of time; on all workers it takes ``1 / min(workers, clients)``. Sets
+    of as many runs as workers keep every worker busy. The remaining runs join them only if there are enough.
 
     Parameters
     ----------
     runs : int
-        Runs to do.
+        The number of runs.
     workers : int
-        Processes to do them with.
+        The number of processes.
     clients : int
-        Clients that train in a round of theirs.
+        The number of clients that train in a round.
     """
     rest = runs % workers
     return runs if rest >= min(workers, clients) else runs - rest
 
 
-def may_run_side_by_side(cells: Sequence[Cell]) -> bool:
-    """Whether these runs are for Ray workers of this machine's cores."""
+def can_run_in_parallel(cells: Sequence[Cell]) -> bool:
+    """Return whether all runs use Ray workers on this machine's CPU cores."""
     configs = [cell.config for cell in cells]
     return all(c.backend == "ray" and not c.ray_address and c.device == "cpu" for c in configs)
 
 
 def workers_of(cells: Sequence[Cell]) -> int:
-    """How many processes there are to be."""
+    """Return the number of worker processes."""
     return cells[0].config.workers or os.cpu_count() or 1
 
 
 def clients_in_a_round(cells: Sequence[Cell]) -> int:
-    """How many clients train in a round of the run that has the fewest."""
+    """Return the number of clients that train in a round, the smallest of all runs."""
     return min(cell.config.clients_a_round for cell in cells)
 
 
-def run_side_by_side(
+def run_in_parallel(
     configs: Sequence[RunConfig], count: int, tick: Callable[[], object]
 ) -> Generator[tuple[int, Outcome]]:
-    """Run each in its folder, as many at a time as ``count``; the place and the outcome of each as it ends.
+    """Run each configuration in its folder, ``count`` at a time; yield its index and outcome as it ends.
 
-    A process that dies (of too little memory) is the failure of its run only. When the caller ends early,
-    what is running is told to stop and writes what it has.
+    A process that dies (out of memory) fails its own run only. If the caller stops early, the current runs
+    are stopped and write the results so far.
     """
     waiting = deque(enumerate(configs))
-    slots = [_Slot() for _ in range(min(count, len(configs)))]
+    workers = [_Worker() for _ in range(min(count, len(configs)))]
     try:
-        for slot in slots:
-            slot.begin(*waiting.popleft())
-        while busy := {slot.connection: slot for slot in slots if slot.busy}:
-            ready = wait(list(busy), PAUSE)
+        for worker in workers:
+            worker.start_run(*waiting.popleft())
+        while busy := {worker.connection: worker for worker in workers if worker.busy}:
+            ready = wait(list(busy), POLL_INTERVAL)
             tick()
             for connection in ready:
                 assert isinstance(connection, Connection)
-                slot = busy[connection]
-                ended = slot.number, slot.outcome()
+                worker = busy[connection]
+                ended = worker.number, worker.outcome()
                 if waiting:
-                    slot.begin(*waiting.popleft())
+                    worker.start_run(*waiting.popleft())
                 yield ended
     finally:
-        for slot in slots:
-            slot.stop()
-        for slot in slots:
-            slot.end()
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
 
 
-class _Slot:
-    """A process that does one run after another, made anew if it dies."""
+class _Worker:
+    """A process that does one run after another; it is replaced if it dies."""
 
     connection: Connection
 
@@ -100,43 +100,43 @@ class _Slot:
         self.busy = False
         self._process: SpawnProcess | None = None
 
-    def begin(self, number: int, config: RunConfig) -> None:
+    def start_run(self, number: int, config: RunConfig) -> None:
         if self._process is None:
             self._start(config.verbose)
         self.number, self.busy = number, True
-        with suppress(OSError):  # it has died, which is told by `outcome`
+        with suppress(OSError):  # the process has died: `outcome` reports it
             self.connection.send(config.to_user_config())
 
     def _start(self, verbose: bool) -> None:
-        resource_tracker.ensure_running()  # it lets signals through when it starts
-        self.connection, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=_work, args=(theirs, verbose))
+        resource_tracker.ensure_running()  # its start would let signals through
+        self.connection, child_end = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_work, args=(child_end, verbose))
         with memory_kept(), stopping_later():
             process.start()
             self._process = process
-        theirs.close()
+        child_end.close()
 
     def outcome(self) -> Outcome:
         self.busy = False
         try:
             found: Outcome = self.connection.recv()
         except (EOFError, OSError):
-            return None, f"its process ended: {self.end()}"
+            return None, f"its process ended: {self.join()}"
         return found
 
     def stop(self) -> None:
-        """Tell it to end, at once if it is at work."""
+        """Tell the process to end; terminate its run, if any."""
         if self._process:
             self.connection.close()
             if self.busy:
                 self._process.terminate()
 
-    def end(self) -> str:
-        """Wait until it has ended; how, in words."""
+    def join(self) -> str:
+        """Wait until the process has ended, and return its signal or exit status."""
         process, self._process = self._process, None
         if process is None:
             return ""
-        process.join(PATIENCE)
+        process.join(STOP_TIMEOUT)
         if process.exitcode is None:
             process.kill()
             process.join()
@@ -145,39 +145,39 @@ class _Slot:
 
 
 def _work(connection: Connection, verbose: bool) -> None:
-    """What a process does until the other end is closed."""
+    """Do the runs that arrive on the connection until it is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logger = logging.getLogger("flwr")
     show_log(verbose)
-    torch.set_num_threads(1)  # the cores are the other runs'
+    torch.set_num_threads(1)  # the other cores belong to the other runs
     with suppress(KeyboardInterrupt, EOFError, OSError):
         stop_once()
         while True:
             config = RunConfig.of(connection.recv())
-            with _lines_named(logger, Path(config.run_dir).name):
-                outcome = attempt(config)
+            with _prefixed_lines(logger, Path(config.run_dir).name):
+                outcome = run_cell(config)
             connection.send(outcome)
 
 
 @contextmanager
-def _lines_named(logger: logging.Logger, name: str) -> Iterator[None]:
-    """Log lines say which of the runs they are about."""
+def _prefixed_lines(logger: logging.Logger, name: str) -> Iterator[None]:
+    """Prefix log lines with the name of the run."""
 
-    def named(record: logging.LogRecord) -> bool:
+    def add_prefix(record: logging.LogRecord) -> bool:
         record.msg = f"{name}: {record.msg}"
         return True
 
     for handler in logger.handlers:
-        handler.addFilter(named)
+        handler.addFilter(add_prefix)
     try:
         yield
     finally:
         for handler in logger.handlers:
-            handler.removeFilter(named)
+            handler.removeFilter(add_prefix)
 
 
 def _end_with_parent() -> None:
-    """End as a kill does: what is on the disk can be gone on with."""
+    """Exit at once when the parent has ended; the run can be resumed from its files."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()

@@ -1,4 +1,4 @@
-"""What a person sees while runs go on side by side."""
+"""The progress bar of parallel runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from .cells import Cell
 
 
 class RoundsBar:
-    """One bar over the rounds of all runs, read from their folders; use as a context manager."""
+    """A progress bar over the rounds of all runs, read from their folders; use as a context manager."""
 
     def __init__(self, cells: Sequence[Cell], console: Console) -> None:
         self._cells = cells
@@ -35,13 +35,16 @@ class RoundsBar:
         self._bar.stop()
 
     def update(self) -> None:
-        """Look at how far they are."""
+        """Read the number of rounds done and redraw."""
         self._bar.update(self._task, completed=sum(cell.rounds_done for cell in self._cells))
 
 
 def end_line(name: str, summary: dict[str, Any]) -> str:
-    """A run's end in a line: the figure by which runs are compared, of the clients or else of the server."""
+    """Return a line on a completed run, with the metric that runs are compared by.
+
+    It is the clients' mean, or else the global model's value.
+    """
     by = summary["compared-by"]
-    figures = summary["mean"] or summary["global"] or {}
-    figure = f"  {by} {shown(by, figures[by])}" if figures.get(by) is not None else ""
-    return f"{name}: {summary['rounds']} rounds{figure}  {summary['seconds']:.1f} s"
+    metrics = summary["mean"] or summary["global"] or {}
+    metric = f"  {by} {shown(by, metrics[by])}" if metrics.get(by) is not None else ""
+    return f"{name}: {summary['rounds']} rounds{metric}  {summary['seconds']:.1f} s"

@@ -1,4 +1,4 @@
-"""A sweep: its runs side by side or one by one, its table, its folder."""
+"""Run a sweep: its runs in parallel or one by one, its table, its folder."""
 
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -8,34 +8,34 @@ from pathlib import Path
 from rich.console import Console
 
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed, os_errors_told
+from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.earlier import check_version
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
-from ..results.terminal import fitted
+from ..results.terminal import fit_to_width
 from ..runtime.simulation import ray_pool
-from .cells import Cell, Outcome, attempt, cells_of
+from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
 from .grid_table import Comparison
 from .processes import (
+    can_run_in_parallel,
     clients_in_a_round,
-    how_many_side_by_side,
-    may_run_side_by_side,
-    run_side_by_side,
+    number_in_parallel,
+    run_in_parallel,
     workers_of,
 )
 from .progress import RoundsBar, end_line
 
 
 def sweep_folder(run_dir: str) -> Path:
-    """Where a sweep writes to: a new or empty folder, or a sweep's; a new one for ``auto``.
+    """Return the folder of a sweep: new, empty, or a sweep's; for ``auto`` a new default folder.
 
     Raises
     ------
     UserError
-        When it is another one.
+        When the folder contains anything else.
     """
     if run_dir == "auto":
         return default_run_folder()
@@ -44,18 +44,18 @@ def sweep_folder(run_dir: str) -> Path:
 
 
 def check_sweep_folder(folder: Path) -> None:
-    """Refuse a folder of something else.
+    """Refuse a folder with other contents than a sweep.
 
     Raises
     ------
     UserError
-        When it has something in it, and is no sweep's, or one of version 0.1.
+        When it is neither new, empty nor a sweep's, or is a sweep of version 0.1.
     """
     if not folder.exists() or (folder / EXPERIMENT).exists():
         return
     check_version(folder, "run-dir")
     if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
-        raise not_allowed("run-dir", str(folder), "a new or empty folder, or that of a sweep")
+        raise not_allowed("run-dir", str(folder), "a new or empty folder, or the folder of a sweep")
 
 
 def _is_leftover(path: Path) -> bool:
@@ -63,85 +63,84 @@ def _is_leftover(path: Path) -> bool:
 
 
 @contextmanager
-def to_oneself(folder: Path) -> Iterator[None]:
-    """Have a sweep's folder, made if need be, to oneself.
+def lock_sweep_folder(folder: Path) -> Iterator[None]:
+    """Create a sweep's folder if necessary, and lock it.
 
     Raises
     ------
     UserError
-        When it is another process's, or cannot be written to.
+        When another process has the lock, or the folder cannot be written to.
     """
-    with os_errors_told("run-dir", f"write to {str(folder)!r}"):
+    with os_errors_as_user_errors("run-dir", f"write to {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         with folder_locked(folder, "run-dir", beginning=EXPERIMENT):
             yield
 
 
 def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path, console: Console) -> int:
-    """Run what is missing in the folder; how many runs failed.
+    """Do the runs that are missing in the folder, and return the number of failed runs.
 
     Raises
     ------
     UserError
-        When the folder is in use, or has another configuration's run in a cell's place.
+        When the folder is in use, or a cell's folder has a run of another configuration.
     """
     keys = swept_keys(experiment, configs)
     cells = cells_of(configs, keys, folder)
-    with to_oneself(folder):
+    with lock_sweep_folder(folder):
         for cell in cells:
             cell.check()
         write_atomically(folder / EXPERIMENT, json_text(experiment.as_given(), indent=2) + "\n")
-        grid = Comparison(folder, keys, [cell.name for cell in cells])
+        comparison = Comparison(folder, keys, [cell.name for cell in cells])
         missing = []
         for cell in cells:
             if summary := cell.summary:
-                grid.add(cell.config, summary)
+                comparison.add(cell.config, summary)
             else:
                 missing.append(cell)
         if len(missing) < len(cells):
-            say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are done already")
+            say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are already done")
         failed = 0
         try:
             with closing(_outcomes(missing, console)) as outcomes:
                 for cell, (summary, problem) in outcomes:
-                    grid.add(cell.config, summary, problem)
+                    comparison.add(cell.config, summary, problem)
                     if summary:
                         say(console, end_line(cell.name, summary))
                     else:
                         print(f"{cell.name} failed: {problem}", file=sys.stderr)
                         failed += 1
         finally:
-            grid.plot()
-    console.print(fitted(grid.table(), console.width))
+            comparison.plot()
+    console.print(fit_to_width(comparison.table(), console.width))
     return failed
 
 
 def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:
-    """Each cell's as it ends."""
-    together = _side_by_side(cells)
-    if together:
-        with RoundsBar(cells[:together], console) if console.is_terminal else nullcontext(None) as bar:
-            configs = [cell.ready() for cell in cells[:together]]
+    """Yield each cell's outcome as it ends."""
+    parallel = _number_in_parallel(cells)
+    if parallel:
+        with RoundsBar(cells[:parallel], console) if console.is_terminal else nullcontext(None) as bar:
+            configs = [cell.prepare() for cell in cells[:parallel]]
             tick = bar.update if bar else list
             workers = workers_of(cells)
-            with closing(run_side_by_side(configs, workers, tick)) as outcomes:
+            with closing(run_in_parallel(configs, workers, tick)) as outcomes:
                 for number, outcome in outcomes:
                     yield cells[number], outcome
-    rest = cells[together:]
+    rest = cells[parallel:]
     pool = ray_pool(rest[0].config) if rest else None
     try:
         for cell in rest:
-            with progress(cell.config, console, cell.name) as watch:
-                outcome = attempt(cell.ready(), pool, [watch])
-            yield cell, outcome
+            watch = progress(cell.config, console, cell.name)
+            yield cell, run_cell(cell.prepare(), pool, [watch])
     finally:
         if pool:
             pool.close()
 
 
-def _side_by_side(cells: Sequence[Cell]) -> int:
-    """How many of them are run side by side, the first ones."""
-    if not cells or not may_run_side_by_side(cells):
+def _number_in_parallel(cells: Sequence[Cell]) -> int:
+    """Return how many cells, the first ones, are run in parallel."""
+    if not cells or not can_run_in_parallel(cells):
         return 0
     workers = workers_of(cells)
-    return how_many_side_by_side(len(cells), workers, clients_in_a_round(cells))
+    return number_in_parallel(len(cells), workers, clients_in_a_round(cells))

@@ -1,1 +1,1 @@
-"""The mean of the clients' updates: folds, robust means, vectors, a rule's state."""
+"""Aggregation of the clients' updates: folds, robust means, flat vectors, a rule's state."""

@@ -1,4 +1,4 @@
-"""A round as a rule sees it, and the fold that makes its means."""
+"""`Round`, the input of a rule, and `Fold`, which computes its means in a fixed order."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -14,14 +14,37 @@ from ..messages.validation import Answer
 from .means import MeanOfDifferences, WeightedMean
 from .vectors import Layout, Vector, squared_norm
 
-GROUP = 8  # answers that are summed together, at most, in partition order
+GROUP = 8  # most answers per group; groups are in partition order
 
 PARAMETERS, STATISTICS = "parameters", "statistics"
 
 
 @dataclass(frozen=True)
+class TrainPhase:
+    """State passed from `configure_train` to `aggregate_train`, which Flower calls separately.
+
+    Parameters
+    ----------
+    model : Mapping[str, NDArray] or ArrayRecord, optional
+        The model that was sent; None or empty if there was none. It is an ArrayRecord if it was assigned to
+        ``current_arrays``, as Flower's FedAvgM does.
+    num_nodes : int
+        Number of connected nodes that take part.
+    """
+
+    model: Mapping[str, NDArray] | ArrayRecord | None = None
+    num_nodes: int = 0
+
+    def sent(self) -> Mapping[str, NDArray]:
+        """Return the model's arrays by name."""
+        if isinstance(self.model, ArrayRecord):
+            return {name: array.numpy() for name, array in self.model.items()}
+        return self.model or {}
+
+
+@dataclass(frozen=True)
 class Round:
-    """What a rule is told of its round.
+    """One round, as a rule receives it.
 
     Parameters
     ----------
@@ -30,17 +53,17 @@ class Round:
     update : int
         t, the number of this update of the model, 1, 2, ...: rounds without a result do not count.
     layout : Layout
-        Where the model's entries stand in the flat vectors.
+        Positions of the model's entries in the flat vectors.
     sent : Mapping[str, NDArray]
-        The model that was sent; zeros where it is not known.
+        The model that was sent; zeros if it is not known.
     num_nodes : int
-        How many nodes that take part were connected when the round began.
+        Number of connected nodes that take part, at the start of the round.
     num_answers : int
-        How many answers count.
+        Number of answers used.
     metrics : Mapping[int, MetricRecord]
-        Their metrics by partition, in partition order.
+        The answers' metrics by partition, in partition order.
     means : Mapping[str, Vector]
-        The means of what `Extras` took from them, by name.
+        The means of the vectors in `Extras`, by name.
     """
 
     number: int
@@ -53,7 +76,10 @@ class Round:
     means: Mapping[str, Vector] = field(default_factory=dict)
 
     def reference(self) -> tuple[Vector, Vector]:
-        """The model sent as (parameters, statistics), 0 where it is not finite: differences are to that."""
+        """Return the model sent as flat (parameters, statistics), with 0 for values that are not finite.
+
+        The clients' differences are taken to these vectors.
+        """
         parameters, statistics = self.layout.flatten(self.sent)
         for vector in (parameters, statistics):
             if not np.isfinite(squared_norm(vector)):
@@ -63,9 +89,17 @@ class Round:
 
 @dataclass(frozen=True)
 class Extras:
-    """What a rule takes from one answer beside the model: a factor on its difference, and vectors by name,
-    which are averaged like the model and given to the rule as `Round.means`. ``weight`` weighs the vectors
-    where it is not to be what weighs the model."""
+    """What a rule reads from one answer in addition to the model.
+
+    Parameters
+    ----------
+    factor : float
+        Factor on the answer's difference ``x_i - x``.
+    vectors : Mapping[str, Vector]
+        Vectors by name. They are averaged like the model; the rule gets them as `Round.means`.
+    weight : float, optional
+        Weight of the vectors; the model's weight by default.
+    """
 
     factor: float = 1.0
     vectors: Mapping[str, Vector] = field(default_factory=dict)
@@ -73,16 +107,16 @@ class Extras:
 
 
 class Partial:
-    """What some answers of a round come to: it can be made where they are, merged, and sent.
+    """Partial sums of some answers of a round. They can be computed by a worker, merged and sent.
 
     Parameters
     ----------
     reference : tuple[Vector, Vector]
-        `Round.reference`.
+        Result of `Round.reference`.
     layout : Layout
-        The round's.
+        The round's layout.
     new_mean : callable
-        An empty mean of differences to a reference.
+        Makes an empty mean of differences to a reference.
     """
 
     def __init__(
@@ -103,8 +137,11 @@ class Partial:
         extras: Mapping[str, Vector],
         extras_weight: float | None = None,
     ) -> None:
-        """Add an answer; ``factor`` scales the difference of its parameters, ``weight`` weighs the extras too
-        if they have none of their own."""
+        """Add an answer.
+
+        ``factor`` scales the difference of its parameters. ``extras_weight`` weighs the extras; by default
+        it is ``weight``.
+        """
         arrays, layout = answer.arrays, self.layout
         self.sums[PARAMETERS].add((arrays[name] for name in layout.parameters), weight, factor)
         self.sums[STATISTICS].add((arrays[name] for name in layout.statistics), weight)
@@ -112,16 +149,16 @@ class Partial:
             self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
 
     def merge(self, other: "Partial") -> None:
-        """Add another's answers after one's own."""
-        for name, one in other.sums.items():
+        """Append the answers of another partial sum."""
+        for name, mean in other.sums.items():
             if name in self.sums:
-                self.sums[name].merge(one)
+                self.sums[name].merge(mean)
             else:
-                self.sums[name] = one
+                self.sums[name] = mean
 
     def means(self) -> dict[str, Vector]:
-        """Every mean by name; asked for once."""
-        return {name: one.mean() for name, one in self.sums.items()}
+        """Return every mean by name. Call it once: it divides the sums in place."""
+        return {name: mean.mean() for name, mean in self.sums.items()}
 
     def _sum(self, name: str, like: Vector) -> MeanOfDifferences:
         if name not in self.sums:
@@ -129,33 +166,40 @@ class Partial:
         return self.sums[name]
 
     def to_records(self) -> tuple[ArrayRecord, MetricRecord]:
-        """The sums and their weights, of a weighted mean: a robust one needs every answer."""
-        sums = {name: one for name, one in self.sums.items() if isinstance(one, WeightedMean)}
+        """Return the sums and their weights.
+
+        Raises
+        ------
+        TypeError
+            For a robust mean, which needs every answer.
+        """
+        sums = {name: mean for name, mean in self.sums.items() if isinstance(mean, WeightedMean)}
         if len(sums) < len(self.sums):
             raise TypeError("only a weighted mean has partial sums to send")
         return (
-            ArrayRecord({name: encoded(one.sum) for name, one in sums.items()}),
-            MetricRecord({name: one.total_weight for name, one in sums.items()}),
+            ArrayRecord({name: encoded(mean.sum) for name, mean in sums.items()}),
+            MetricRecord({name: mean.total_weight for name, mean in sums.items()}),
         )
 
     @classmethod
     def from_records(
         cls, reference: tuple[Vector, Vector], layout: Layout, sums: ArrayRecord, weights: MetricRecord
     ) -> "Partial":
-        """What `to_records` gave."""
+        """Rebuild a partial sum from the records of `to_records`."""
         partial = cls(reference, layout)
         for name, array in sums.items():
             vector = array.numpy()
-            one = partial._sum(name, vector)
-            assert isinstance(one, WeightedMean)
-            one.sum, one.total_weight = vector, float(weights[name])  # type: ignore[arg-type]
+            mean = partial._sum(name, vector)
+            assert isinstance(mean, WeightedMean)
+            mean.sum, mean.total_weight = vector, float(weights[name])  # type: ignore[arg-type]
         return partial
 
 
 def groups(count: int, size: int = GROUP) -> list[range]:
-    """The places 0, ..., ``count - 1`` in groups of ``size`` at most, as even as can be.
+    """Split the positions 0, ..., ``count - 1`` into nearly even groups of at most ``size``.
 
-    Several groups are an even number of them: the last of an odd number leaves half of two processes idle.
+    The number of groups is 1 or even: with an odd number, one of two processes idles
+    during the last group.
     """
     parts = -(-count // size)
     if parts > 1:
@@ -165,17 +209,17 @@ def groups(count: int, size: int = GROUP) -> list[range]:
 
 
 class Fold:
-    """Sums answers by `groups`, and the groups in their order.
+    """Sum answers by `groups`, then the groups in order.
 
-    An answer's group is told by its place among the messages of the round, so the same answers give the same
-    bits wherever a group was summed, and whichever answers are missing.
+    An answer's group follows from the position of its message in the round. So the result is bit-identical
+    for any process that sums a group, and does not depend on which other answers are missing.
 
     Parameters
     ----------
     new_partial : callable
-        An empty `Partial`.
+        Makes an empty `Partial`.
     count : int
-        How many messages the round has; answers to others come in groups of their own after them.
+        Number of messages of the round. Answers to other messages form further groups at the end.
     """
 
     def __init__(self, new_partial: Callable[[], Partial], count: int = 0) -> None:
@@ -185,28 +229,28 @@ class Fold:
         self._done: Partial | None = None
         self._group: tuple[int, Partial] | None = None
 
-    def group_of(self, place: int) -> Partial:
-        """The partial sum that the answer at this place, not before the last one's, is to be added to."""
-        number = self._number(place)
+    def group_of(self, position: int) -> Partial:
+        """Return the partial sum for the answer at this position. Positions must not decrease."""
+        number = self._number(position)
         if self._group is None or self._group[0] != number:
             self._close()
             self._group = number, self._new_partial()
         return self._group[1]
 
-    def put(self, place: int, group: Partial) -> None:
-        """Take the sum of the group of this place, which was made elsewhere."""
+    def put(self, position: int, group: Partial) -> None:
+        """Set the partial sum of the group at this position, computed in another process."""
         self._close()
-        self._group = self._number(place), group
+        self._group = self._number(position), group
 
     def result(self) -> Partial:
-        """All of it."""
+        """Return the sum of all groups."""
         self._close()
         return self._done or self._new_partial()
 
-    def _number(self, place: int) -> int:
-        if place < self._count:
-            return bisect_right(self._starts, place)
-        return len(self._starts) + 1 + (place - self._count) // GROUP
+    def _number(self, position: int) -> int:
+        if position < self._count:
+            return bisect_right(self._starts, position)
+        return len(self._starts) + 1 + (position - self._count) // GROUP
 
     def _close(self) -> None:
         if self._group is None:

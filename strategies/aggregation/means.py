@@ -1,13 +1,14 @@
-"""Means of what clients answered, as partial sums that can be made apart, merged and sent.
+"""Means over clients: the weighted mean, the coordinate-wise median and the trimmed mean.
 
-The weighted mean; and those that a few lying clients cannot move far: Yin et al. 2018, "Byzantine-Robust
-Distributed Learning: Towards Optimal Statistical Rates" (arXiv 1803.01498), Definitions 1 and 2.
+The median and the trimmed mean bound the influence of a few malicious clients: Yin et al. 2018,
+"Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" (arXiv 1803.01498), Definitions 1
+and 2.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Literal, Protocol, Self, get_args
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +16,31 @@ from numpy.typing import NDArray
 from .vectors import BLOCK, Vector, blocks
 
 MeanKind = Literal["weighted", "median", "trimmed"]
-MEANS: tuple[MeanKind, ...] = get_args(MeanKind)
 
 
 class MeanOfDifferences(Protocol):
-    """A mean of clients' differences to a reference, made from partial ones."""
+    """A mean of clients' differences to a reference, accumulated in parts."""
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """Add ``factor`` times the difference of one client's vector, given entry by entry."""
+        """Add ``factor`` times the difference of one client's vector. It comes entry by entry."""
 
     def merge(self, other: Self) -> None:
-        """Add what another one of the same reference holds, after what this one holds."""
+        """Append the vectors of another mean of the same reference."""
 
     def mean(self) -> Vector:
-        """The mean over what was added, one flat vector; asked for once, at the end."""
+        """Return the mean as one flat vector. Call it once, at the end."""
 
 
 class WeightedMean:
     """``sum_i w_i (x_i - x) / sum_i w_i``, as a running sum.
 
-    Nothing is kept of a vector once it is added, so that memory does not grow with the number of clients.
-    Summing ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
+    Vectors are not kept after they are added, so memory does not grow with the number of clients. Summing
+    ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
 
     Parameters
     ----------
     reference : Vector
-        What the differences are to, its entries one after the other; sets the dtype.
+        The vector x that is subtracted, its entries concatenated. It sets the dtype.
     """
 
     def __init__(self, reference: Vector) -> None:
@@ -74,22 +74,24 @@ class WeightedMean:
 
 
 class TrimmedMean:
-    """The coordinate-wise trimmed mean of differences to a reference, each client counting alike.
+    """The coordinate-wise trimmed mean of differences to a reference. Clients are weighted equally.
 
-    Of n values of a coordinate the ``floor(trim n)`` least and as many greatest are left out; where ``trim``
-    is positive always one at least, so that an answer that was lost does not switch the trimming off, and
-    never all. ``trim = 1/2`` leaves the middle one or two: the coordinate-wise median.
+    Of n values of a coordinate, the ``floor(trim n)`` lowest and as many highest are left out. A positive
+    ``trim`` leaves out at least one at each end, so a lost answer does not switch trimming off, and
+    never all. ``trim = 1/2`` leaves the middle one or two values: the coordinate-wise median.
 
-    Every answer is kept until the mean is taken, as it is: memory grows with the number of clients. What is
-    made of the answers is made block by block.
+    All answers are kept until the mean is computed: memory grows with the number of clients. The mean is
+    computed block by block.
 
     Parameters
     ----------
     reference : Vector
-        What the differences are to, its entries one after the other; sets the dtype.
+        The vector x that is subtracted, its entries concatenated. It sets the dtype.
     trim : float
-        Share left out at each end, in [0, 1/2].
+        Fraction left out at each end, in [0, 1/2].
     """
+
+    paper: ClassVar = "yin2018byzantine"
 
     def __init__(self, reference: Vector, trim: float) -> None:
         self.reference = reference
@@ -97,14 +99,14 @@ class TrimmedMean:
         self.answers: list[tuple[list[NDArray], float]] = []
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """``weight`` is not used, by the paper; the entries may not change until the mean is taken."""
+        """Add an answer. The paper's means ignore ``weight``; the entries must not change before `mean`."""
         self.answers.append(([entry.ravel() for entry in entries], factor))
 
     def merge(self, other: "TrimmedMean") -> None:
         self.answers += other.answers
 
     def mean(self) -> Vector:
-        """Block by block."""
+        """Return the mean as one flat vector, computed block by block."""
         n, dtype = len(self.answers), self.reference.dtype
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
         mean = np.empty_like(self.reference)
@@ -112,17 +114,17 @@ class TrimmedMean:
         for part in blocks(mean.size):
             values = np.empty((part.stop - part.start, n), dtype)
             for column, (entries, factor) in enumerate(self.answers):
-                difference = np.concatenate(_cut(entries, starts, part), dtype=dtype)
+                difference = np.concatenate(_slice_entries(entries, starts, part), dtype=dtype)
                 difference -= self.reference[part]
                 difference *= dtype.type(factor)
                 values[:, column] = difference
-            values.sort(axis=1)  # faster than a partition, for as many values as there are clients
+            values.sort(axis=1)  # faster than np.partition for so few values
             np.mean(values[:, cut : n - cut], axis=1, out=mean[part])
         return mean
 
 
-def _cut(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list[NDArray]:
-    """A part of flat entries that stand one after the other, from where each starts."""
+def _slice_entries(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list[NDArray]:
+    """Return a slice of the concatenation of flat entries, given each entry's start."""
     first, last = bisect_right(starts, part.start) - 1, bisect_left(starts, part.stop)
     return [
         entry[max(part.start - start, 0) : part.stop - start]
@@ -130,8 +132,15 @@ def _cut(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list
     ]
 
 
+MEANS: dict[str, type[WeightedMean | TrimmedMean]] = {
+    "weighted": WeightedMean,
+    "median": TrimmedMean,
+    "trimmed": TrimmedMean,
+}
+
+
 def new_mean(kind: MeanKind, trim: float, reference: Vector) -> MeanOfDifferences:
-    """An empty mean of that kind; ``trim`` is the trimmed mean's."""
+    """Return an empty mean of a kind. ``trim`` is used by the trimmed mean only."""
     if kind == "weighted":
         return WeightedMean(reference)
     return TrimmedMean(reference, 0.5 if kind == "median" else trim)

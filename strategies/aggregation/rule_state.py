@@ -1,4 +1,4 @@
-"""What a rule remembers from one update to the next."""
+"""The state of a rule between updates of the model."""
 
 from dataclasses import dataclass, field
 
@@ -10,10 +10,16 @@ from .vectors import Vector
 
 @dataclass
 class RuleState:
-    """Everything there is to resume a rule: it may be saved, and put back, between two rounds.
+    """All that is needed to resume a rule. It can be saved and restored between rounds.
 
-    ``updates`` counts how often the model was updated; ``vectors`` are the rule's own (moments, momentum) by
-    name, each over all stepped parameters; ``draws`` is the number of the last sample of nodes, by phase.
+    Parameters
+    ----------
+    updates : int
+        Number of updates of the model so far.
+    vectors : dict[str, Vector]
+        The rule's vectors (moments, momentum) by name, each over all stepped parameters.
+    draws : dict[str, int]
+        Number of the last sample of nodes, by phase.
     """
 
     updates: int = 0
@@ -21,26 +27,26 @@ class RuleState:
     draws: dict[str, int] = field(default_factory=dict)
 
     def next_draw(self, phase: str, server_round: int) -> int:
-        """The number of a phase's next sample: the round's, unless there was a sample of that number.
+        """Return the number of a phase's next sample: the round, or the last number + 1 if that is greater.
 
-        So ``start`` called again, whose rounds begin with 1, goes on where the last one ended.
+        So a second call of ``start``, which begins with round 1 again, does not repeat samples.
         """
         self.draws[phase] = max(server_round, self.draws.get(phase, 0) + 1)
         return self.draws[phase]
 
     def vector(self, name: str, *, like: Vector, fill: float = 0.0) -> Vector:
-        """The state vector of that name, to be updated in place; made on first use, each entry ``fill``.
+        """Return the state vector of a name, to be updated in place. On first use its entries are ``fill``.
 
         Raises
         ------
         AggregationError
-            When it has another length than ``like``: the model is not the one it was made for.
+            When its length differs from ``like``: it was made for another model.
         """
         if name not in self.vectors:
             self.vectors[name] = np.full_like(like, fill)
         vector = self.vectors[name]
         if vector.shape != like.shape:
             raise AggregationError(
-                f"the rule's {name!r} is of a model with {vector.size} parameters, this one has {like.size}"
+                f"the rule's state {name!r} is for {vector.size} parameters, but the model has {like.size}"
             )
         return vector

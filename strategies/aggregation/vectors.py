@@ -1,4 +1,4 @@
-"""The model as flat vectors, so that a server rule is arithmetic on one array."""
+"""The model as flat vectors: a server rule is then arithmetic on one array."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -10,24 +10,26 @@ from ..messages.npy import encoded
 
 Vector = NDArray[np.floating]
 
-BLOCK = 2**16  # entries; a few float32 parts of so many fit a core's cache
-SMALL = 6e4  # no dtype's infinity is near: float16 ends at 65504
+BLOCK = 2**16  # entries; a few float32 blocks fit in a core's cache
+SMALL = 6e4  # below the maximum of every floating dtype: float16 ends at 65504
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def squared_norm(vector: Vector) -> float:
-    """The sum of the squares in the vector's own dtype: not finite where an element is not, or its square is
-    beyond the dtype."""
+    """Return the sum of squares in the vector's own dtype.
+
+    It is not finite if an element is not, or on overflow.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(vector, vector))
 
 
 def steppable(arrays: Mapping[str, NDArray]) -> list[str]:
-    """Names of the entries that a server rule may step, told by PyTorch's own conventions.
+    """Return the names of the entries that a server rule may step, by PyTorch's conventions.
 
-    Integers are counters, and an entry whose last component is one of torch's BatchNorm buffer names is
-    a statistic: a gradient step makes neither any better (and can make a variance negative).
+    Integers are counters. An entry whose last name component is a BatchNorm buffer is a statistic. A gradient
+    step improves neither, and can make a variance negative.
     """
     return [
         name
@@ -37,7 +39,7 @@ def steppable(arrays: Mapping[str, NDArray]) -> list[str]:
 
 
 class Layout:
-    """Where each named entry of a model stands in the flat vectors.
+    """The position of each named entry of a model in the flat vectors.
 
     Parameters
     ----------
@@ -46,12 +48,12 @@ class Layout:
     trainable : Collection[str], optional
         Names of the entries that the server rule steps; by default `steppable(arrays)`.
     tied : Collection[Collection[str]]
-        Groups of names that are one tensor in the clients' models.
+        Groups of names of the same tensor (tied weights) in the clients' models.
 
     Raises
     ------
     ValueError
-        When a name in ``trainable`` is not an entry of the model, or a dtype is none of the above.
+        When a name in ``trainable`` is not an entry of the model, or a dtype is not supported.
     """
 
     def __init__(
@@ -67,26 +69,26 @@ class Layout:
             if array.dtype.kind not in "fiub":
                 raise ValueError(f"entry {name!r} has the unsupported dtype {array.dtype}")
         self.shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        # Sorted, so that a rule's stored vectors fit whatever order the entries come in.
+        # Sorted: a rule's stored vectors do not depend on the order of the entries.
         self.parameters = sorted(arrays.keys() & stepped)
         self.statistics = sorted(arrays.keys() - stepped)
         tensor = {name: tuple(sorted(stepped.intersection(names))) for names in tied for name in names}
         self.tensors = list(dict.fromkeys(tensor.get(name, (name,)) for name in self.parameters))
-        """The names of each stepped tensor."""
+        """The names of each stepped tensor, tied ones together."""
         # Differences of float32 weights are exact enough in float32; a counter needs float64.
         wide = any(arrays[name].dtype.itemsize > 4 for name in self.parameters)
         self.dtypes = (np.dtype(np.float64 if wide else np.float32), np.dtype(np.float64))
 
     def flatten(self, arrays: Mapping[str, NDArray]) -> tuple[Vector, Vector]:
-        """The entries of a model as (parameters, statistics), each one new flat vector."""
+        """Return the entries of a model as (parameters, statistics), two new flat vectors."""
         return self.flatten_parameters(arrays), _flat(arrays, self.statistics, self.dtypes[1])
 
     def flatten_parameters(self, arrays: Mapping[str, NDArray]) -> Vector:
-        """The stepped entries alone."""
+        """Return the stepped entries as one new flat vector."""
         return _flat(arrays, self.parameters, self.dtypes[0])
 
     def parameters_record(self, parameters: Vector) -> ArrayRecord:
-        """A vector over the stepped parameters as arrays by name, in the parameters' shapes and dtypes."""
+        """Return a vector over the stepped parameters as named arrays of their shapes and dtypes."""
         return ArrayRecord(
             {name: encoded(entry) for name, entry in self._entries(self.parameters, parameters)}
         )
@@ -94,10 +96,10 @@ class Layout:
     def unflatten(
         self, parameters: Vector, statistics: Vector, sent: Mapping[str, NDArray] | None = None
     ) -> ArrayRecord:
-        """The model with every entry under its name, in its own order, shape and dtype; integers rounded.
+        """Return the model with every entry in its original order, shape and dtype; integers are rounded.
 
-        An integer entry that is, to float64, what was ``sent`` is handed on as it was: it may be a constant
-        beyond 2^53.
+        An integer entry that equals ``sent`` in float64 is copied from ``sent``: it may be a constant above
+        2^53.
         """
         entries = {
             **dict(self._entries(self.parameters, parameters)),
@@ -109,9 +111,9 @@ class Layout:
         return ArrayRecord({name: encoded(entries[name]) for name in self.shapes})
 
     def not_finite(self, parameters: Vector, ignored: NDArray[np.bool_] | None = None) -> str:
-        """The first stepped entry that has a NaN or an infinity in its own dtype; empty if none has.
+        """Return the name of the first stepped entry with a NaN or an infinity in its dtype; "" if none.
 
-        Elements where the mask ``ignored`` is true do not count.
+        Elements for which the mask ``ignored`` is true are skipped.
         """
         if squared_norm(parameters) < SMALL**2:
             return ""
@@ -125,7 +127,7 @@ class Layout:
         return ""
 
     def _slices(self, names: list[str], vector: NDArray) -> Iterator[tuple[str, NDArray]]:
-        """A flat vector's part for each entry, in the entry's shape."""
+        """Yield each entry's part of a flat vector, in the entry's shape."""
         start = 0
         for name in names:
             shape, _ = self.shapes[name]
@@ -145,6 +147,6 @@ def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> V
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """The parts of a vector for elementwise work, so small that what is between stays in the cache."""
+    """Yield slices of a vector for elementwise work. Their intermediate results fit in the cache."""
     for start in range(0, size, BLOCK):
         yield slice(start, min(start + BLOCK, size))

@@ -1,1 +1,1 @@
-"""What travels between server and nodes: names, arrays, checks of replies."""
+"""Messages between server and nodes: names, array encoding, checks of replies."""

@@ -1,4 +1,4 @@
-"""Which nodes there are, in partition order, and which of them take part in a round."""
+"""The connected nodes in partition order, and which of them take part in a round."""
 
 import time
 from collections.abc import Iterable
@@ -11,24 +11,24 @@ from flwr.serverapp import Grid
 from .validation import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
-MAX_NAMES = 8  # that one line of the log has
+MAX_NAMES = 8  # per log line
 
 
 class Participation(Protocol):
-    """Who takes part in a round, of the connected nodes; by partition, or node id where that is unknown."""
+    """Which connected nodes take part in a round, by partition id, or node id if that is unknown."""
 
     def takes_part(self, partition: int) -> bool:
-        """Whether the node is one of those that the rounds are about: of others nothing is asked or said."""
+        """Return whether the node belongs to the federation. Other nodes are ignored and not logged."""
 
     def available(self, server_round: int, partition: int) -> bool:
-        """Whether the node can be sampled in this round, to train or to evaluate."""
+        """Return whether the node can be sampled in this round, to train or to evaluate."""
 
     def answers(self, server_round: int, partition: int) -> bool:
-        """Whether there will be an answer of use if it is sampled to train: it is not asked otherwise."""
+        """Return whether a node sampled to train will give a usable answer. If not, it gets no message."""
 
 
 class Everybody:
-    """All who are connected."""
+    """All connected nodes take part in every round."""
 
     def takes_part(self, partition: int) -> bool:
         return True
@@ -41,21 +41,21 @@ class Everybody:
 
 
 class TooFewNodes(TimeoutError):
-    """Too few nodes connected in time; the message says how long was waited, for how many, and for what."""
+    """Too few nodes connected in time. The message gives the wait in seconds, the number and the setting."""
 
 
 class NodeDirectory:
-    """The nodes of a federation with the partition each holds.
+    """The nodes of a federation and the partition of each.
 
-    Node ids are random under Flower's own runtimes, so with ``ask`` each new node is asked once for its
-    partition id (a ``query.partition_id`` message, answered with a ConfigRecord ``partition`` holding
-    ``partition-id``). A node that was not asked, does not answer, or claims a partition that another
-    connected node holds, is ordered after the others, by its node id.
+    Node ids are random under Flower's own runtimes. So with ``ask``, each new node is queried once for its
+    partition id: a ``query.partition_id`` message, answered by a ConfigRecord ``partition`` with the key
+    ``partition-id``. A node that was not queried, does not answer, or claims the partition of another
+    connected node, comes after the others, ordered by node id.
 
     Parameters
     ----------
     ask : bool
-        Whether nodes are asked. Those whose app has no handler for it log an error.
+        Whether to query nodes. A node whose app has no handler for the query logs an error.
     node_timeout : float
         Seconds to wait for enough nodes to connect.
     query_timeout : float
@@ -69,29 +69,29 @@ class NodeDirectory:
         self._claims: dict[int, int | None] = {}
         self._partition_ids: dict[int, int] = {}
         self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
-        self._met: list[int] = []  # as the grid gave them last
+        self._known: list[int] = []  # in the grid's order, as of the last call
         self._ordered: list[int] = []
 
     @property
     def count(self) -> int:
-        """How many nodes were connected when it was last asked for; 0 before."""
-        return len(self._met)
+        """Number of nodes at the last call of `connected`; 0 before."""
+        return len(self._known)
 
     def partition(self, node_id: int) -> int:
-        """The node's partition id, or its node id where it has none."""
+        """Return the node's partition id, or its node id if it has none."""
         return self._partition_ids.get(node_id, node_id)
 
     def name(self, node_id: int) -> str:
-        """The node in words, for the log."""
+        """Return the node's name for the log."""
         held = self._partition_ids.get(node_id)
         return f"node {node_id}" if held is None else f"partition {held}"
 
     def rank(self, node_id: int) -> tuple[bool, int, int]:
-        """Sort key of a node: by partition id, then by node id."""
+        """Return the sort key of a node: by partition id, then by node id."""
         return node_id not in self._partition_ids, self._partition_ids.get(node_id, 0), node_id
 
     def connected(self, grid: Grid, at_least: int, reason: str) -> list[int]:
-        """The connected nodes in partition order; ``reason`` names the setting that asks for so many.
+        """Return the connected nodes in partition order. ``reason`` names the setting behind ``at_least``.
 
         Raises
         ------
@@ -100,23 +100,23 @@ class NodeDirectory:
         """
         deadline = time.monotonic() + self.node_timeout
         while len(nodes := list(grid.get_node_ids())) < at_least:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 wanted = f"{at_least} nodes ({reason}); {len(nodes)} connected"
                 raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
             waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
             LOGGER.info(waiting, len(nodes), at_least, reason)
-            time.sleep(min(1, left))
-        if nodes != self._met:
+            time.sleep(min(1, remaining))
+        if nodes != self._known:
             if self.ask:
                 self._learn_partitions(grid, nodes)
-            self._tell_changes(nodes)
-            self._met, self._ordered = nodes, sorted(nodes, key=self.rank)
+            self._log_changes(nodes)
+            self._known, self._ordered = nodes, sorted(nodes, key=self.rank)
         return list(self._ordered)
 
     def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
         if new := [node for node in nodes if node not in self._claims]:
-            self._ask(grid, new)
+            self._query(grid, new)
         held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
         for node in sorted(set(nodes) - self._partition_ids.keys()):
             claim = self._claims[node]
@@ -126,24 +126,24 @@ class NodeDirectory:
                 self._partition_ids[node] = claim
                 held.add(claim)
 
-    def _tell_changes(self, nodes: list[int]) -> None:
+    def _log_changes(self, nodes: list[int]) -> None:
         now = {self.name(node): self.rank(node) for node in nodes}
         gone = sorted(self._connected.keys() - now.keys(), key=lambda name: self._connected[name])
-        come = sorted(now.keys() - self._connected.keys(), key=lambda name: now[name])
+        new = sorted(now.keys() - self._connected.keys(), key=lambda name: now[name])
         if gone:
             LOGGER.warning("%s no longer connected", _are(gone))
-        if come and self._connected:
-            LOGGER.info("%s connected", _are(come))
+        if new and self._connected:
+            LOGGER.info("%s connected", _are(new))
         self._connected = now
 
-    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+    def _query(self, grid: Grid, nodes: list[int]) -> None:
         self._claims.update(dict.fromkeys(nodes))
         content = RecordDict()
         messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
         replies = grid.send_and_receive(messages, timeout=self.query_timeout)
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        destinations = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:
-            node = asked.get(reply.metadata.reply_to_message_id)
+            node = destinations.get(reply.metadata.reply_to_message_id)
             if node is None or reply.has_error() or not reply.has_content():
                 continue
             record = reply.content.config_records.get(PARTITION)
@@ -153,14 +153,14 @@ class NodeDirectory:
 
 
 def _are(names: list[str]) -> str:
-    """The subject of a line: by name as long as the line can be read."""
+    """Return the subject and verb of a log line: at most `MAX_NAMES` names."""
     if len(names) > MAX_NAMES:
         return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more are"
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
-    """A reproducible sample of ``max(minimum, floor(fraction * n))`` nodes, in the order given.
+    """Return a reproducible sample of ``max(minimum, floor(fraction * n))`` nodes, in the order given.
 
     As in Flower, ``fraction`` is rounded down; the small term keeps ``0.29 * 100`` at 29.
     """

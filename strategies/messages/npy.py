@@ -1,37 +1,38 @@
-"""Arrays on the wire, without the copies and the parsing of ``np.save`` and ``np.load``."""
+"""Encode and decode arrays without the copies and the parsing of ``np.save`` and ``np.load``."""
 
 from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
-from flwr.common.constant import SType
 from numpy.typing import NDArray
+
+NUMPY = Array(np.empty(0)).stype
+"""Flower's name for the format of `np.save`."""
 
 
 def encoded(array: NDArray) -> Array:
-    """``Array(array)``, byte for byte, for an array in C order."""
+    """Return ``Array(array)``, byte for byte the same, for an array in C order."""
     contiguous = np.ascontiguousarray(array).reshape(-1)
     data = b"".join((_header(array.shape, array.dtype.str), contiguous.data))
-    return Array(str(array.dtype), array.shape, SType.NUMPY, data)
+    return Array(str(array.dtype), array.shape, NUMPY, data)
 
 
 def encoded_bytes(array: NDArray) -> int:
-    """How long the data of ``encoded(array)`` are."""
+    """Return the length in bytes of the data of ``encoded(array)``."""
     return len(_header(array.shape, array.dtype.str)) + array.nbytes
 
 
 def array_bytes(content: RecordDict) -> int:
-    """What all arrays of a message take on the wire, as they are encoded: npy headers, of 128 bytes or
-    more, included."""
+    """Return the size in bytes of all encoded arrays of a message, with their npy headers (>= 128 bytes)."""
     records = (record for record in content.values() if isinstance(record, ArrayRecord))
     return sum(len(array.data) for record in records for array in record.values())
 
 
 def decoded(array: Array, expected: NDArray) -> NDArray:
-    """``array.numpy()``; read in place, and read-only, if it has the shape and dtype of ``expected``."""
+    """Return ``array.numpy()``: a read-only view if it has the shape and dtype of ``expected``."""
     header = _header(expected.shape, expected.dtype.str)
-    if array.stype == SType.NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
+    if array.stype == NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
         return np.frombuffer(array.data, expected.dtype, offset=len(header)).reshape(expected.shape)
     return array.numpy()
 

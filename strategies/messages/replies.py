@@ -1,4 +1,4 @@
-"""The answers to a phase's messages: whose they are, in which order they are used, why one was not."""
+"""Match the replies of a phase to its messages, order them, and record why one was not used."""
 
 import re
 from collections import Counter
@@ -16,35 +16,35 @@ from .validation import LOGGER, ReplyRefused
 T = TypeVar("T")
 
 NO_ANSWER = "no answer came, or the app left it out"
-ERROR = "error"  # no disagreement: the client said itself that it failed
+ERROR = "error"  # the client itself reported a failure
 TOO_FEW = "too few answers"
 MESSAGE = "Exception ClientAppException occurred. Message: "
-MAX_REASONS = 1000  # different ones that are counted
+MAX_REASONS = 1000  # distinct reasons that are counted
 ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, the cursor
     r"|(?:\x1b[]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links
     r"|\x1b[ -/]*[0-~]?"
 )
-MAX_REASON = 500  # characters of a reason that are kept: a liar may send megabytes of names
+MAX_REASON = 500  # characters kept of a reason: a malicious client may send megabytes
 
 
 @dataclass
 class PhaseReport:
-    """What came back in the last train or evaluate phase."""
+    """The metrics and failures of the last train or evaluate phase."""
 
     metrics: dict[int, MetricRecord] = field(default_factory=dict)
-    """By partition id (node id where unknown), in the order in which the answers were used."""
+    """Metrics by partition id (node id if that is unknown), in the order in which the answers were used."""
     failures: dict[int, str] = field(default_factory=dict)
-    """Why an answer was not used, by partition id; a second answer stands here beside the first's metrics."""
+    """Reason why an answer was not used, by partition id. A client that answered twice is in both."""
 
 
 class Replies:
-    """Gives the answers of a phase in partition order, and keeps the report of it.
+    """Yield the answers of a phase in partition order, and keep its report.
 
     Parameters
     ----------
     nodes : NodeDirectory
-        Knows the nodes' partitions.
+        The nodes and their partitions.
     """
 
     def __init__(self, nodes: NodeDirectory) -> None:
@@ -52,38 +52,38 @@ class Replies:
         self.report = PhaseReport()
         self._sent: list[Message] = []
         self._phase = self._title = ""
-        self._proven: set[str] = set()  # phases in which an answer was usable once
-        self._times: Counter[str] = Counter()  # that a reason was told, or was not because it had been
+        self._proven: set[str] = set()  # phases that have had a usable answer
+        self._times: Counter[str] = Counter()  # occurrences of each reason, logged or not
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
-        """A phase (``train``, ``evaluate``) begins with these messages; others may be sent in their stead."""
+        """Begin a phase (``train``, ``evaluate``) with these messages. A subclass may send others instead."""
         self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
 
     def count(self, phase: str) -> int:
-        """How many messages the current phase sent, if it is this one."""
+        """Return the number of messages of a phase if it is the current one, else 0."""
         return len(self._sent) if phase == self._phase else 0
 
     def usable(
         self, phase: str, server_round: int, replies: Iterable[Message], read: Callable[[RecordDict], T]
     ) -> Iterator[tuple[int, int, T]]:
-        """(place, partition, what ``read`` makes of it) of each reply, in the messages' order.
+        """Yield (position, partition, result of ``read``) of each usable reply, in the order of the messages.
 
-        A reply that is an error, empty, or for which ``read`` raises `ReplyRefused`, is dropped. Those
-        that answer none of the messages expected come last, by node: a subclass has sent its own.
+        A reply is dropped if it is an error, empty, or if ``read`` raises `ReplyRefused`. Replies to other
+        messages, which a subclass has sent, come last, by node.
 
         Raises
         ------
         InconsistentMessageReplies
-            When every answer disagrees with what was expected in the same way, and none of this phase was
-            ever usable: a mistake in one of the apps, not one client's trouble. A single answer says so only
-            where there is a single node: it may be a liar's.
+            When every answer is refused for the same kind of disagreement, and no answer of this phase was
+            ever usable: a mistake in one of the apps. A single answer counts only if there is a single
+            node, since it may come from a malicious client.
         """
         if phase != self._phase:
             self.expect(phase, server_round, [])
         refused: list[ReplyRefused] = []
         received, errors = 0, 0
-        for place, node, reply in self._in_order(replies):
+        for position, node, reply in self._in_order(replies):
             try:
                 content = _content(reply)
                 received += 1
@@ -95,95 +95,96 @@ class Replies:
             else:
                 self._proven.add(phase)
                 partition = self.nodes.partition(node)
-                if self.report.failures.get(partition) == NO_ANSWER:  # the replies are given in several parts
+                if self.report.failures.get(partition) == NO_ANSWER:  # replies are given in several calls
                     del self.report.failures[partition]
-                yield place, partition, answer
+                yield position, partition, answer
         if received or errors:
             LOGGER.info("aggregate_%s: Received %d results and %d failures", phase, received, errors)
         kinds = {refusal.kind for refusal in refused}
-        telling = received > 1 or (received == 1 and self.nodes.count <= 1)
-        if telling and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
+        conclusive = received > 1 or (received == 1 and self.nodes.count <= 1)
+        if conclusive and phase not in self._proven and len(kinds) == 1 and kinds.isdisjoint({"", ERROR}):
             reason = printable(str(refused[0]))
             raise InconsistentMessageReplies(
                 f"{phase}: all {received} answers are refused for the same reason: {reason}"
             )
 
     def _in_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, int, Message]]:
-        """(place, node, reply) of the replies, each as soon as those before it were there.
+        """Yield (position, node, reply) of the replies, each as soon as all before it have arrived.
 
-        An error may come from Flower itself (node id 1), so a reply is known by the message it answers,
-        not by its sender. One to a message that was answered already is dropped; what was sent and never
-        answered is reported as a failure, unless the replies are all to other messages.
+        An error may come from Flower itself (node id 1), so replies are identified by the message they
+        answer, not by their sender. A second reply to a message is dropped. A message without a reply is
+        reported as a failure, unless all replies are to other messages.
         """
-        # A message has an id once it is sent: with the first reply at the latest, where replies are a
-        # generator that sends; and a subclass may have sent only some, or others.
+        # Messages get their ids when sent. If ``replies`` is a generator that sends, that is when it yields
+        # the first reply. A subclass may have sent only some of the messages, or others.
         arriving = iter(replies)
         first = list(islice(arriving, 1))
-        ids = {message.metadata.message_id: place for place, message in enumerate(self._sent)}
-        places = {message_id: place for message_id, place in ids.items() if message_id}
+        ids = {message.metadata.message_id: position for position, message in enumerate(self._sent)}
+        positions = {message_id: position for message_id, position in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._sent]
-        unanswered = set(places.values())
+        unanswered = set(positions.values())
         waiting: dict[int, Message] = {}
         others: list[Message] = []
         due = 0
         for reply in chain(first, arriving):
-            place = places.get(reply.metadata.reply_to_message_id)
-            if place is None:
+            position = positions.get(reply.metadata.reply_to_message_id)
+            if position is None:
                 others.append(reply)
-            elif place not in unanswered:
-                self._drop(targets[place], "a second answer to the same message")
+            elif position not in unanswered:
+                self._drop(targets[position], "a second answer to the same message")
             else:
-                unanswered.remove(place)
-                waiting[place] = reply
+                unanswered.remove(position)
+                waiting[position] = reply
                 while due in waiting:
                     yield due, targets[due], waiting.pop(due)
                     due += 1
-        for place in sorted(waiting):
-            yield place, targets[place], waiting[place]
-        if len(unanswered) < len(places) or not others:
-            for place in sorted(unanswered):
-                if self.nodes.partition(targets[place]) not in self.report.metrics:
-                    self._drop(targets[place], NO_ANSWER)
+        for position in sorted(waiting):
+            yield position, targets[position], waiting[position]
+        if len(unanswered) < len(positions) or not others:
+            for position in sorted(unanswered):
+                if self.nodes.partition(targets[position]) not in self.report.metrics:
+                    self._drop(targets[position], NO_ANSWER)
         senders = [reply.metadata.src_node_id for reply in others]
         if all(isinstance(node, int) for node in senders):
             pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))
-        else:  # made by hand, in a test
+        else:  # messages made by hand in a test
             pairs = list(enumerate(others))
-        for place, (node, reply) in enumerate(pairs, start=len(self._sent)):
-            yield place, node, reply
+        for position, (node, reply) in enumerate(pairs, start=len(self._sent)):
+            yield position, node, reply
 
     def _drop(self, node: int, reason: str) -> None:
-        """Count an answer as failed, and say so."""
+        """Record an answer as failed, and log it."""
         reason = printable(reason)
         self.report.failures.setdefault(self.nodes.partition(node), reason)
-        self._tell(reason, f"{self._title}: {self.nodes.name(node)} dropped: {reason}")
+        self._warn(reason, f"{self._title}: {self.nodes.name(node)} dropped: {reason}")
 
     def too_few(self, usable: int, min_replies: int) -> None:
-        """Say that the phase has no result, if it asked anything."""
+        """Log that the phase has no result, if it sent any message."""
         if self._sent:
-            told = f"{usable} of {len(self._sent)} answers can be used, min_replies is {min_replies}"
-            self._tell(TOO_FEW, f"{self._title}: {told}: the model stays")
+            found = f"{usable} of {len(self._sent)} answers are usable, min_replies is {min_replies}"
+            self._warn(TOO_FEW, f"{self._title}: {found}: the model is unchanged")
 
-    def _tell(self, what: str, line: str) -> None:
-        """Warn the 1st, 10th, 100th, ... time: what every round repeats would hide everything else."""
-        if len(self._times) >= MAX_REASONS and what not in self._times:
+    def _warn(self, reason: str, line: str) -> None:
+        """Log a warning the 1st, 10th, 100th, ... time that a reason occurs, to keep the log readable."""
+        if len(self._times) >= MAX_REASONS and reason not in self._times:
             self._times.clear()
-        self._times[what] += 1
-        times = self._times[what]
+        self._times[reason] += 1
+        times = self._times[reason]
         if set(str(times)[1:]) <= {"0"} and str(times)[0] == "1":
             LOGGER.warning("%s%s", line, f" (for the {times}th time)" if times > 1 else "")
 
 
 def printable(reason: str) -> str:
-    """What a client gives as a reason, fit for a terminal: one line of a bounded length, without escape
-    sequences and the characters that control one."""
+    """Return a client's reason as one line of bounded length, without escape and control characters."""
     plain = ESCAPES.sub("", reason[:MAX_REASON])
     return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
 
 
 def cause(reason: str) -> str:
-    """What went wrong, of a reason that is a traceback: Flower's Ray workers begin it with their process and
-    address, others in every run, and have the message at the end."""
+    """Return the message of a reason that is a traceback; other reasons are returned as they are.
+
+    Flower's Ray workers begin a traceback with their process and address, which differ between runs.
+    """
     end = reason[-4 * MAX_REASON :]
     message = end.rpartition(MESSAGE)[2] if MESSAGE in end else ""
     if not message and '", line ' in reason and "\n" in reason:

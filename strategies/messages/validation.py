@@ -1,4 +1,4 @@
-"""What is checked of a client's answer before it touches the model."""
+"""Checks of a client's answer before it is used."""
 
 import logging
 import math
@@ -28,8 +28,8 @@ NPY_HEADER_BYTES = 4096
 class ReplyRefused(Exception):
     """A client's answer cannot be used; the message says why.
 
-    ``kind`` names the sort of disagreement (``names``, ``shape``, ``records``, ...) where it is one between
-    the apps on the two sides, and is empty where it may be this one client's trouble (a value not finite).
+    ``kind`` is set if the two apps disagree: ``names``, ``shape``, ``records``, ... It is empty if the
+    problem may be this client's alone, such as a value that is not finite.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -41,8 +41,16 @@ class ReplyRefused(Exception):
 class Answer:
     """A client's answer to a train message, checked.
 
-    ``arrays`` are the model's entries by name, read-only; ``weight`` what weighs them; ``metrics`` the
-    MetricRecord that holds the weight; ``content`` the whole answer.
+    Parameters
+    ----------
+    arrays : Mapping[str, NDArray]
+        The model's entries by name, read-only.
+    weight : float
+        Weight of the answer in the mean.
+    metrics : MetricRecord
+        The MetricRecord that has the weight.
+    content : RecordDict
+        The whole answer.
     """
 
     arrays: Mapping[str, NDArray]
@@ -52,10 +60,10 @@ class Answer:
 
 
 def records_of(content: RecordDict, kind: type[Kind]) -> dict[str, Kind]:
-    """The records of one kind by name.
+    """Return the records of one kind by name.
 
-    Flower's ``array_records`` and the like leave the content in a reference cycle: a model that was read
-    would stay until the garbage collector comes.
+    Flower's ``array_records`` and the like create a reference cycle, so a model would stay in memory until
+    the garbage collector runs.
     """
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
@@ -63,7 +71,7 @@ def records_of(content: RecordDict, kind: type[Kind]) -> dict[str, Kind]:
 def positive_number(
     metrics: MetricRecord, key: str, *, whole: bool = False, cap: float = MAX_WEIGHT
 ) -> float:
-    """The number in (0, cap] that an answer reports under ``key``; 8.0 is a whole number too.
+    """Return the number in (0, cap] that an answer reports under ``key``. 8.0 counts as a whole number.
 
     Raises
     ------
@@ -86,9 +94,9 @@ def positive_number(
 def check_metrics(
     content: RecordDict, weighted_by_key: str | None, max_weight: float = MAX_WEIGHT
 ) -> tuple[float, MetricRecord]:
-    """The weight and the metrics of an answer.
+    """Return the weight and the metrics of an answer.
 
-    Of several MetricRecords the one that holds the weight counts; the others are the metric function's.
+    Of several MetricRecords, the one with the weight is used; the metric function gets them all.
 
     Raises
     ------
@@ -101,11 +109,11 @@ def check_metrics(
         key = weighted_by_key
         records = {name: r for name, r in records.items() if (key in r if key else name == METRICS)}
     if len(records) != 1:
-        found = f"{len(given)} MetricRecords, of which {len(records)} can be meant"
+        found = f"{len(given)} MetricRecords, {len(records)} of which qualify"
         raise ReplyRefused(f"expected one MetricRecord with the weight, got {found}", "records")
     (metrics,) = records.values()
     for key, value in metrics.items():
-        if isinstance(value, int) and value.bit_length() > 63:  # a mean could not be taken in floats
+        if isinstance(value, int) and value.bit_length() > 63:  # too large to convert to float for a mean
             raise ReplyRefused(f"{key!r} has more than 64 bits")
     if weighted_by_key is None:
         return 1.0, metrics
@@ -113,11 +121,11 @@ def check_metrics(
 
 
 def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) -> dict[str, NDArray]:
-    """The entries of an answered model, each of the expected shape and dtype; read-only.
+    """Decode a model and check each entry's shape and dtype. The entries are read-only.
 
-    A floating entry may come in another floating dtype (differential-privacy mods widen) and is cast back.
-    Values that are not finite, or huge, are fine where they are just what was sent: attention masks.
-    Where nothing is ``expected`` any names, shapes, and numeric dtypes will do.
+    A floating entry may have another floating dtype, as from differential-privacy mods; it is cast back.
+    Values that are not finite, or very large, are allowed if they equal the value sent: attention masks.
+    With ``expected=None`` any names, shapes and numeric dtypes are allowed.
 
     Raises
     ------
@@ -126,7 +134,7 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) ->
         or is longer than `MAX_LENGTH`.
     """
     if expected is None:
-        expected = _as_declared(record)
+        expected = _zeros_like(record)
     else:
         _check_names(record.keys(), expected)
     return {
@@ -136,12 +144,12 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) ->
 
 
 def check_entries(arrays: Mapping[str, NDArray], expected: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """`check_arrays` of entries that were never encoded.
+    """Check entries that were never encoded, as `check_arrays` does.
 
     Raises
     ------
     ReplyRefused
-        As there.
+        As `check_arrays`.
     """
     _check_names(arrays.keys(), expected)
     return {name: _check_entry(name, arrays[name], reference) for name, reference in expected.items()}
@@ -158,7 +166,7 @@ def _decoded(name: str, entry: Array, reference: NDArray) -> NDArray:
         raise ReplyRefused(f"{name}: {len(entry.data)} bytes for shape {reference.shape}")
     try:
         array = decoded(entry, reference)
-    except Exception as error:  # whatever a client may have sent
+    except Exception as error:  # a client may send anything
         raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
     if not isinstance(array, np.ndarray):  # the bytes of an .npz archive
         raise ReplyRefused(f"{name}: not an array")
@@ -177,27 +185,27 @@ def _check_entry(name: str, array: NDArray, reference: NDArray) -> NDArray:
         as_sent = (array == reference) | (np.isnan(array) & np.isnan(reference))
         length = _length(np.where(as_sent, 0, array))
         if not length <= MAX_LENGTH:
-            found = f"absurdly long (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
+            found = f"too large (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
             raise ReplyRefused(f"{name}: {found}")
     return array
 
 
-def _as_declared(record: ArrayRecord) -> dict[str, NDArray]:
-    """Zeros of the shapes and dtypes that the record itself gives, as far as its bytes bear them out."""
+def _zeros_like(record: ArrayRecord) -> dict[str, NDArray]:
+    """Return zeros of the record's shapes and dtypes, checked by decoding it."""
     zeros = {}
     for name, array in record.items():
         try:
             value = array.numpy()
             if value.dtype.kind not in "fiub":
                 raise TypeError(f"dtype {value.dtype}")
-        except Exception as error:  # whatever a client may have sent
+        except Exception as error:  # a client may send anything
             raise ReplyRefused(f"{name}: cannot be decoded ({error})") from error
         zeros[name] = np.zeros_like(value)
     return zeros
 
 
 def _length(array: NDArray) -> float:
-    """The L2 norm, computed in the array's own dtype if that is float32 or wider."""
+    """Return the L2 norm, computed in the array's dtype if that is float32 or float64, else in float64."""
     flat = array.reshape(-1)
     if flat.dtype not in (np.float32, np.float64):
         flat = flat.astype(np.float64)
@@ -212,9 +220,9 @@ def check_train_reply(
     max_weight: float = MAX_WEIGHT,
     arrays: Mapping[str, NDArray] | None = None,
 ) -> Answer:
-    """A train answer; the model may stand under any key if it is the only ArrayRecord.
+    """Check a train answer. The model may have any key if it is the only ArrayRecord.
 
-    ``arrays`` are the model in the place of its record, where it was never encoded.
+    ``arrays`` replaces the model's record if the model was never encoded.
 
     Raises
     ------
@@ -238,11 +246,11 @@ def clipping_factor(
     tensors: Iterable[Sequence[str]],
     bound: float,
 ) -> float:
-    """``min(1, bound / ||x_i - x||)`` over the tensors of these names together.
+    """Return ``min(1, bound / ||x_i - x||)``, the norm over all these tensors together.
 
     McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
-    FlatClip. An entry that is not finite is as it was sent, and counts nothing. Of a tensor with several
-    names, which a liar may answer differently, the longest difference counts.
+    FlatClip. Differences that are not finite count as 0: such values equal those sent. Of a tensor with
+    several names, the largest difference counts: a malicious client may answer them differently.
     """
     squared = sum(max(_squared_distance(model[name], reference[name]) for name in names) for names in tensors)
     return 1.0 if squared <= bound**2 else bound / squared**0.5
@@ -257,10 +265,10 @@ def _squared_distance(array: NDArray, reference: NDArray) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")
 def weighted_metrics(records: list[RecordDict], weighting_metric_name: str | None) -> MetricRecord:
-    """The weighted mean of every metric over the clients that report it; lists entry by entry.
+    """Return the weighted mean of every metric over the clients that report it; lists entry by entry.
 
-    The weight itself (``num-examples``) is left out, as in Flower. A list that is not as long everywhere
-    has no mean and is left out too.
+    The weight itself (``num-examples``) is left out, as in Flower. So are lists whose length differs between
+    clients.
     """
     sums: dict[str, NDArray] = {}
     weights: dict[str, float] = {}

@@ -1,14 +1,14 @@
-"""Every name that travels between server and clients: message types, records, and the keys in them.
+"""The names in messages between server and clients: message types, records and their keys.
 
 | record | kind | in | holds |
 |---|---|---|---|
 | `ARRAYS` | ArrayRecord | train, evaluate; train's answer | the shared entries of the model, full weights |
-| `CONFIG` | ConfigRecord | train, evaluate | what the server says of the round |
-| `METRICS` | MetricRecord | the answers | numbers of the client |
+| `CONFIG` | ConfigRecord | train, evaluate | settings of the round |
+| `METRICS` | MetricRecord | the answers | the client's metrics |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
-| `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; what they are made of |
-| `STRUGGLE` | ArrayRecord | train's answer, FedSat | how a client struggles with each class |
-| `SUMS` | ArrayRecord | a simulated answer | what a group's answers come to, in the place of their `ARRAYS` |
+| `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
+| `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
+| `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
 """
@@ -32,7 +32,7 @@ SERVER_ROUND = "server-round"
 CLIENT_LR = "client-lr"
 CLIENT_LR_DECAY = "client-lr-decay"
 EVAL_SPLITS = "eval-splits"
-CLASSES = "classes"  # how many, where the client is to count by class
+CLASSES = "classes"  # number of classes, if clients report counts by class
 FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
@@ -46,7 +46,7 @@ LOCAL_STEPS = "local-steps"
 LOCAL_NORM = "local-norm"
 CLASS_HITS = "class-hits"
 CLASS_EXAMPLES = "class-examples"
-SENT_BYTES = "sent-bytes"  # of a simulated answer without its model: the arrays that it would carry
+SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model that is not encoded
 
 # In PARTITION.
 PARTITION_ID = "partition-id"

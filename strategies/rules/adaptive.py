@@ -1,4 +1,4 @@
-"""What FedAdagrad, FedYogi and FedAdam share: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2."""
+"""The common part of FedAdagrad, FedYogi and FedAdam: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2."""
 
 from abc import abstractmethod
 
@@ -15,28 +15,30 @@ from ..settings import setting
 class AdaptiveStrategy(PseudoGradientStrategy):
     """``m = b1 m + (1 - b1) D``, v by the rule, ``x += eta m^ / (sqrt(v^) + tau)``.
 
-    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at the t-th update, and v^ as the rule says; without,
-    ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
+    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at the t-th update, and v^ is defined by the rule.
+    Without it, ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
     """
 
     eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
     eta_l: float = setting(0.1, gt=0, exclude=True, description="unused, as in Flower: no flag")
     beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")
     tau: float = setting(1e-3, gt=0, description="degree of adaptivity: the denominator is sqrt(v) + tau")
-    bias_correction: bool = setting(True, description="whether the moments' start at 0 is corrected")
-    v_init: float = setting(0.0, ge=0, description="every entry of the second moment before the first update")
+    bias_correction: bool = setting(
+        True, description="whether to correct the bias of moments that start at 0"
+    )
+    v_init: float = setting(0.0, ge=0, description="initial value of every entry of the second moment")
 
     current_arrays = CURRENT_ARRAYS
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> None:
-        """Update ``v`` in place from the squared pseudo-gradient, the one line the rules differ in.
+        """Update ``v`` in place from the squared pseudo-gradient. Only this line differs between the rules.
 
-        Called for one part of the vectors after the other: entry by entry, nothing else.
+        It is called block by block, so it must be elementwise.
         """
 
     def second_correction(self, t: int) -> float:
-        """What v is divided by at the t-th update, t = 1, 2, ..., where bias is corrected."""
+        """Return the divisor of v at the t-th update, t = 1, 2, ..., with bias correction."""
         return 1.0
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:

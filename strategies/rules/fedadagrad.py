@@ -5,11 +5,13 @@ from .adaptive import AdaptiveStrategy
 
 
 class FedAdagrad(AdaptiveStrategy):
-    """``v += D^2``; momentum-free by default (``beta_1 = 0``).
+    """``x += eta m / (sqrt(v) + tau)``, ``m = b1 m + (1 - b1) D``, ``v += D^2``; by default b1 is 0.
 
-    v sums rather than averages, so there is no bias in it, and no decay ``beta_2``; m is used as it is too,
-    as in the paper: ``bias_correction`` is off.
+    v is a sum, not an average, so it has no bias and no decay ``beta_2``. As in the paper, m is not corrected
+    either: ``bias_correction`` is off.
     """
+
+    paper = "reddi2021adaptive"
 
     beta_1 = 0.0
     bias_correction = False

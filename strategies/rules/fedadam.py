@@ -5,7 +5,9 @@ from .adaptive import DecayingStrategy
 
 
 class FedAdam(DecayingStrategy):
-    """``v = b2 v + (1 - b2) D^2``."""
+    """``x += eta m^ / (sqrt(v^) + tau)``, ``m = b1 m + (1 - b1) D``, ``v = b2 v + (1 - b2) D^2``."""
+
+    paper = "reddi2021adaptive"
 
     def second_moment(self, v: Vector, squared: Vector) -> None:
         v *= self.beta_2

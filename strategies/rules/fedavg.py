@@ -1,4 +1,4 @@
-"""FedAvg, and what Flower has beside it that is FedAvg on another mean or with a word to the clients.
+"""FedAvg and Flower's variants of it: FedAvgM, FedProx, FedMedian, FedTrimmedAvg.
 
 McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data"
 (arXiv 1602.05629), Algorithm 1; with server momentum it is FedAvgM, Hsu et al. 2019 (1909.06335).
@@ -20,7 +20,7 @@ from ..settings import setting
 
 
 def momentum_step(delta: Vector, state: RuleState, eta: float, momentum: float) -> Vector:
-    """``eta D``; with momentum ``eta v`` where ``v = momentum v + D``."""
+    """Return ``eta D``; with momentum ``eta v``, where ``v = momentum v + D``."""
     if momentum:
         velocity = state.vector("velocity", like=delta)
         velocity *= momentum
@@ -35,6 +35,8 @@ class FedAvg(PseudoGradientStrategy):
     With the defaults, ``x`` becomes the weighted mean of the clients' models.
     """
 
+    paper = "mcmahan2017fedavg"
+
     _eta_: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     _momentum_: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
 
@@ -46,8 +48,10 @@ class FedAvgM(PseudoGradientStrategy):
     """``v = server_momentum v + D; x += server_learning_rate v``, under Flower's argument names.
 
     Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution" (arXiv 1909.06335). Flower's
-    default momentum is 0, which makes it FedAvg.
+    default momentum is 0, so there it equals FedAvg.
     """
+
+    paper = "hsu2019measuring"
 
     server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")
@@ -59,10 +63,10 @@ class FedAvgM(PseudoGradientStrategy):
 
 
 class FedProx(FedAvg):
-    """FedAvg that tells the clients ``proximal-mu``: their part is the proximal term.
+    """FedAvg that sends ``proximal-mu`` to the clients, which add the proximal term.
 
-    Li et al. 2020, "Federated Optimization in Heterogeneous Networks" (arXiv 1812.06127). With this
-    project's clients the term is the objective ``fedprox``, whatever the strategy.
+    Li et al. 2020, "Federated Optimization in Heterogeneous Networks" (arXiv 1812.06127). This
+    project's clients add the term by the objective ``fedprox``, with any strategy.
     """
 
     proximal_mu: float = setting(0.0, ge=0, description="weight of the clients' proximal term")
@@ -70,7 +74,7 @@ class FedProx(FedAvg):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         if self.proximal_mu == 0:
-            LOGGER.warning("FedProx initialized with `proximal_mu=0.0`: it is FedAvg then.")
+            LOGGER.warning("FedProx initialized with `proximal_mu=0.0`: this is equivalent to FedAvg.")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -89,7 +93,7 @@ class FedTrimmedAvg(FedAvg):
     """FedAvg on the coordinate-wise trimmed mean: Yin et al. 2018 (arXiv 1803.01498), Definition 2."""
 
     _mean_ = "trimmed"
-    beta: float = setting(0.2, ge=0, lt=0.5, description="share that the mean leaves out at each end")
+    beta: float = setting(0.2, ge=0, lt=0.5, description="fraction that the mean leaves out at each end")
 
     @property
     def _trim_(self) -> float:  # type: ignore[override]

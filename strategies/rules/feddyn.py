@@ -8,16 +8,20 @@ from ..settings import setting
 
 
 class FedDyn(PseudoGradientStrategy):
-    """``h -= (alpha/M) sum_i (x_i - x); x = mean_i x_i - h / alpha`` (Algorithm 1), over those that answered.
+    """``h -= (alpha/M) sum_i (x_i - x); x = mean_i x_i - h / alpha`` (Algorithm 1), over the answers.
 
-    Goes with the local objective of that name and its ``alpha``. The mean is plain, by the paper. M is the
-    number of all clients; by default the nodes connected.
+    It needs the local objective ``feddyn`` with the same ``alpha``. As in the paper, the mean is unweighted.
+    M is the number of all clients; by default the number of connected nodes.
     """
+
+    paper = "acar2021feddyn"
 
     requires = {"objective": {"feddyn"}}  # noqa: RUF012
     weighs_alike = True
 
-    alpha: float = setting(0.01, gt=0, description="weight of the dynamic regulariser, as the clients'")
+    alpha: float = setting(
+        0.01, gt=0, description="weight of the dynamic regulariser, the same as at the clients"
+    )
     num_clients: int | None = setting(None, gt=0, description="M, the number of all clients")
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:

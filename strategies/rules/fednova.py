@@ -18,15 +18,17 @@ LEAST_WORK = 0.1
 class FedNova(PseudoGradientStrategy):
     """``x += eta tau_eff sum_i p_i (x_i - x) / a_i`` with ``tau_eff = sum_i p_i a_i`` (equations 6 to 8).
 
-    a_i is the L1 norm of client i's accumulation vector: ``local-norm`` where the client reports it,
-    otherwise its ``local-steps`` K under plain SGD, and ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)``
-    under SGD with momentum rho. Where all a_i are equal, it is FedAvg. With a robust mean, both sums are
-    that mean, and p_i falls away.
+    a_i is the L1 norm of client i's accumulation vector. It is ``local-norm`` if the client reports it.
+    Otherwise it is computed from its ``local-steps`` K: K for plain SGD, and
+    ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` with momentum rho. If all a_i are equal, the rule equals
+    FedAvg. With a robust mean, both sums are replaced by that mean, without p_i.
 
     An answer with an a_i below `LEAST_WORK` is refused: a step counts 1, and only a strong proximal term
-    takes some of it back. So is one of more steps than ``local_epochs`` passes over its ``num-examples``
-    have, where that is given; with rho, a_i is at most K / (1 - rho).
+    reduces that. If ``local_epochs`` is given, more steps than in that many passes over ``num-examples``
+    are refused too. With rho, a_i is at most K / (1 - rho).
     """
+
+    paper = "wang2020fednova"
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012
     reads_extras_anywhere = True
@@ -34,25 +36,25 @@ class FedNova(PseudoGradientStrategy):
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     client_momentum: float = setting(0.0, ge=0, lt=1, description="rho, the momentum of the clients' SGD")
     local_epochs: int | None = setting(
-        None, gt=0, exclude=True, description="passes that a client makes, at most, where it is known"
+        None, gt=0, exclude=True, description="maximum passes over a client's examples, if known"
     )
-    batch_size: int = setting(1, ge=0, exclude=True, description="examples of a step; 0 for all")
+    batch_size: int = setting(1, ge=0, exclude=True, description="examples per step; 0 for all")
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         work = self._work(answer)
         return Extras(1.0 / work, {"work": np.array([work])})
 
     def _work(self, answer: Answer) -> float:
-        rho, most = self.client_momentum, self._most_steps(answer)
+        rho, max_steps = self.client_momentum, self._max_steps(answer)
         if LOCAL_NORM in answer.metrics:
-            norm = positive_number(answer.metrics, LOCAL_NORM, cap=most / (1 - rho))
+            norm = positive_number(answer.metrics, LOCAL_NORM, cap=max_steps / (1 - rho))
             if norm < LEAST_WORK:
                 raise ReplyRefused(f"{LOCAL_NORM!r} is {norm}, less than {LEAST_WORK}")
             return norm
-        steps = positive_number(answer.metrics, LOCAL_STEPS, whole=True, cap=most)
+        steps = positive_number(answer.metrics, LOCAL_STEPS, whole=True, cap=max_steps)
         return float((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho))
 
-    def _most_steps(self, answer: Answer) -> float:
+    def _max_steps(self, answer: Answer) -> float:
         if self.local_epochs is None:
             return MAX_WEIGHT
         count = positive_number(answer.metrics, NUM_EXAMPLES, cap=self._max_weight_ or MAX_WEIGHT)

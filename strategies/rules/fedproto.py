@@ -21,25 +21,28 @@ ROUNDED = 0.999  # shares are float32
 class FedProto(FedAvg):
     """FedAvg, and a mean feature for every class, its prototype: ``sum_i p_i sums_i / sum_i p_i shares_i``.
 
-    Goes with the local objective of that name, whose answers have an ArrayRecord ``prototypes``: the sums of
-    a client's features by class, over how many examples it has, and the classes' shares of them. Weighted by
-    examples, this is the mean over all examples of the class (equation 6, but for its 1/|N_j|, by which
-    prototypes would shrink with the number of clients). A class that nobody had in a round keeps the
-    prototype that it had. They go out in a record of that name, once there are any; the model may stay at
-    home.
+    It needs the local objective ``fedproto``, whose answers have an ArrayRecord ``prototypes``. ``sums`` are
+    a client's features summed by class, over its number of examples. ``shares`` are the classes' shares of
+    its examples. Weighted by examples, the prototype is the mean over all examples of the class. This is
+    equation 6 without its 1/|N_j|, which would shrink prototypes with the number of clients.
 
-    A class's share is none, or that of one of the client's examples at least; where it is none, so are the
-    features. No mean feature is above `LARGEST_FEATURE`.
+    A class that no client had in a round keeps its prototype. The prototypes are sent in a record of the same
+    name once there are any. The model may stay at the clients.
+
+    An answer is refused if a positive share is less than one example, if a class with share 0 has features,
+    or if a mean feature is above `LARGEST_FEATURE`.
     """
+
+    paper = "tan2022fedproto"
 
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012
     goes_without_model = True
 
     num_classes: int | None = setting(
-        None, gt=0, exclude=True, description="how many classes there are; None for as many as the first has"
+        None, gt=0, exclude=True, description="number of classes; None to take it from the first answer"
     )
     num_features: int | None = setting(
-        None, gt=0, exclude=True, description="how many numbers a feature has; None for as many as the first"
+        None, gt=0, exclude=True, description="length of a feature; None to take it from the first answer"
     )
 
     def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
@@ -57,11 +60,11 @@ class FedProto(FedAvg):
                 f"{PROTOTYPES}: {SUMS!r} is {sums.shape}, {SHARES!r} is {shares.shape}", "shape"
             )
         if shares.min() < 0 or shares.sum() > 1.001:
-            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are no shares")
-        has, examples = shares > 0, answer.metrics.get(NUM_EXAMPLES)
-        if isinstance(examples, int | float) and np.any(shares[has] < ROUNDED / examples):
-            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} are of less than one of {examples} examples")
-        bound = np.where(has, LARGEST_FEATURE, 0) * shares.astype(np.float64)
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} must be >= 0 and sum to at most 1")
+        present, examples = shares > 0, answer.metrics.get(NUM_EXAMPLES)
+        if isinstance(examples, int | float) and np.any(shares[present] < ROUNDED / examples):
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} has less than one of {examples} examples")
+        bound = np.where(present, LARGEST_FEATURE, 0) * shares.astype(np.float64)
         if np.any(np.abs(sums) > bound[:, None]):
             raise ReplyRefused(f"{PROTOTYPES}: a mean feature above {LARGEST_FEATURE:.0e}")
         known = self.rule_state.vectors.get(PROTOTYPES, sums)

@@ -1,4 +1,4 @@
-"""FedSat: struggle-aware aggregation; goes with the local objective of that name."""
+"""FedSat: struggle-aware aggregation; needs the local objective ``fedsat``."""
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -17,12 +17,14 @@ SCORES, KEPT = "scores", "kept"
 class FedSat(PseudoGradientStrategy):
     """``x += eta mean_{c in P} sum_k w_k^c (x_k - x)``, ``w_k^c`` proportional to ``max(0, 1 - S_k[c])``.
 
-    S_k[c] in [0, 1] tells how client k struggles with class c, in an ArrayRecord ``struggle`` of its answer;
-    P are the ``top_p`` classes of the greatest ``mean_k S_k``. Where all weights of a class are 0, all
-    clients count alike. So they do for BatchNorm statistics.
+    S_k[c] in [0, 1] is the struggle score of client k on class c, in an ArrayRecord ``struggle`` of its
+    answer. P are the ``top_p`` classes of the greatest ``mean_k S_k``. If all weights of a class are 0, all
+    clients have equal weight. So they have for BatchNorm statistics.
 
-    P is known when all answers are there, so a sum is kept for every class: that many models' memory.
+    P is known only after all answers, so a sum is kept for every class: the memory of one model per class.
     """
+
+    paper = "chowdhury2024fedsat"
 
     requires = {"objective": {"fedsat"}, "mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012
     weighs_alike = True
@@ -32,10 +34,13 @@ class FedSat(PseudoGradientStrategy):
     top_p: int = setting(
         3,
         ge=1,
-        description="how many classes, those that clients struggle with most, count; all if there are fewer",
+        description="number of classes used, those with the highest struggle; all if there are fewer",
     )
     num_classes: int | None = setting(
-        None, gt=0, exclude=True, description="how many scores an answer has; None for as many as the first"
+        None,
+        gt=0,
+        exclude=True,
+        description="number of scores in an answer; None to take it from the first answer",
     )
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
@@ -45,10 +50,10 @@ class FedSat(PseudoGradientStrategy):
         expected = {SCORES: np.zeros(self.num_classes)} if self.num_classes else None
         scores = check_arrays(record, expected).get(SCORES, np.empty(0))
         if scores.ndim != 1 or not len(scores) or scores.min() < 0 or scores.max() > 1:
-            raise ReplyRefused(f"{STRUGGLE}: {SCORES!r} are no numbers in [0, 1], one a class")
+            raise ReplyRefused(f"{STRUGGLE}: {SCORES!r} must be numbers in [0, 1], one per class")
         kept = 1 - scores.astype(np.float64)
-        sent, found = (round.layout.flatten_parameters(arrays) for arrays in (round.sent, answer.arrays))
-        difference = found - sent
+        x, x_k = (round.layout.flatten_parameters(arrays) for arrays in (round.sent, answer.arrays))
+        difference = x_k - x
         by_class = {f"class-{c}": difference * difference.dtype.type(weight) for c, weight in enumerate(kept)}
         return Extras(vectors={KEPT: kept, **by_class})
 

@@ -7,7 +7,12 @@ from .adaptive import DecayingStrategy
 
 
 class FedYogi(DecayingStrategy):
-    """``v -= (1 - b2) D^2 sign(v - D^2)``: v moves by at most ``(1 - b2) D^2`` a round."""
+    """``x += eta m^ / (sqrt(v^) + tau)``, m as in FedAdam, ``v -= (1 - b2) D^2 sign(v - D^2)``.
+
+    v moves by at most ``(1 - b2) D^2`` a round.
+    """
+
+    paper = "reddi2021adaptive"
 
     eta_l = 0.0316
 

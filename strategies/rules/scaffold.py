@@ -15,13 +15,15 @@ from ..settings import setting
 
 
 class Scaffold(PseudoGradientStrategy):
-    """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over those that answered.
+    """``x += eta mean_i (x_i - x); c += (1/M) sum_i (c_i+ - c_i)`` (Algorithm 1), over the answers.
 
-    Goes with the local objective of that name. c goes out, and the changes come back, in an ArrayRecord
-    ``control`` of their own. The means are plain, by the paper; with a robust mean, both are that mean
-    (of the changes, times the number of answers). M is the number of all clients; by default the nodes
-    connected.
+    It needs the local objective ``scaffold``. c is sent, and the changes are returned, in a separate
+    ArrayRecord ``control``. As in the paper, the means are unweighted. A robust mean replaces both (the mean
+    of the changes is multiplied by the number of answers). M is the number of all clients; by default the
+    number of connected nodes.
     """
+
+    paper = "karimireddy2020scaffold"
 
     requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
     weighs_alike = True
@@ -49,11 +51,13 @@ class Scaffold(PseudoGradientStrategy):
 
 
 class ScaffoldMomentum(Scaffold):
-    """``x += eta sum_i p_i (x_i - x)``, and c as in SCAFFOLD: as the code of NIID-Bench has it.
+    """``x += eta sum_i p_i (x_i - x)``, and c as in SCAFFOLD: the variant in the code of NIID-Bench.
 
-    Li et al. 2022 (arXiv 2102.02079), table 3. Goes with the local objective of that name. BatchNorm
-    statistics are weighed as the parameters are; the changes of c_i are not.
+    Li et al. 2022 (arXiv 2102.02079), table 3. It needs the local objective ``scaffold-momentum``. BatchNorm
+    statistics are weighted as the parameters are; the changes of c_i are not weighted.
     """
+
+    paper = "li2022niidbench"
 
     requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012
     weighs_alike = False

@@ -202,9 +202,9 @@ def test_clients_whose_losses_are_alike_train_in_lockstep(name):
 @pytest.mark.parametrize(
     ("objective", "loss", "why"),
     [
-        ("sgd", "class-balanced", "loss ClassBalanced does not say that it is alike for all clients"),
-        ("sgd", "logit-adjusted", "loss LogitAdjusted does not say"),
-        *((name, "auto", "does not say that it is elementwise") for name in OBJECTIVES[2:]),
+        ("sgd", "class-balanced", "loss ClassBalanced does not set `alike`"),
+        ("sgd", "logit-adjusted", "loss LogitAdjusted does not set `alike`"),
+        *((name, "auto", "does not set `elementwise`") for name in OBJECTIVES[2:]),
     ],
 )
 def test_what_needs_something_of_the_client_trains_alone(objective, loss, why):
@@ -220,4 +220,4 @@ class OwnFocal(LOSSES["focal"]):
 def test_a_class_that_extends_one_says_it_anew():
     task = small_client(FedAvgClient, model=dropping()).task
     task.__dict__["loss"] = OwnFocal
-    assert why_unknown(FedAvgClient, task) == "loss OwnFocal does not say that it is alike for all clients"
+    assert why_unknown(FedAvgClient, task) == "loss OwnFocal does not set `alike`"

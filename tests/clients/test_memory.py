@@ -1,13 +1,10 @@
 """What a client remembers: written, kept, and not kept."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, RecordDict
 
-from clients import ContextStore, Memory, Received, Update
+from clients import ContextStore, Memory
 
 ONE, TWO = {"w": np.ones(2, np.float32)}, {"w": np.full(2, 2, np.float32)}
 
@@ -75,20 +72,3 @@ def test_a_store_that_fails_leaves_what_was_written_uncommitted():
         memory.commit()
     assert Full().groups() == {}
     np.testing.assert_array_equal(memory.read("g")["w"], ONE["w"])
-
-
-def test_an_update_is_the_triple_that_flower_asks_for():
-    update = Update([np.ones(2)], 3, {"loss": 0.5}, {"control": ONE})
-    arrays, num_examples, metrics = update
-    assert isinstance(update, tuple)
-    assert (num_examples, metrics, len(arrays)) == (3, {"loss": 0.5}, 1)
-    for same in (copy.deepcopy(update), pickle.loads(pickle.dumps(update))):
-        np.testing.assert_array_equal(same.records["control"]["w"], ONE["w"])
-    assert Update(*update).records == {}
-
-
-def test_what_is_received_is_the_list_that_flower_gives():
-    received = Received([np.ones(2)], {"control": ONE})
-    assert isinstance(received, list)
-    assert received.records == {"control": ONE}
-    assert Received([]).records == {}

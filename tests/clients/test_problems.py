@@ -1,4 +1,4 @@
-"""What is learnt: losses, scores and derived figures, worked out by hand."""
+"""Learning problems: losses, scores and derived metrics, worked out by hand."""
 
 import math
 import re
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Classification, Examples, LeastSquares, NextCharacter, Regression
+from clients import Classification, Examples, LeastSquares, NextCharacter, Problem, Regression
 from clients.training import evaluate_model
 
 THIRD = math.log(3)
@@ -50,15 +50,15 @@ class Given(nn.Module):
 
 
 @pytest.mark.parametrize("batch", [1, 1000])
-def test_held_out_figures_are_means_over_characters(monkeypatch, batch):
+def test_held_out_metrics_are_means_over_characters(monkeypatch, batch):
     """Whatever the batches are: three characters and one, or all four."""
     monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
     output, targets = characters()
     examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
-    figures, count = evaluate_model(Given(output), examples, NextCharacter())
+    metrics, count = evaluate_model(Given(output), examples, NextCharacter())
     loss = (2 * THIRD + math.log(16)) / 4
     assert count == 4
-    assert figures == pytest.approx({"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss)})
+    assert metrics == pytest.approx({"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss)})
 
 
 @pytest.mark.parametrize("batch", [1, 2, 1000])
@@ -67,9 +67,9 @@ def test_hits_are_counted_by_class(monkeypatch, batch):
     monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
     output = torch.eye(4)[[0, 0, 1, 3]]
     examples = Examples({"x": np.arange(4)[:, None], "y": np.array([0, 1, 1, 3])}, np.arange(4))
-    figures, _ = evaluate_model(Given(output), examples, Classification(), classes=4)
-    assert figures["class-hits"] == [1, 1, 0, 1]
-    assert figures["class-examples"] == [1, 2, 0, 1]
+    metrics, _ = evaluate_model(Given(output), examples, Classification(), classes=4)
+    assert metrics["class-hits"] == [1, 1, 0, 1]
+    assert metrics["class-examples"] == [1, 2, 0, 1]
     assert evaluate_model(Given(output), examples, Classification())[0].keys() == {"loss", "accuracy"}
 
 
@@ -128,7 +128,7 @@ DOES_NOT_FIT = [
         9,
         r"\(2, 4, 9\), not \(2, 36\)",
     ),
-    (LeastSquares(np.zeros(5)), nn.Linear(4, 1, bias=False), TWO, 1, "'linear', or another of 4 weights"),
+    (LeastSquares(np.zeros(5)), nn.Linear(4, 1, bias=False), TWO, 1, "'linear', or another with 4 weights"),
     (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.Softmax(1)), TWO, 1, "'linear', or"),
     (LeastSquares(np.zeros(5)), nn.Sequential(nn.Linear(4, 1), nn.ReLU()), TWO, 1, "'linear', or"),
 ]
@@ -147,3 +147,9 @@ def test_what_does_not_fit_is_told(problem, model, inputs, outputs, told):
             nn.init.normal_(p)
     found = problem.misfit(model, inputs, model(inputs), outputs)
     assert re.search(told, found), found
+
+
+@pytest.mark.parametrize("base", [Problem, Classification])
+def test_the_former_name_of_metrics_is_refused(base):
+    with pytest.raises(TypeError, match=r"Mine\.figures: name this attribute metrics"):
+        type("Mine", (base,), {"figures": ("loss", "f1")})

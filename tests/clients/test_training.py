@@ -104,7 +104,7 @@ def test_what_is_clipped_is_the_whole_gradient_corrections_included():
     client = make_client(FedAvgClient, model=linear_model(), training=training, objective="scaffold")
     start = client.get_parameters({})
     control = {n: np.full_like(client.task.initial[n], 5) for n in client.trained_names}
-    sent, *_ = client.fit(Received(start, {"control": control}), CONFIG | {"client-lr": 1.0})
+    sent, *_ = client.fit(Received(start.by_name(), {"control": control}), CONFIG | {"client-lr": 1.0})
     moved = np.concatenate([(after - before).ravel() for after, before in zip(sent, start, strict=True)])
     assert np.linalg.norm(moved) == pytest.approx(0.05, rel=1e-3)
 

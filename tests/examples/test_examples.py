@@ -15,7 +15,8 @@ from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.inputs import dataset_of, initial_model
+from fedbn_flower.federation.initial_model import initial_model
+from fedbn_flower.federation.inputs import inputs_of
 
 EXAMPLES = sorted((APP / "examples").glob("*.py"))
 
@@ -45,7 +46,7 @@ def ran(cache_dir, tmp_path, monkeypatch):
 
 
 def start(config):
-    spec = dataset_of(RunConfig.of({"cache-dir": config["cache-dir"]})).spec
+    spec = inputs_of(RunConfig.of({"cache-dir": config["cache-dir"]})).dataset.spec
     return initial_model(config["model"], spec, False, 0)[1]
 
 

@@ -10,18 +10,19 @@ from pathlib import Path
 
 from deploy.local_federation import PROGRAMS, ROOT, Service, free_port
 
-BLOCK = re.compile(r"^```(\S*)(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\S*) *(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SITES = ("site-a", "site-b")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
 
 
 def blocks(text: str) -> dict[str, str]:
-    """The guide's shell blocks by their label, those of one label one after the other."""
+    """The guide's shell blocks by their title, those of one title one after the other."""
     found: dict[str, str] = {}
-    for language, label, body in BLOCK.findall(text):
+    for language, words, body in BLOCK.findall(text):
         assert language == "bash", f"a block of {language!r} is not executed"
-        assert label, f"on which machine? {body}"
-        found[label.strip()] = found.get(label.strip(), "") + body
+        title = re.fullmatch(r'title="(.+)"', words.strip())
+        assert title, f"on which machine? {body}"
+        found[title[1]] = found.get(title[1], "") + body
     return found
 
 

@@ -89,7 +89,7 @@ for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
     assert bits(tmp_path / "python") == bits(tmp_path / "command")
 
 
-def test_what_cannot_be_sent_is_told_in_one_line(script):
+def test_what_cannot_be_sent_is_one_line(script):
     told = script("""
 import threading, types
 lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The newcomer's path, as the README has it."""
+"""The newcomer's path, as docs/get-started.md has it."""
 
 import csv
 import json
@@ -18,8 +18,9 @@ PROGRAMS = {"python": [sys.executable], "fedbn-sim": [sys.executable, str(ROOT /
 
 def commands():
     """The lines of the section's first block, without comments."""
-    section = (ROOT / "README.md").read_text().split("## Experiments\n")[1].split("\n## ")[0]
-    block = re.search(r"```\n(.*?)```", section, re.DOTALL)[1]
+    page = (ROOT / "docs" / "get-started.md").read_text()
+    section = page.split("## 2. Run, compare, go on\n")[1].split("\n## ")[0]
+    block = re.search(r"```bash\n(.*?)```", section, re.DOTALL)[1]
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
@@ -63,7 +64,7 @@ def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment):
 
 
 def test_the_observer_of_the_documentation(tmp_path):
-    text = (ROOT / "docs" / "experiments.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "python.md").read_text()
     code = re.search(r"```python\n(from fedbn_flower import Observer.*?)```", text, re.DOTALL)[1]
     script = tmp_path / "tracker.py"
     script.write_text(code.replace("rounds=10", "rounds=2, backend='inline', progress=False"))

@@ -166,5 +166,5 @@ def test_a_step_of_another_shape_ends_the_run(step):
         def server_step(self, delta, state, round):
             return step
 
-    with pytest.raises(AggregationError, match=r"Odd.server_step gave shape .*, expected \(9,\)"):
+    with pytest.raises(AggregationError, match=r"Odd.server_step returned shape .*, expected \(9,\)"):
         one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])

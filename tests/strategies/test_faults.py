@@ -44,7 +44,7 @@ def test_too_few_usable_answers_leave_model_and_rule_as_they_were(rule, caplog):
     assert {name: vector.tobytes() for name, vector in strategy.rule_state.vectors.items()} == state
     assert strategy.rule_state.updates == 1
     assert set(strategy.phase_report.failures) == {0, 2}
-    said = "round 2, train: 2 of 4 answers can be used, min_replies is 3: the model stays"
+    said = "round 2, train: 2 of 4 answers are usable, min_replies is 3: the model is unchanged"
     assert said in caplog.messages
     broken = {0}
     assert train(strategy, grid, 3)[0] is not None

@@ -122,7 +122,7 @@ def test_refused_answers_thin_out_the_mean_unless_min_replies_forbids_it():
 LACKS = {
     "weighted_by_key=None": {"weighted_by_key": "num-examples"},
     f"min_replies={CLIENTS}": {"min_replies": CLIENTS - 1},
-    "no seed": {"seed": 1},
+    "seed=None": {"seed": 1},
 }
 ENOUGH = {"weighted_by_key": None, "min_replies": CLIENTS}
 
@@ -135,7 +135,7 @@ def test_the_log_warns_of_what_a_rule_lacks_under_a_wrapper(wrapper, lack, caplo
     with caplog.at_level(logging.WARNING, "flwr"):
         wrapped.start(CannedGrid(CLIENTS, None), record(START), num_rounds=0)
     (line,) = warnings(caplog)
-    assert line.startswith(f"{type(wrapped).__name__} protects less than it says around FedAvg")
+    assert line.startswith(f"{type(wrapped).__name__} protects less than it states around FedAvg")
     assert [other for other in LACKS if other in line] == [lack]
 
 

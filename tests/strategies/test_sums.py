@@ -1,5 +1,7 @@
 """Groups of answers summed before they come: the bits of answers that come one by one."""
 
+import pickle
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
@@ -150,6 +152,22 @@ def test_rules_that_need_every_answer_get_it(rule):
 
 def test_a_step_of_ones_own_needs_no_answer():
     assert can_be_summed(overriding("server_step")())
+
+
+def test_a_rule_serves_several_groups_at_once_and_stays_as_it_was():
+    """A process has one rule for all of its groups."""
+    rule = FedNova(clip_update_norm=0.5)
+    before = pickle.dumps(vars(rule))
+    models = [MODEL, {name: x + x.dtype.type(1) for name, x in MODEL.items()}]
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 2, "local-steps": 3})})
+    together = [GroupSum(rule, 1, model) for model in models]
+    for group in together:
+        group.add(content, MODEL)
+    for group, model in zip(together, models, strict=True):
+        alone = GroupSum(FedNova(clip_update_norm=0.5), 1, model)
+        alone.add(content, MODEL)
+        assert group.records() == alone.records()
+    assert pickle.dumps(vars(rule)) == before
 
 
 def test_one_vector_travels_for_a_group():

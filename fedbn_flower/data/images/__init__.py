@@ -1,1 +1,1 @@
-"""Images: decoding, augmentation, shifts of what clients see."""
+"""Images: decoding, augmentation, feature shift."""

@@ -8,18 +8,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CropFlip:
-    """A random crop of the image in a frame of zeros, mirrored half of the time; each image by itself.
+    """Pad with zeros, crop at random, and flip half of the images; drawn for each image on its own.
 
-    As He et al. 2016, section 4.2, augment CIFAR-10: a frame of 4 pixels there, of an eighth of the shorter
-    side here. The frame is added to what the model is given, so it is black, or the mean where images are
-    standardised. `torchvision.transforms.v2` draws one crop for a whole batch.
+    He et al. 2016, section 4.2, augment CIFAR-10 so, with a padding of 4 pixels; here it is an eighth of the
+    shorter side. The padding is added to the model's input: it is black, or the mean if images are
+    standardised. `torchvision.transforms.v2` would draw one crop for a whole batch.
 
-    The draws are from torch's generator of the CPU, whatever device the images are on.
+    Random numbers come from torch's CPU generator, whichever device the images are on.
 
     Parameters
     ----------
     padding : int
-        Pixels of the frame on each side.
+        Pixels added on each side.
     """
 
     padding: int
@@ -28,8 +28,8 @@ class CropFlip:
         count, _, height, width = images.shape
         device = images.device
         tops, lefts = torch.randint(2 * self.padding + 1, (2, count)).to(device)
-        mirrored = torch.randint(2, (count, 1, 1, 1)).bool().to(device)
-        framed = torch.nn.functional.pad(images, (self.padding,) * 4)
-        places = framed.unfold(2, height, 1).unfold(3, width, 1)
-        crops = places[torch.arange(count, device=device), :, tops, lefts]
-        return torch.where(mirrored, crops.flip(3), crops)
+        flipped = torch.randint(2, (count, 1, 1, 1)).bool().to(device)
+        padded = torch.nn.functional.pad(images, (self.padding,) * 4)
+        windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+        crops = windows[torch.arange(count, device=device), :, tops, lefts]
+        return torch.where(flipped, crops.flip(3), crops)

@@ -1,4 +1,4 @@
-"""Feature shift: the same images as sites with other scanners would see them, made without a network."""
+"""Feature shift: the same images as sites with different scanners would see them, generated offline."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,31 +11,31 @@ from fedbn_flower.clients import Columns
 
 from ...core.errors import not_allowed
 from ..dataset import Dataset, Decoded
-from .decoding import in_colour
+from .decoding import to_three_channels
 from .kind import Images
 from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains
 
 Pixels = NDArray[np.uint8]
 """uint8 (N, channels, height, width)."""
-CHUNK = 4096  # images, of which a copy in floats is made at a time
+CHUNK = 4096  # images; bounds the memory of the float copies
 ANGLE = 45.0
 SIGMA = 0.2 * 255
 COLOURFUL = frozenset({"coloured", "blended"})
 
 
-def shifted(dataset: Dataset, text: str) -> Decoded:
-    """Images with a column for each of their domains, and one in which the domains take turns.
+def shift_images(dataset: Dataset, text: str) -> Decoded:
+    """Return images with one column per domain, and a mixed one in which the domains alternate by row.
 
-    What is random is drawn image after image: a row's noise, colour or patch depends on the row alone. Facts
-    stay those of the images as they were.
+    Random numbers are drawn image after image: a row's noise, colour or patch depends only on the row. The
+    facts stay those of the original images.
 
     Raises
     ------
     UserError
-        When the data are no images.
+        When the data are not images, or a domain in colour is asked of images with neither 1 nor 3 channels.
     """
     if not isinstance(dataset.kind, Images):
-        raise not_allowed("feature-shift", text, f"'none': only images are shifted, not {dataset.spec}")
+        raise not_allowed("feature-shift", text, f"'none': only images can be shifted, not {dataset.spec}")
     names = domains(text)
     facts, notes = dict(dataset.kind.facts), list(dataset.notes)
     train, test = dataset.train.columns, dataset.test.columns
@@ -44,8 +44,10 @@ def shifted(dataset: Dataset, text: str) -> Decoded:
         expected = f"no colours: the images have {channels} channels, neither 1 nor 3"
         raise not_allowed("feature-shift", "+".join(sorted(colourful)), expected)
     if colourful and channels == 1:
-        notes.append("feature-shift: the images are given three channels, for the colours of others")
-        train, test = ({**columns, "x": in_colour(columns["x"])} for columns in (train, test))
+        notes.append(
+            "feature-shift: the images are converted to three channels, because some domains are in colour"
+        )
+        train, test = ({**columns, "x": to_three_channels(columns["x"])} for columns in (train, test))
         facts |= {key: facts[key] * 3 for key in ("mean", "std")}
     groups = None
     if dataset.train.groups is not None and dataset.test.groups is not None:
@@ -55,38 +57,38 @@ def shifted(dataset: Dataset, text: str) -> Decoded:
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:
-    """The columns, those of the domains, and the mixed one."""
+    """Return the columns, plus one per domain and the mixed one."""
     found = dict(columns)
     for name in names:
-        found[column_of(name)] = _seen(columns["x"], name, split)
+        found[column_of(name)] = _in_domain(columns["x"], name, split)
     mixed = np.empty_like(columns["x"])
     for place, name in enumerate(names):
         mixed[place :: len(names)] = found[column_of(name)][place :: len(names)]
     return {**found, column_of(MIXED): mixed}
 
 
-def _seen(images: Pixels, name: str, split: int) -> Pixels:
-    """All images in a domain."""
+def _in_domain(images: Pixels, name: str, split: int) -> Pixels:
+    """Return all images as seen in a domain."""
     if name == PLAIN:
         return images
     rng = np.random.default_rng([split, SHIFTS.index(name)])
-    seen = np.empty_like(images)
+    result = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         part = slice(start, start + CHUNK)
-        seen[part] = FUNCTIONS[name](np.array(images[part]), rng)
-    return seen
+        result[part] = FUNCTIONS[name](np.array(images[part]), rng)
+    return result
 
 
 # ---- each domain ------------------------------------------------------------------------------------
 
 
 def inverted(images: Pixels, rng: Generator) -> Pixels:
-    """Dark for light."""
+    """Invert the intensities."""
     return 255 - images
 
 
 def rotated(images: Pixels, rng: Generator) -> Pixels:
-    """By 45 degrees counter-clockwise, bilinear; the corners black."""
+    """Rotate by 45 degrees counter-clockwise, bilinear; corners become black."""
     import torch
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms.v2.functional import rotate
@@ -96,13 +98,13 @@ def rotated(images: Pixels, rng: Generator) -> Pixels:
 
 
 def noisy(images: Pixels, rng: Generator) -> Pixels:
-    """With Gaussian noise, its standard deviation a fifth of the range."""
+    """Add Gaussian noise with a standard deviation of a fifth of the range."""
     noise = SIGMA * rng.standard_normal(images.shape, np.float32)
     return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
 
 
 def coloured(images: Pixels, rng: Generator) -> Pixels:
-    """In one colour an image, whose largest channel is 1."""
+    """Tint each image with one random colour, whose largest channel is 1."""
     colours = rng.random((len(images), 3), np.float32)
     colours /= colours.max(1, keepdims=True)
     tinted: Pixels = np.rint(images * colours[:, :, None, None]).astype(np.uint8)
@@ -110,14 +112,16 @@ def coloured(images: Pixels, rng: Generator) -> Pixels:
 
 
 def blended(images: Pixels, rng: Generator) -> Pixels:
-    """``|patch - image|``, the patch from a photo, as MNIST-M is made (Ganin et al. 2016); the photos are the
-    two that scikit-learn has, repeated where they are too small."""
+    """Return ``|patch - image|`` with a random patch of a photo, as in MNIST-M (Ganin et al. 2016).
+
+    The photos are the two of scikit-learn, tiled where they are too small.
+    """
     patches = np.empty_like(images)
     for patch in patches:
         photo = _photos()[rng.integers(2)]
         rows, columns = (
-            (rng.integers(whole) + np.arange(part)) % whole
-            for whole, part in zip(photo.shape[1:], patch.shape[1:], strict=True)
+            (rng.integers(full) + np.arange(part)) % full
+            for full, part in zip(photo.shape[1:], patch.shape[1:], strict=True)
         )
         patch[:] = photo[:, rows[:, None], columns]
     return np.maximum(patches, images) - np.minimum(patches, images)

@@ -1,4 +1,4 @@
-"""Images, and what is learnt of each: its class, or numbers."""
+"""Images as a kind of data: each is classified, or numbers are predicted from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from .augment import CropFlip
 
-CHUNK = 4096  # a float copy of a whole training set would be eight times its size
+CHUNK = 4096  # images; a float64 copy of the whole training set would be eight times its size
 
 NOTHING_DECLARED = Classes()
 
@@ -26,9 +26,12 @@ Part = tuple[NDArray, ...]
 
 
 class Images(Kind):
-    """``x`` uint8 (N, channels, height, width), ``y`` class numbers or float32 (N, values); facts: the number
-    of ``classes``, or of values where it ``predicts`` numbers, whether classes are ``numbered-here``
-    (`labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1]."""
+    """Images, to be classified, or to predict numbers from.
+
+    ``x`` is uint8 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32 (N, values).
+    Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
+    `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
+    """
 
     keys: ClassVar = frozenset({"augment", "image-column", "image-size", "label-column", "normalize"})
 
@@ -39,16 +42,16 @@ class Images(Kind):
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         if normalize:
-            return Scaled(tuple(self.facts["mean"]), tuple(self.facts["std"]))
-        return Scaled()
+            return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
+        return ScalePixels()
 
     def augmentation(self, name: str) -> Augment | None:
         return CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else None
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """An image becomes ``(image / 255 - mean) / std``, float32, per channel."""
+class ScalePixels:
+    """Compute ``(image / 255 - mean) / std`` per channel, float32."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -68,7 +71,7 @@ def images_decoded(
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
     notes: Sequence[str] = (),
 ) -> Decoded:
-    """Images and their targets as a dataset; at least so many classes as are declared."""
+    """Return images and targets as a dataset, with at least ``classes.declared`` classes."""
     x = train[0]
     chunks = np.array_split(x, max(1, len(x) // CHUNK))
     sums = sum(c.sum((0, 2, 3), dtype=np.float64) for c in chunks)
@@ -77,9 +80,9 @@ def images_decoded(
     mean = sums / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     numbers = train[1].ndim == 2
-    found = max(classes.declared, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
+    num_classes = max(classes.declared, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
     facts = {
-        "classes": train[1].shape[1] if numbers else found,
+        "classes": train[1].shape[1] if numbers else num_classes,
         "predicts": "numbers" if numbers else "classes",
         "mean": (mean / 255).tolist(),
         "std": (np.where(std > 0, std, 255) / 255).tolist(),

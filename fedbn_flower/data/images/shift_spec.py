@@ -1,4 +1,4 @@
-"""Which client sees its images in which domain, as the words of ``--feature-shift``."""
+"""Parse ``--feature-shift``: the domain in which each client sees its images."""
 
 from collections.abc import Mapping
 
@@ -13,12 +13,12 @@ FORMS = f"names of {', '.join((PLAIN, *SHIFTS))}, joined by +"
 
 
 def domains(text: str) -> tuple[str, ...]:
-    """The names in ``NAME+NAME``.
+    """Parse ``NAME+NAME`` to the names of domains.
 
     Raises
     ------
     UserError
-        When one is unknown.
+        When a name is unknown.
     """
     names = tuple(text.split("+"))
     for name in names:
@@ -28,22 +28,22 @@ def domains(text: str) -> tuple[str, ...]:
 
 
 def column_of(domain: str) -> str:
-    """The column that holds the images of a domain."""
+    """Return the name of the column with the images of a domain."""
     return "x" if domain == PLAIN else f"x-{domain}"
 
 
 def domain_of(text: str, client: int) -> int:
-    """The number of the domain in which that client sees its images: its own modulo how many there are."""
+    """Return the number of a client's domain: the client's number modulo the number of domains."""
     return client % len(domains(text))
 
 
 def seen_by(columns: Mapping[str, NDArray], text: str, client: int | None) -> Mapping[str, NDArray]:
-    """The columns as that client sees them, in the domain of `domain_of`.
+    """Return the columns as a client sees them, in the domain of `domain_of`.
 
-    None is the server: it sees row r in the domain of number r modulo how many there are.
+    For the server, ``client`` is None: it sees row r in domain r modulo the number of domains.
     """
     if text == PLAIN:
         return columns
-    own = column_of(MIXED if client is None else domains(text)[domain_of(text, client)])
+    column = column_of(MIXED if client is None else domains(text)[domain_of(text, client)])
     others = {name: column for name, column in columns.items() if not name.startswith("x-")}
-    return {**others, "x": columns[own]}
+    return {**others, "x": columns[column]}

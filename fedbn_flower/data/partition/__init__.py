@@ -1,1 +1,1 @@
-"""Which rows each client holds."""
+"""Partition the rows of a dataset among clients."""

@@ -1,4 +1,4 @@
-"""The kinds of `PartitionSpec`, one function each: how labelled rows, or ids, are dealt to clients."""
+"""Divide rows or ids among clients: a function for each kind of `PartitionSpec`."""
 
 import re
 import warnings
@@ -12,21 +12,21 @@ from ...core.errors import UserError, not_allowed
 
 Rows = NDArray[np.int64]
 ClassSets = tuple[frozenset[int], ...]
-MIN_DIRICHLET_EXAMPLES = 2  # BatchNorm cannot train on one
+MIN_DIRICHLET_EXAMPLES = 2  # BatchNorm cannot train on a single example
 
 
-def even(count: int, num_clients: int) -> list[Rows]:
-    """``count`` rows in as many nearly even parts as there are clients."""
+def split_evenly(count: int, num_clients: int) -> list[Rows]:
+    """Split rows 0..count-1 into one nearly even part per client."""
     return np.array_split(np.arange(count), num_clients)
 
 
 def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: int) -> list[Rows]:
-    """Each class by shares from Dir(alpha) over the clients, as flwr-datasets' DirichletPartitioner.
+    """Divide each class by shares drawn from Dir(alpha) over the clients, with flwr-datasets' partitioner.
 
     Raises
     ------
     UserError
-        When eleven draws each left a client with fewer than two examples.
+        When each of eleven draws leaves a client with fewer than two examples.
     """
     from datasets import Dataset
     from datasets.utils.logging import disable_progress_bar
@@ -40,16 +40,16 @@ def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: i
     try:
         with warnings.catch_warnings(action="ignore"):
             shares = [partitioner.load_partition(i)["row"][:] for i in range(num_clients)]
-    except ValueError as error:  # each of its draws failed
+    except ValueError as error:  # all of its draws failed
         raise UserError(
-            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves one with fewer "
-            f"than {MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a greater alpha"
+            f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves a client with "
+            f"fewer than {MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a larger alpha"
         ) from error
     return [np.asarray(share, dtype=np.int64) for share in shares]
 
 
 def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator) -> list[Rows]:
-    """The rows sorted by label, cut into nearly even shards; ``per_client`` of them to each client.
+    """Sort rows by label, cut them into nearly even shards, and give ``per_client`` shards to each client.
 
     Raises
     ------
@@ -62,25 +62,25 @@ def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Ge
         allowed = f"at most shards:{most} among {num_clients} clients, for {len(labels)} training examples"
         raise not_allowed("partition", f"shards:{per_client}", allowed)
     pieces = np.array_split(np.argsort(labels, kind="stable"), count)
-    dealt = rng.permutation(count).reshape(num_clients, per_client)
-    return [np.concatenate([pieces[i] for i in own]) for own in dealt]
+    assignment = rng.permutation(count).reshape(num_clients, per_client)
+    return [np.concatenate([pieces[i] for i in indices]) for indices in assignment]
 
 
 def draw_class_sets(
     labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator
 ) -> ClassSets:
-    """``per_client`` classes for each client: those that the fewest have so far, ties drawn.
+    """Draw ``per_client`` classes for each client: those with the fewest owners so far, ties at random.
 
-    So every class has an owner wherever there are enough of them, and as many as any other, or one more.
+    So every class has an owner if there are enough draws, and the numbers of owners differ by at most one.
 
     Raises
     ------
     UserError
-        When there are too few classes, or fewer examples of one than clients that share it.
+        When there are too few classes, or a class has fewer examples than owners.
     """
     classes, examples = np.unique(labels, return_counts=True)
     if per_client > len(classes):
-        allowed = f"at most pathological:{len(classes)}, the classes of the training examples"
+        allowed = f"at most pathological:{len(classes)}, the number of classes in the training set"
         raise not_allowed("partition", f"pathological:{per_client}", allowed)
     owners = np.zeros(len(classes), np.int64)
     drawn = []
@@ -91,14 +91,14 @@ def draw_class_sets(
     for label, count, sharing in zip(classes, examples, owners, strict=True):
         if count < sharing:
             raise UserError(
-                f"partition: pathological:{per_client} among {num_clients} clients lets {sharing} of them "
-                f"share class {label}, which has {count} training examples"
+                f"partition: pathological:{per_client} among {num_clients} clients gives class {label} to "
+                f"{sharing} of them, but it has {count} training examples"
             )
     return tuple(drawn)
 
 
 def even_class_sets(labels: NDArray[np.int64], num_clients: int) -> ClassSets:
-    """The classes that occur, in their order, in as many nearly even parts as there are clients.
+    """Split the classes that occur, in order, into one nearly even set per client.
 
     Raises
     ------
@@ -107,13 +107,15 @@ def even_class_sets(labels: NDArray[np.int64], num_clients: int) -> ClassSets:
     """
     classes = np.unique(labels)
     if num_clients > len(classes):
-        allowed = f"at most {len(classes)}, the classes, with silos, or another partition, such as iid"
+        allowed = (
+            f"at most {len(classes)}, the number of classes, with silos, or another partition, such as iid"
+        )
         raise not_allowed("num-clients", num_clients, allowed)
     return tuple(frozenset(part.tolist()) for part in np.array_split(classes, num_clients))
 
 
-def by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
-    """Rows by class; a class that several clients have is divided evenly among them.
+def split_by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
+    """Give each client the rows of its classes; a class of several clients is divided evenly among them.
 
     Raises
     ------
@@ -134,27 +136,27 @@ def by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
 
 
 def draw_ids(groups: NDArray[np.str_], num_clients: int, rng: Generator) -> list[str]:
-    """As many of the ids as there are clients, in natural order (``w2`` before ``w10``).
+    """Draw one id per client and return them in natural order (``w2`` before ``w10``).
 
     Raises
     ------
     UserError
         When there are fewer ids than clients.
     """
-    ids = sorted(np.unique(groups).tolist(), key=_natural)
+    ids = sorted(np.unique(groups).tolist(), key=_natural_key)
     if num_clients > len(ids):
-        raise not_allowed("num-clients", num_clients, f"at most {len(ids)}, the natural clients")
+        raise not_allowed("num-clients", num_clients, f"at most {len(ids)}, the number of natural clients")
     return [ids[i] for i in sorted(rng.choice(len(ids), num_clients, replace=False))]
 
 
-def _natural(text: str) -> list[Any]:
+def _natural_key(text: str) -> list[Any]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
-def in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[Rows]:
-    """Divide each class's rows in proportion to a column of ``counts``, shape (clients, classes).
+def split_in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[Rows]:
+    """Divide the rows of each class in proportion to its column of ``counts``, shape (clients, classes).
 
-    A class of which no client has any stays out.
+    Classes that no client has are left out.
     """
     shares: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in counts]
     for label in range(counts.shape[1]):

@@ -1,9 +1,8 @@
-"""Which rows of a dataset each client holds."""
+"""Partition a dataset: the rows of each client."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,33 +11,34 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ...core.errors import not_allowed, os_errors_told
+from ...core.errors import not_allowed, os_errors_as_user_errors
 from ...core.files import write_atomically
+from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
 from .division import (
     Rows,
-    by_class,
     dirichlet,
     draw_class_sets,
     draw_ids,
-    even,
     even_class_sets,
-    in_proportion,
     shards,
+    split_by_class,
+    split_evenly,
+    split_in_proportion,
 )
 from .flwr_partitioners import NamedPartitioner
 from .spec import PartitionSpec
 
-FORMAT = 3  # of the files that divisions are kept in, and of how they are drawn; part of their key
+FORMAT = 3  # version of the cached files and of the random draws; part of the cache key
 HELD_OUT = frozenset({"validation examples", "test examples"})
 
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """Rows by client: ``train`` and ``val`` index the training set, ``test`` the test set.
+    """The rows of each client: ``train`` and ``val`` index the training set, ``test`` the test set.
 
-    ``val_rows`` are all rows kept apart for validation, whichever client's share they are in. ``unused``
-    says what no client has: of ids or classes, and of the examples of each set, how many, and of how many.
+    ``val_rows`` are all validation rows, whether or not a client has them. ``unused`` maps ids or classes,
+    and the examples of each set, to two counts: how many of them no client has, and how many there are.
     """
 
     train: list[Rows]
@@ -47,12 +47,12 @@ class Partitions:
     val_rows: Rows
     unused: Mapping[str, tuple[int, int]]
     names: tuple[str, ...] = ()
-    """Whose each client's rows are, under ``natural``."""
+    """The id of each client, for a ``natural`` partition."""
 
     def left_out(self, partition: str, evaluates_locally: bool) -> str:
-        """One line on what the partition of this name gives to no client; empty where nothing is left out.
+        """Return a note on what this partition gives to no client; empty if nothing is left out.
 
-        Held-out examples count where clients are evaluated on their share only.
+        Held-out examples are counted only if clients are evaluated on their own shares.
         """
         counts = [
             f"{count} of {total} {things}"
@@ -63,15 +63,15 @@ class Partitions:
         return f"{among} leaves out {', '.join(counts)}" if counts else ""
 
 
-@lru_cache(maxsize=4)
+@process_cache(maxsize=4)
 def partition_dataset(
     dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float
 ) -> Partitions:
-    """Divide the training set as ``text`` says (`PartitionSpec`), the held-out sets to match.
+    """Divide the training set as ``text`` says (see `PartitionSpec`), and the held-out sets to match.
 
-    Each client's share of the held-out examples of a class is proportional to its training examples of
-    that class (``natural``: the examples that carry its id), so that it is tested on what it trains for.
-    Kept beside the decoded dataset, so that it is computed once and not by every process.
+    A client's share of the held-out examples of a class is proportional to its training examples of that
+    class (``natural``: the examples with its id). So it is tested on what it trains for. The result is
+    cached next to the decoded dataset: it is computed once, not by every process.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _save(path: Path, partitions: Partitions) -> None:
         arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
     content = BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    with os_errors_told("cache-dir", f"write {path.parent}"):
+    with os_errors_as_user_errors("cache-dir", f"write {path.parent}"):
         write_atomically(path, content.getvalue())
 
 
@@ -117,7 +117,7 @@ def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fracti
     val_rows, train_rows = np.sort(order[:cut]), order[cut:]
     if num_clients > len(train_rows):
         raise not_allowed(
-            "num-clients", num_clients, f"at most {len(train_rows)}, the training examples there are"
+            "num-clients", num_clients, f"at most {len(train_rows)}, the number of training examples"
         )
     test_rows = np.arange(len(dataset.test))
     ids: list[str] = []
@@ -143,11 +143,11 @@ def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fracti
             shares = _by_label(labels[train_rows], spec, num_clients, seed, rng)
         train = [train_rows[r] for r in shares]
         counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
-        val = [val_rows[r] for r in in_proportion(labels[val_rows], counts)]
-        test = [test_rows[r] for r in in_proportion(_labels(dataset, dataset.test, spec, text), counts)]
-    there = len(np.unique(kinds[train_rows]))
+        val = [val_rows[r] for r in split_in_proportion(labels[val_rows], counts)]
+        test = [test_rows[r] for r in split_in_proportion(_labels(dataset, dataset.test, spec, text), counts)]
+    present = len(np.unique(kinds[train_rows]))
     unused = {
-        things: (there - len(np.unique(kinds[np.concatenate(train)])), there),
+        things: (present - len(np.unique(kinds[np.concatenate(train)])), present),
         "training examples": _unused(train, train_rows),
         "validation examples": _unused(val, val_rows),
         "test examples": _unused(test, test_rows),
@@ -161,7 +161,7 @@ def _groups(split: Split) -> NDArray[np.str_]:
 
 
 def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> NDArray[np.int64]:
-    """Class numbers; where there are none, all examples are of one kind."""
+    """Return class numbers; zeros if the data have no classes and the partition needs none."""
     if dataset.has_classes:
         return split.columns["y"]
     if spec.needs_classes:
@@ -178,12 +178,12 @@ def _by_label(
         case "shards", int(per_client):
             return shards(labels, num_clients, per_client, rng)
         case "pathological", int(per_client):
-            return by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
+            return split_by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
         case "silos", tuple(class_sets):
-            return by_class(labels, class_sets)
+            return split_by_class(labels, class_sets)
         case "silos", None:
-            return by_class(labels, even_class_sets(labels, num_clients))
-    return even(len(labels), num_clients)
+            return split_by_class(labels, even_class_sets(labels, num_clients))
+    return split_evenly(len(labels), num_clients)
 
 
 def _unused(shares: list[Rows], rows: Rows) -> tuple[int, int]:

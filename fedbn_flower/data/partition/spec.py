@@ -1,4 +1,4 @@
-"""How the training set is divided among clients, as the words of ``--partition``."""
+"""Parse ``--partition``: how the training set is divided among clients."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,23 +12,22 @@ from .flwr_partitioners import NamedPartitioner
 class PartitionSpec:
     """A parsed ``--partition``: its kind and that kind's one ``argument``.
 
-    Whatever a partition gives to no client is told when a run starts.
+    Examples, classes and ids that no client gets are noted when a run starts.
 
     - ``iid`` (no argument): shuffled rows in even parts.
     - ``dirichlet:ALPHA``: for each class, the clients' shares of its examples are drawn from Dir(alpha), as
-      in Yurochkin et al. 2019 (1905.12022) and flwr-datasets' DirichletPartitioner; without that paper's
-      code's balancing, so sizes are as uneven as they are drawn; drawn again, ten times at most, until each
-      client has two examples. It is not Hsu et al. 2019 (1909.06335), who draw for each client, all of one
-      size, its shares of the classes.
-    - ``shards:PER_CLIENT``: rows sorted by label, cut into nearly even shards, dealt at random (McMahan et
+      in Yurochkin et al. 2019 (1905.12022) and flwr-datasets' DirichletPartitioner. The balancing in that
+      paper's code is left out, so sizes are uneven. It is drawn again, at most ten times, until each client
+      has two examples. Hsu et al. 2019 (1909.06335) differ: they draw the class shares of each client, and
+      all clients have one size.
+    - ``shards:PER_CLIENT``: rows sorted by label, cut into nearly even shards, assigned at random (McMahan et
       al. 2017, section 3).
-    - ``pathological:CLASSES_PER_CLIENT``: each client takes the classes that the fewest others have, ties
-      drawn; a class is divided evenly among its owners. All classes are used if there are enough owners.
-    - ``natural:COLUMN``: a client for each id in a column of the dataset; with fewer clients than ids, those
-      that take part are drawn. Clients are in natural order of their ids, runs of digits as numbers.
-    - ``silos:0-4,5-9``: the classes of each client; one that several name is divided evenly among them.
-    - ``silos`` (no argument): the classes that occur, in their order, in as many nearly even silos as there
-      are clients.
+    - ``pathological:CLASSES_PER_CLIENT``: each client takes the classes with the fewest owners so far, ties
+      at random. A class is divided evenly among its owners. All classes are used if there are enough owners.
+    - ``natural:COLUMN``: a client for each id in a column of the dataset. With fewer clients than ids, the
+      ids are drawn at random. Clients are in natural order of their ids: runs of digits count as numbers.
+    - ``silos:0-4,5-9``: the classes of each client; a class of several clients is divided evenly among them.
+    - ``silos`` (no argument): the classes that occur, in order, in one nearly even silo per client.
     - ``CLASSPartitioner:KEY=VALUE,...``: a class of `flwr_datasets.partitioner` and its arguments
       (`NamedPartitioner`).
     """
@@ -45,7 +44,7 @@ class PartitionSpec:
         Raises
         ------
         UserError
-            When it is none of them.
+            When the text has none of these forms.
         """
         kind, _, argument = text.partition(":")
         if kind[:1].isupper():
@@ -72,28 +71,28 @@ class PartitionSpec:
 
     @property
     def column(self) -> str:
-        """The column that says which rows belong together; empty if there is none."""
+        """The column that the partition divides by; empty if it uses none."""
         if isinstance(self.argument, NamedPartitioner):
             return self.argument.column
         return str(self.argument) if self.kind == "natural" else ""
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it divides by the class."""
+        """Whether the partition divides by the class."""
         if isinstance(self.argument, NamedPartitioner):
             return self.argument.needs_classes
         return self.kind not in {"iid", "natural"}
 
     def check_classes(self, classes: int) -> None:
-        """Refuse silos of classes that the dataset does not have.
+        """Refuse silos with classes that the dataset does not have.
 
         Raises
         ------
         UserError
-            With the largest one that is named.
+            Names the largest such class.
         """
         if isinstance(self.argument, tuple) and (named := max(map(max, self.argument))) >= classes:
-            expected = f"classes 0-{classes - 1}, those of the dataset, or another partition, such as iid"
+            expected = f"classes 0-{classes - 1}, as in the dataset, or another partition, such as iid"
             raise UserError(f"partition: class {named} in silos is not allowed; expected {expected}")
 
     def check_clients(self, num_clients: int) -> None:
@@ -102,7 +101,7 @@ class PartitionSpec:
         Raises
         ------
         UserError
-            With both numbers.
+            Names both numbers.
         """
         if isinstance(self.argument, tuple) and len(self.argument) != num_clients:
             raise not_allowed(
@@ -113,7 +112,7 @@ class PartitionSpec:
 
 
 def _silos(argument: str) -> tuple[frozenset[int], ...]:
-    """``0-4,5-9`` as class sets; ``+`` joins classes within a silo: ``0-2+7,3-6``."""
+    """Parse ``0-4,5-9`` to sets of classes; ``+`` joins classes within a silo, as in ``0-2+7,3-6``."""
     silos = []
     for silo in argument.split(","):
         classes: set[int] = set()

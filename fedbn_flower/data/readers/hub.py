@@ -1,4 +1,4 @@
-"""Datasets that `datasets` can load: of the hub, of a local folder in its layouts, or saved to disk."""
+"""Read datasets with the `datasets` library: from the hub, from a local folder, or saved to disk."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
-from ..images.decoding import File, Pictures
+from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
-from ..labels import Classes, Labels, gaps, numbered, whole_numbers
-from ..splits import both_splits, test_split
+from ..labels import Classes, Labels, as_class_numbers, gaps, number_names
+from ..splits import find_test_split, train_and_test
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,7 +22,7 @@ Splits = Mapping[str, "Dataset"]
 
 
 def load_splits(name: str, path: str) -> Splits:
-    """What is found under a hub name, or in a folder.
+    """Load a dataset by its hub name, or from a folder.
 
     Raises
     ------
@@ -31,17 +31,17 @@ def load_splits(name: str, path: str) -> Splits:
     """
     from datasets import load_dataset
 
-    found: Splits = _loaded(name, lambda: load_dataset(path))
+    found: Splits = _load(name, lambda: load_dataset(path))
     return found
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether ``save_to_disk`` wrote it."""
+    """Return whether ``save_to_disk`` wrote the folder."""
     return (folder / "dataset_dict.json").exists() or (folder / "state.json").exists()
 
 
 def load_saved(name: str, folder: Path) -> Splits:
-    """What ``save_to_disk`` wrote, of a DatasetDict or of one Dataset, which is then ``train``.
+    """Load what ``save_to_disk`` wrote: a DatasetDict, or a Dataset, which becomes the ``train`` split.
 
     Raises
     ------
@@ -50,11 +50,11 @@ def load_saved(name: str, folder: Path) -> Splits:
     """
     from datasets import Dataset, load_from_disk
 
-    found = _loaded(name, lambda: load_from_disk(str(folder)))
+    found = _load(name, lambda: load_from_disk(str(folder)))
     return {"train": found} if isinstance(found, Dataset) else found
 
 
-def _loaded(name: str, load: Callable[[], Any]) -> Any:
+def _load(name: str, load: Callable[[], Any]) -> Any:
     from datasets.utils.logging import disable_progress_bar
 
     disable_progress_bar()
@@ -65,34 +65,34 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
         raise UserError(f"dataset: cannot load {name!r}: {reason[0]}") from error
 
 
-def content_of(splits: Splits) -> str:
-    """What tells a downloaded dataset from another version of it: its files are named by a hash."""
+def version_of(splits: Splits) -> str:
+    """Return a text that differs between versions of a downloaded dataset: its files are named by a hash."""
     return repr([(n, s.num_rows, [file["filename"] for file in s.cache_files]) for n, s in splits.items()])
 
 
-def splits_decoded(request: Request, splits: Splits) -> Decoded:
-    """The images and labels of ``train`` and of ``test``, or what stands for it.
+def decode_splits(request: Request, splits: Splits) -> Decoded:
+    """Decode the images and labels of ``train`` and of the test split (see `find_test_split`).
 
     Raises
     ------
     UserError
-        When a split or a column is missing, or holds something else.
+        When a split or a column is missing, or has another type.
     """
     if "train" not in splits:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
-    test_name, notes = test_split(list(splits))
+    test_name, notes = find_test_split(list(splits))
     used = [splits[name] for name in ("train", test_name) if name]
     image_column, label_column = _columns(request, used[0])
     for split in used[1:]:
         if missing := {image_column, label_column} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    labels, classes, told = _labels(used, label_column)
-    pictures = Pictures(request.image_size)
-    images = [pictures.stacked(_files(split, image_column), len(split)) for split in used]
+    labels, classes, label_notes = _labels(used, label_column)
+    decoder = ImageDecoder(request.image_size)
+    images = [decoder.decode(_files(split, image_column), len(split)) for split in used]
     ids = [_ids(request, split) for split in used]
-    train, test, held_out = both_splits(list(zip(images, labels, ids, strict=True)))
+    train, test, held_out = train_and_test(list(zip(images, labels, ids, strict=True)))
     groups = (train[2], test[2]) if request.group_column else None
-    notes += [*held_out, *told, *pictures.notes()]
+    notes += [*held_out, *label_notes, *decoder.notes()]
     return images_decoded(train[:2], test[:2], classes, groups, notes)
 
 
@@ -121,15 +121,15 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, str]:
             )
     image_column, label_column = chosen
     if image_column not in images:
-        has = f"the columns with images are {images}" if images else "no column does"
-        raise UserError(f"image-column: {image_column!r} holds no images; {has}")
+        expected = f"one of {images}" if images else "another dataset, as no column holds images"
+        raise UserError(f"image-column: {image_column!r} holds no images; expected {expected}")
     if label_column in images:
         raise UserError(f"label-column: {label_column!r} holds images, not classes")
     return image_column, label_column
 
 
 def _labels(splits: Sequence["Dataset"], column: str) -> tuple[list[Labels], Classes, list[str]]:
-    """Class numbers of each split, what else is known of them, and what is to be told."""
+    """Return the class numbers of each split, the classes, and notes."""
     from datasets import ClassLabel
 
     feature = splits[0].features[column]
@@ -137,26 +137,26 @@ def _labels(splits: Sequence["Dataset"], column: str) -> tuple[list[Labels], Cla
     together = [value for part in values for value in part]
     stops = np.cumsum([len(part) for part in values])[:-1]
     if any(isinstance(value, str) for value in together):
-        labels, classes = numbered(together, column)
+        labels, classes = number_names(together, column)
         return np.split(labels, stops), classes, []
-    labels = whole_numbers(together, column)
+    labels = as_class_numbers(together, column)
     if isinstance(feature, ClassLabel):
         return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
     return np.split(labels, stops), Classes(), gaps(labels)
 
 
-def _files(split: "Dataset", column: str) -> Iterator[File]:
-    """The encoded pictures, one by one."""
+def _files(split: "Dataset", column: str) -> Iterator[ImageFile]:
+    """Yield the encoded images of a column."""
     from datasets import Image
 
     for row, found in enumerate(split.cast_column(column, Image(decode=False))[column]):
         content, path = ((found or {}).get(key) for key in ("bytes", "path"))
         named = f" ({path})" if path else ""
-        yield File(f"of row {row} in {column!r}{named}", content or Path(path) if path else content or b"")
+        yield ImageFile(f"row {row} of {column!r}{named}", content or Path(path) if path else content or b"")
 
 
 def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
-    """The natural clients' ids; empty where none were asked for."""
+    """Return the natural clients' ids; empty texts if no group column was requested."""
     if not request.group_column:
         return np.full(len(split), "")
     if request.group_column not in split.features:

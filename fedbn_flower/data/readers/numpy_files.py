@@ -1,4 +1,4 @@
-"""Folders of NumPy files."""
+"""Read folders of NumPy files."""
 
 from pathlib import Path
 
@@ -8,17 +8,19 @@ from ...core.errors import UserError
 from ..dataset import Decoded, Request
 from ..images.kind import Part, images_decoded
 from ..labels import gaps
-from ..splits import both_splits
+from ..splits import train_and_test
 
 
-def numpy_files_decoded(request: Request, folder: Path) -> Decoded:
-    """``{train,test}-{images,labels}.npy``: uint8 images (N, height, width), (N, channels, height, width) or
-    (N, height, width, channels), and class numbers (N,). Without the test files, a fifth is held out.
+def decode_numpy_files(request: Request, folder: Path) -> Decoded:
+    """Decode ``{train,test}-{images,labels}.npy``.
+
+    Images are uint8 (N, height, width), (N, channels, height, width) or (N, height, width, channels), labels
+    are class numbers (N,). Without test files, a fifth of each class is held out.
 
     Raises
     ------
     UserError
-        When they hold something else.
+        When a file cannot be read, or has another dtype or shape.
     """
     notes: list[str] = []
 
@@ -30,11 +32,13 @@ def numpy_files_decoded(request: Request, folder: Path) -> Decoded:
         except (OSError, ValueError) as error:
             raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-            raise UserError(f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not images")
+            raise UserError(
+                f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images"
+            )
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
             raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
         if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
-            notes.append(f"dataset: {split}-images.npy has its channels last; they are put first")
+            notes.append(f"dataset: {split}-images.npy is channels last and is converted to channels first")
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
         return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64)
 
@@ -42,7 +46,9 @@ def numpy_files_decoded(request: Request, folder: Path) -> Decoded:
     parts = [read(split) for split in ("train", "test")[: 1 + has_test]]
     if len({images.shape[1:] for images, _ in parts}) > 1:
         shapes = " and ".join(str(images.shape[1:]) for images, _ in parts)
-        raise UserError(f"dataset: {request.name!r} has training and test images of {shapes}")
-    train, test, held_out = both_splits(parts)
+        raise UserError(
+            f"dataset: {request.name!r} has training and test images of different shapes, {shapes}"
+        )
+    train, test, held_out = train_and_test(parts)
     every = np.concatenate([labels for _, labels in parts])
     return images_decoded(train, test, notes=[*notes, *held_out, *gaps(every)])

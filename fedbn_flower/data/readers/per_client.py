@@ -1,4 +1,4 @@
-"""Data that come client by client."""
+"""Build datasets from parts that are given client by client."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,35 +13,35 @@ Part = tuple[NDArray[Any], NDArray[Any]]
 """Inputs and targets."""
 
 
-def check_column(request: Request, column: str) -> None:
-    """Refuse a natural partition by anything else than this column.
+def check_group_column(request: Request, column: str) -> None:
+    """Refuse a natural partition by another column than this one.
 
     Raises
     ------
     UserError
-        With its name.
+        Names the column.
     """
     if request.group_column not in ("", column):
         raise unknown_name("partition", f"natural:{request.group_column}", ["iid", f"natural:{column}"])
 
 
-def decoded_by_client(
+def join_clients(
     kind: str,
     clients: Mapping[str, tuple[Part, Part]],
     request: Request,
     facts: Mapping[str, Any] | None = None,
     notes: Iterable[str] = (),
 ) -> Decoded:
-    """The training and test parts of clients by id, one client after the other."""
+    """Concatenate the training and test parts of the clients, given by id."""
     train, test = ([parts[split] for parts in clients.values()] for split in (0, 1))
     groups = None
     if request.group_column:
         ids = np.array(list(clients))
-        groups = _repeated(ids, train), _repeated(ids, test)
+        groups = _repeat(ids, train), _repeat(ids, test)
     return Decoded(kind, _columns(train), _columns(test), facts or {}, groups, notes=tuple(notes))
 
 
-def _repeated(ids: NDArray[np.str_], parts: Iterable[Part]) -> NDArray[np.str_]:
+def _repeat(ids: NDArray[np.str_], parts: Iterable[Part]) -> NDArray[np.str_]:
     return np.repeat(ids, [len(y) for _, y in parts])
 
 

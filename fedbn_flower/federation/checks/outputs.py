@@ -1,4 +1,4 @@
-"""What is surprising of what a model gives."""
+"""Warn of outputs that do not fit the loss or the classes."""
 
 from collections.abc import Iterator
 
@@ -6,23 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from ...config.registry import LOSS, models_named
-from ...config.run_config import RunConfig
-from ...models import InputSpec
-from ..inputs import model_of
+from ..inputs import RunInputs
 
 
-def of_outputs(config: RunConfig, spec: InputSpec) -> Iterator[str]:
-    """A line for each model that has more outputs than there are classes, or a softmax before a loss that
-    applies one. A softmax that the configuration asks for is no surprise."""
+def of_outputs(inputs: RunInputs) -> Iterator[str]:
+    """Return a line for each model with more outputs than classes, or with a softmax before a loss that
+    applies one itself; not for a softmax that the configuration asks for."""
+    config, spec = inputs.config, inputs.dataset.spec
     if spec.predicts == "numbers":
         return
     for i, name in enumerate(models_named(config.model)):
-        model, _ = model_of(config, spec, i)
+        model, _ = inputs.model(i)
         output = _output(model, spec.zeros(2, config.device))
         if (width := output.shape[-1]) > spec.outputs:
             yield (
-                f"model: {name!r} has {width} outputs for {spec.outputs} {spec.predicts}: those from number "
-                f"{spec.outputs} on are never right"
+                f"model: {name!r} has {width} outputs for {spec.outputs} {spec.predicts}: the last "
+                f"{width - spec.outputs} are never right"
             )
         if config.softmax_output or config.loss not in LOSS.names:
             continue
@@ -39,7 +38,7 @@ def of_outputs(config: RunConfig, spec: InputSpec) -> Iterator[str]:
 
 
 def sums_to_one(values: Tensor) -> bool:
-    """Whether the values of each prediction are shares of 1."""
+    """Whether the values of each prediction are non-negative and sum to 1."""
     sums = values.sum(-1)
     return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
 

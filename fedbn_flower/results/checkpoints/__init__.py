@@ -1,1 +1,1 @@
-"""The files that a run goes on from: the server's, and one a client."""
+"""The files from which a run resumes: one of the server, and one per client."""

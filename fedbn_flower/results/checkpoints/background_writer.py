@@ -1,48 +1,48 @@
-"""Writing behind a run's back."""
+"""Write files on a background thread."""
 
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-HELD = 2**28  # bytes that wait to be written
+MAX_QUEUED = 2**28  # bytes that wait to be written
 
 
-class Writer:
-    """One thread that does what it is given, in order, while the run goes on.
+class BackgroundWriter:
+    """Run jobs in order on one thread, while the run continues.
 
-    After a failure it does nothing more: what comes later may rely on what came before. The failure is raised
-    by whoever waits.
+    After a failure no further job runs, since later jobs may rely on earlier ones. The failure is raised to
+    whoever waits.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "writer")
-        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._queue: deque[tuple[Future[None], int]] = deque()
         self._failed = False
 
-    def do(self, job: Callable[[], object], size: int) -> None:
-        """Have a job done, which holds so many bytes; waits while those before it hold more than `HELD`.
+    def submit(self, job: Callable[[], object], size: int) -> None:
+        """Queue a job that holds ``size`` bytes; wait while the queued jobs hold more than `MAX_QUEUED`.
 
-        What it writes must not change meanwhile.
+        What the job writes must not change in the meantime.
         """
-        while sum(held for _, held in self._waiting) > HELD:
+        while sum(queued for _, queued in self._queue) > MAX_QUEUED:
             self._wait_for_first()
-        self._waiting.append((self._thread.submit(self._run, job), size))
+        self._queue.append((self._thread.submit(self._run, job), size))
 
     def wait(self) -> None:
-        """Until all is done."""
-        while self._waiting:
+        """Wait until all jobs are done."""
+        while self._queue:
             self._wait_for_first()
 
     def close(self) -> None:
-        """End the thread, once all is done."""
+        """Wait until all jobs are done, then end the thread."""
         try:
             self.wait()
         finally:
             self._thread.shutdown()
 
     def _wait_for_first(self) -> None:
-        self._waiting[0][0].result()
-        self._waiting.popleft()
+        self._queue[0][0].result()
+        self._queue.popleft()
 
     def _run(self, job: Callable[[], object]) -> None:
         if self._failed:

@@ -1,9 +1,9 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped.
+"""Checkpoints: everything needed to resume a run as if it had never stopped.
 
-``checkpoint/server.safetensors`` holds the model, the rule's vectors and, as metadata, the counters;
-``checkpoint/clients`` is a folder of the clients' memories. The server file is replaced last, so it always
-names a round whose client files are complete; a client file of a later round belongs to a checkpoint that
-was never finished and is ignored.
+``checkpoint/server.safetensors`` holds the model, the rule's vectors and, as metadata, the counters.
+``checkpoint/clients`` holds the clients' memories. The server file is replaced last, so it always names a
+round whose client files are complete. A client file of a later round belongs to an unfinished checkpoint and
+is ignored.
 """
 
 import json
@@ -23,35 +23,48 @@ from fedbn_flower.clients import Groups
 from ...core.errors import UserError
 from ...core.files import json_text, sync_folder, write_atomically
 from ...records.checkpoint import Checkpoint
-from .background_writer import Writer
+from .background_writer import BackgroundWriter
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 
 LAST, BEST = "checkpoint", "best"
-"""A run's folders of the last checkpoint, and of the one made after the best round."""
+"""A run's folders: of the last checkpoint, and of the checkpoint after the best round."""
 
 
 class CheckpointFolder:
-    """Reads and writes a folder of checkpoints: a run's `LAST`, or, with patience, also its `BEST`."""
+    """Read and write a checkpoint folder: a run's `LAST` or, with patience, its `BEST`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.server = path / "server.safetensors"
-        self._clients = cache(partial(MemoryFolder, path / "clients"))  # by signature; a run has one
+        self._clients = cache(partial(MemoryFolder, path / "clients"))  # keyed by signature; a run has one
 
-    def save(self, checkpoint: Checkpoint, memories: Iterable[tuple[int, Groups]], writer: Writer) -> None:
-        """Have a checkpoint written; ``memories`` are those of the partitions that trained since the last
-        one. All of it is taken down now; it is on disk when the writer is done."""
+    def save(
+        self, checkpoint: Checkpoint, memories: Iterable[tuple[int, Groups]], writer: BackgroundWriter
+    ) -> None:
+        """Save a checkpoint.
+
+        The content is copied before this returns. It is on disk once the writer is done.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+            The server's side.
+        memories : Iterable[tuple[int, Groups]]
+            Partition and memory of each client that trained since the last checkpoint.
+        writer : BackgroundWriter
+            Writes the files.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         folder = self._clients(checkpoint.signature or "")
         written = []
         for partition, groups in memories:
             if groups:
                 written.append(client_name(partition))
-                file = folder.packed(written[-1], checkpoint.run, checkpoint.server_round, groups)
-                writer.do(file.write, len(file.content))
+                file = folder.pack(written[-1], checkpoint.run, checkpoint.server_round, groups)
+                writer.submit(file.write, len(file.content))
         entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
-        facts = {
+        metadata = {
             "round": checkpoint.server_round,
             "updates": checkpoint.updates,
             "counters": checkpoint.counters,
@@ -60,67 +73,70 @@ class CheckpointFolder:
             "draws": checkpoint.draws,
         }
         contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
-        server = save(contiguous, {"facts": json_text(facts)})
+        server = save(contiguous, {"facts": json_text(metadata)})
 
         def complete() -> None:
             folder.sync()
             write_atomically(self.server, server)
             sync_folder(self.path)
-            folder.tidy(written, Moment(checkpoint.run, checkpoint.server_round, checkpoint.server_round))
+            folder.remove_obsolete(
+                written, Moment(checkpoint.run, checkpoint.server_round, checkpoint.server_round)
+            )
 
-        writer.do(complete, len(server))
+        writer.submit(complete, len(server))
 
     def last_round(self) -> int:
-        """The round of the last checkpoint; 0 without one.
+        """Return the round of the last checkpoint, or 0 without one.
 
         Raises
         ------
         UserError
-            When it cannot be read.
+            When the checkpoint cannot be read.
         """
         if not self.server.exists():
             return 0
-        with self._opened() as file:
+        with self._open() as file:
             return int(json.loads(file.metadata()["facts"])["round"])
 
     def load(self) -> Checkpoint | None:
-        """The last checkpoint, or None if the run was stopped before its first.
+        """Return the last checkpoint, or None if the run stopped before its first.
 
         Raises
         ------
         UserError
-            When it cannot be read.
+            When the checkpoint cannot be read.
         """
         if not self.server.exists():
             return None
-        with self._opened() as file:
-            facts = json.loads(file.metadata()["facts"])
+        with self._open() as file:
+            metadata = json.loads(file.metadata()["facts"])
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model = {n.removeprefix("model/"): a for n, a in entries.items() if n.startswith("model/")}
         return Checkpoint(
-            facts["round"],
-            facts["updates"],
+            metadata["round"],
+            metadata["updates"],
             ArrayRecord({name: Array(array) for name, array in model.items()}),
             {n.removeprefix("rule/"): a for n, a in entries.items() if n.startswith("rule/")},
-            facts["counters"],
-            facts["run"],
-            facts["signature"],
-            facts.get("draws", {}),  # what was saved before there were any has none
+            metadata["counters"],
+            metadata["run"],
+            metadata["signature"],
+            metadata.get("draws", {}),  # older checkpoints have no draws
         )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:
-        """What a client remembered at the checkpoint; nothing if it never trained."""
-        moment = checkpoint.run, checkpoint.server_round
+        """Return a client's memory at the checkpoint; empty if the client never trained."""
         folder = self._clients(checkpoint.signature or "")
-        found = folder.load(client_name(partition), *moment, earlier_runs=False)
+        found = folder.load(
+            client_name(partition), checkpoint.run, checkpoint.server_round, earlier_runs=False
+        )
         return found[1] if found else {}
 
     def partitions(self, checkpoint: Checkpoint) -> list[int]:
-        """Whose memories are here, in order."""
+        """Return the partitions that have a memory in the folder, in ascending order."""
         return sorted(map(partition_of, self._clients(checkpoint.signature or "").clients()))
 
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _open(self) -> Iterator[Any]:
         try:
             with safe_open(self.server, "np") as file:
                 yield file

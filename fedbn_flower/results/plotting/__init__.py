@@ -1,1 +1,1 @@
-"""The figures of a run, as PNG files and inside the report."""
+"""The figures of a run, as PNG files and in the report."""

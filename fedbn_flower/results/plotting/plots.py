@@ -1,4 +1,4 @@
-"""Pictures that a run's folder has as PNG. Matplotlib is imported when one is drawn: it takes a while."""
+"""Figures saved as PNG in a run's folder. Matplotlib is slow to import: it is imported when one is drawn."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.run_config import RunConfig
 from ...core.files import csv_text, write_atomically
-from ...federation.inputs import dataset_of, partitions_of
+from ...federation.inputs import RunInputs
 from ...records.columns import CLIENT_MEAN, GLOBAL, TEST
 from ..run_reader import Run
-from ..terminal import without_middle
+from ..terminal import shorten_middle
 from .line_styles import line_style
 
 if TYPE_CHECKING:
@@ -19,56 +18,59 @@ if TYPE_CHECKING:
 
     from .svg_figure import InlineFigure
 
-DARKEST = 0.3  # of the colour map
-NAME = 24  # characters of a name
-TICK = 14  # characters of a name below an axis
-NAMED = 8  # clients that there is room to name
-BARS = 30  # clients and classes, beyond which counts are a heat map
+DARKEST = 0.3  # start of the colour map that is used
+NAME_LENGTH = 24  # characters of a class's name
+TICK_LENGTH = 14  # characters of a client's name below an axis
+MAX_NAMED = 8  # clients that are shown by name
+MAX_BARS = 30  # clients or classes, above which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
     (GLOBAL, "global model, held out"),
     ("train-", "clients, training (weighted mean)"),
 )
-"""Columns of ``metrics.csv`` by their prefix, and what they are."""
+"""Prefixes of columns in ``metrics.csv``, each with its label."""
 
 
-def plot_partitions(path: Path, config: RunConfig) -> None:
-    """How many training examples of each class each client has: a picture, and the counts beside it as CSV;
-    of numbers, how many examples."""
-    dataset = dataset_of(config)
-    rows = partitions_of(config).train
+def plot_partitions(path: Path, inputs: RunInputs) -> None:
+    """Write each client's number of training examples by class, as a figure and as CSV beside it.
+
+    Without classes there is one count per client.
+    """
+    dataset, rows = inputs.dataset, inputs.partitions.train
     names = [""]
     labels = np.zeros(len(dataset.train), np.int64)
     if dataset.has_classes:
-        told = dataset.class_names
-        names = [told[i] if i < len(told) else str(i) for i in range(dataset.spec.outputs)]
+        known = dataset.class_names
+        names = [known[i] if i < len(known) else str(i) for i in range(dataset.spec.outputs)]
         labels = dataset.train.columns["y"]
     counts = np.array([np.bincount(labels[r], minlength=len(names)) for r in rows])
-    told_counts = [
+    table = [
         {"partition": partition, "class": name, "examples": int(count)}
         for partition, line in enumerate(counts)
         for name, count in zip(names, line, strict=True)
     ]
-    write_atomically(path.with_suffix(".csv"), csv_text(("partition", "class", "examples"), told_counts))
-    save_figure(class_counts(counts, names, config.partition), path)
+    write_atomically(path.with_suffix(".csv"), csv_text(("partition", "class", "examples"), table))
+    save_figure(class_counts(counts, names, inputs.config.partition), path)
 
 
 def class_counts(
     counts: NDArray[np.int64], names: list[str], title: str, client_names: list[str] | None = None
 ) -> "InlineFigure":
-    """Training examples, (clients, classes): as stacked bars, as a heat map where clients are many. Few
-    clients stand by their names, where they have some."""
+    """Draw counts of training examples (clients, classes) as stacked bars, or as a heat map if many.
+
+    Up to `MAX_NAMED` clients are shown by name, if they have names.
+    """
     clients, classes = counts.shape
     figure = new_figure(5, 3.4)
     axes = figure.subplots()
     axes.set(xlabel="client", title=plain(title))
-    names = list(map(plain, without_middle(names, NAME)))
-    if clients > BARS or classes > BARS:
+    names = list(map(plain, shorten_middle(names, NAME_LENGTH)))
+    if clients > MAX_BARS or classes > MAX_BARS:
         image = axes.imshow(counts.T, aspect="auto", interpolation="none", cmap="cividis")
         figure.colorbar(image, label="training examples")
         integer_ticks(axes)
         axes.set_ylabel("class")
-        if classes <= BARS:
+        if classes <= MAX_BARS:
             axes.set_yticks(range(classes), names)
         return figure
     bottom = np.zeros(clients, np.int64)
@@ -81,8 +83,8 @@ def class_counts(
         bottom += counts[:, label]
     axes.set_ylabel("training examples")
     axes.set_xticks(range(clients))
-    if client_names and clients <= NAMED:
-        axes.set_xticklabels(map(plain, without_middle(client_names, TICK)), rotation=15, ha="right")
+    if client_names and clients <= MAX_NAMED:
+        axes.set_xticklabels(map(plain, shorten_middle(client_names, TICK_LENGTH)), rotation=15, ha="right")
     axes.tick_params(axis="x", labelsize="small" if clients > 15 or client_names else "medium")
     if classes > 1:
         figure.legend(title="class", loc="outside right upper", reverse=True, frameon=False, fontsize="small")
@@ -90,22 +92,22 @@ def class_counts(
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:
-    """From dark to bright, which those who do not see every colour see too; none as dark as a page."""
+    """Return colours from dark to bright, visible to the colour-blind; none as dark as a dark page."""
     from matplotlib import colormaps
 
     return [colormaps["cividis"](DARKEST + (1 - DARKEST) * i / max(1, count - 1)) for i in range(count)]
 
 
 def plot_curves(folder: Path) -> None:
-    """Write a run's `curves` as ``curves.png``; nothing if no round is done."""
+    """Write a run's `curves` as ``curves.png``, unless no round is done."""
     figure = curves(Run.read(folder))
     if figure.axes:
         save_figure(figure, folder / "curves.png")
 
 
 def curves(run: Run) -> "InlineFigure":
-    """The held-out figures by round, and in training; empty if no round is done."""
-    names = figure_names(run.metrics)
+    """Draw the held-out and training metrics by round; the figure is empty if no round is done."""
+    names = metric_names(run.metrics)
     figure = new_figure(4.5 * (len(names) or 2), 3.9)
     if names:
         for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -114,26 +116,26 @@ def curves(run: Run) -> "InlineFigure":
     return figure
 
 
-def figure_names(rows: list[dict[str, str]]) -> list[str]:
-    """The held-out figures of ``metrics.csv``, the loss first; none before the first round."""
+def metric_names(rows: list[dict[str, str]]) -> list[str]:
+    """Return the names of the held-out metrics in ``metrics.csv``, loss first; empty before round 1."""
     columns = rows[0] if rows else {}
     names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
     return [name for name in names if not name.startswith(f"{TEST}-")]
 
 
 def draw_curves(axes: "Axes", rows: list[dict[str, str]], name: str) -> None:
-    """A figure by round; a round that has none leaves no gap."""
+    """Draw a metric by round; a round without a value leaves no gap."""
     for number, (prefix, label) in enumerate(CURVES):
         points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]
         if points:
             axes.plot(*zip(*points, strict=True), label=label, **line_style(number, len(points)))
-    by_round(axes, name)
+    set_round_axes(axes, name)
     if axes.lines:
         axes.legend(frameon=False, fontsize="small")
 
 
-def by_round(axes: "Axes", ylabel: str) -> None:
-    """Name the axes of something by round."""
+def set_round_axes(axes: "Axes", ylabel: str) -> None:
+    """Format axes whose x axis is the round."""
     axes.set(xlabel="round", ylabel=ylabel)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -141,24 +143,24 @@ def by_round(axes: "Axes", ylabel: str) -> None:
 
 
 def integer_ticks(axes: "Axes") -> None:
-    """Ticks below at whole numbers only."""
+    """Set ticks of the x axis at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def plain(text: str) -> str:
-    """Somebody's words, in which a dollar begins no formula."""
+    """Escape dollar signs, which Matplotlib would read as the start of a formula."""
     return text.replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> "InlineFigure":
-    """An empty figure, in inches, which makes room for what stands outside its axes."""
+    """Return an empty figure, in inches, with a layout that leaves room for legends outside the axes."""
     from .svg_figure import InlineFigure
 
     return InlineFigure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: "InlineFigure", path: Path) -> None:
-    """Write the figure as PNG, whole or not at all."""
+    """Write the figure as PNG, atomically."""
     write_atomically(path, figure.as_png())

@@ -1,4 +1,4 @@
-"""Figures without pyplot, whose windows and state a library leaves alone; imported where one is drawn."""
+"""Figures without pyplot: a library must not touch its windows and global state."""
 
 import io
 import re
@@ -13,17 +13,20 @@ _ID = re.compile(r'(\bid="|href="#|url\(#)')
 
 
 class InlineFigure(Figure):
-    """A figure that a notebook shows."""
+    """A figure that a notebook displays."""
 
     def as_png(self) -> bytes:
-        """Its picture."""
+        """Return the figure as PNG."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=120)
         return buffer.getvalue()
 
     def as_svg(self, name: str) -> str:
-        """An ``<svg>`` element to stand in a page, without a background: what would be black has the page's
-        colour of text. Ids begin with the name, which no other picture of the page may have."""
+        """Return the figure as an ``<svg>`` element for a page.
+
+        It has no background, and black takes the page's text colour. Ids begin with ``name``, which must be
+        unique in the page.
+        """
         buffer = io.StringIO()
         with rc_context(_SVG):
             self.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""``report.html``: a page of a run, a sweep or a search that stands alone, from the files in its folder."""
+"""``report.html``: a self-contained page of a run, a sweep or a search, made from the files in its folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,14 @@ KINDS = "the folder of a run, a sweep or a search"
 
 
 def write_report(folder: Path) -> Path:
-    """Write ``report.html`` of a folder, of any version of this project; what is not in it is left out.
+    """Write ``report.html`` into a folder of results and return its path.
+
+    The folder may be of any version of this project; what it lacks is left out.
 
     Raises
     ------
     UserError
-        When it is no folder of a run, a sweep or a search.
+        When the folder is not of a run, a sweep or a search.
     """
     write_atomically(folder / NAME, _page(folder))
     return folder / NAME
@@ -44,12 +46,12 @@ def _page(folder: Path) -> str:
 
 
 def sweep_figure(folder: Path) -> "InlineFigure":
-    """The figure by round of a sweep's cells, from its folder."""
-    from .groups import Sweep, common_figure
+    """Draw the main metric of a sweep's cells by round, from the sweep's folder."""
+    from .groups import Sweep, common_metric
     from .sweep_page import curves_figure
 
     sweep = Sweep.read(folder)
     title = " ".join(value for value in sweep.common.values() if value)
-    wheres = zip(*(run.where for run in sweep.runs), strict=True)
-    where = ", ".join(part[0] for part in wheres if len(set(part)) == 1)
-    return curves_figure(sweep.groups, common_figure(sweep.groups), f"{title} {where}".strip())
+    settings = zip(*(run.where for run in sweep.runs), strict=True)
+    where = ", ".join(values[0] for values in settings if len(set(values)) == 1)
+    return curves_figure(sweep.groups, common_metric(sweep.groups), f"{title} {where}".strip())

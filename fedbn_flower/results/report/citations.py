@@ -1,50 +1,22 @@
-"""What to cite: the papers of the built-in algorithms, which are in ``papers.md``."""
+"""What to cite: the papers that the algorithms of a run name, whose BibTeX is in ``papers.md``."""
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedbn_flower.strategies.aggregation.means import MEANS
+
 from ...config.client_unions import parts
+from ...config.selection import NAMED
+from ...core.papers import paper_of
 
 FLOWER = "beutel2020flower"
-PAPERS: Mapping[str, str] = {
-    "fedavg": "mcmahan2017fedavg",
-    "fedavgm": "hsu2019measuring",
-    "fednova": "wang2020fednova",
-    "fedadagrad": "reddi2021adaptive",
-    "fedyogi": "reddi2021adaptive",
-    "fedadam": "reddi2021adaptive",
-    "feddyn": "acar2021feddyn",
-    "scaffold": "karimireddy2020scaffold",
-    "scaffold-momentum": "li2022niidbench",
-    "fedproto": "tan2022fedproto",
-    "fedsat": "chowdhury2024fedsat",
-    "calc": "chowdhury2024fedsat",
-    "silobn": "andreux2020siloed",
-    "fedbn": "li2021fedbn",
-    "fedper": "arivazhagan2019fedper",
-    "fedrep": "collins2021fedrep",
-    "ditto": "li2021ditto",
-    "fedprox": "li2020fedprox",
-    "moon": "li2021moon",
-    "fedrs": "li2021fedrs",
-    "fedsam": "qu2022fedsam",
-    "fedntd": "lee2022fedntd",
-    "class-balanced": "cui2019classbalanced",
-    "focal": "lin2017focal",
-    "label-smoothing": "szegedy2016rethinking",
-    "logit-adjusted": "menon2021logit",
-    "median": "yin2018byzantine",
-    "trimmed": "yin2018byzantine",
-}
-"""The key of its paper by the name of an algorithm, or of a robust mean. `sgd`, `alone` and algorithms of
-one's own have none."""
-
-KINDS = ("strategy", "client", "objective", "loss", "mean")
 
 
-def entries() -> dict[str, str]:
+@cache
+def entries() -> Mapping[str, str]:
     """Every BibTeX entry of ``papers.md``, by its key."""
     text = Path(__file__).with_name("papers.md").read_text(encoding="utf-8")
     found = re.finditer(r"^@\w+\{(.+?),\n.*?^\}$", text, re.DOTALL | re.MULTILINE)
@@ -52,8 +24,28 @@ def entries() -> dict[str, str]:
 
 
 def citations(configs: Iterable[Mapping[str, Any]]) -> str:
-    """BibTeX of what runs of these configurations rest on: Flower, and each algorithm that has a paper."""
-    names = (name for c in configs for kind in KINDS for name in parts(str(c.get(kind, ""))))
-    keys = dict.fromkeys([FLOWER, *(PAPERS[name] for name in names if name in PAPERS)])
+    """BibTeX of what runs of these configurations rest on: Flower, and every built-in algorithm that names a
+    paper. Algorithms from files are not looked at: a report runs nobody's code."""
+    keys = [FLOWER]
+    tables: dict[str, Mapping[str, object]] = {**NAMED, "mean": MEANS}
+    for config in configs:
+        for kind, known in tables.items():
+            names = parts(str(config.get(kind, "")), known)
+            keys += [paper_of(known[name]) for name in names if name in known]
     bibliography = entries()
-    return "\n\n".join(bibliography[key] for key in keys)
+    return "\n\n".join(bibliography[key] for key in dict.fromkeys(keys) if key)
+
+
+def source(key: str) -> str:
+    """A paper as a table of the docs names it: its authors, its year, a link where it is on arXiv.
+
+    Raises
+    ------
+    KeyError
+        When ``papers.md`` has no such entry.
+    """
+    fields = dict(re.findall(r"^ +(\w+) += \{(.*)\},$", entries()[key], re.MULTILINE))
+    surnames = [author.partition(",")[0] for author in fields["author"].split(" and ")]
+    authors = " and ".join(surnames) if len(surnames) <= 2 else f"{surnames[0]} et al."
+    text = f"{authors} {fields['year']}"
+    return f"[{text}](https://arxiv.org/abs/{fields['eprint']})" if "eprint" in fields else text

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs in their configurations, their figures, their curves."""
+"""The page that compares runs: configurations, metrics, costs and curves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,23 +7,23 @@ from ...config.help import as_text
 from ...core.errors import not_allowed
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
-from .groups import FOLDER, Group, Sweep, common_figure, figures_table, legend
+from .groups import FOLDER, Group, Sweep, common_metric, legend, metrics_table
 from .html import page, paragraph, section
-from .run_page import MEANS, closing, size
+from .run_page import MEANS, closing_sections, size
 from .sweep_page import curves
 from .tables import Table
 
-ALIKE = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
-"""Keys in which runs differ that are the same work, and other facts than keys."""
+IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
+"""Entries of a manifest that are not compared: runs that differ only in these do the same work."""
 
 
-def groups_of(folders: Sequence[Path]) -> list[Group]:
-    """The runs of these folders, each a group of its own; of a sweep its cells.
+def read_groups(folders: Sequence[Path]) -> list[Group]:
+    """Read the folders: a run is one group, a sweep one group per cell, a search its best run.
 
     Raises
     ------
     UserError
-        When one is no folder of a run, a sweep or a search.
+        When a folder is not of a run, a sweep or a search.
     """
     found = []
     for folder in folders:
@@ -40,78 +40,85 @@ def groups_of(folders: Sequence[Path]) -> list[Group]:
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
-    """What each folder is called: its last name where no other has it."""
+    """Return each folder's label: its last name, or the whole path if another has the same name."""
     names = [folder.resolve().name for folder in folders]
     return {f: n if names.count(n) == 1 else str(f) for f, n in zip(folders, names, strict=True)}
 
 
 def differences(groups: Sequence[Group]) -> Table:
-    """The keys in which the groups' configurations differ, down, and the groups across; with the versions and
-    the data, where these do."""
-    facts = [_facts(group.runs[0]) for group in groups]
-    keys = [k for k in dict.fromkeys(k for f in facts for k in f) if len({f.get(k, "") for f in facts}) > 1]
+    """Return the keys, versions and data in which the groups differ: a row per key, a column per group."""
+    configs = [_compared(group.runs[0]) for group in groups]
+    every = dict.fromkeys(key for config in configs for key in config)
+    keys = [key for key in every if len({config.get(key, "") for config in configs}) > 1]
     header = ["key", *(group.label for group in groups)]
-    return Table(header, [[key, *(f.get(key, "") for f in facts)] for key in keys], words=len(header))
+    rows = [[key, *(config.get(key, "") for config in configs)] for key in keys]
+    return Table(header, rows, words=len(header))
 
 
-def _facts(run: Run) -> dict[str, str]:
-    told = {key: _text(value) for key, value in run.config.items() if key not in ALIKE}
-    told |= {f"version of {k}": str(v) for k, v in (run.config.get("versions") or {}).items()}
-    return told | {"data (digest)": str(run.config.get("data", ""))[:12]}
+def _compared(run: Run) -> dict[str, str]:
+    """Return what is compared of a run, as text."""
+    values = {key: _text(value) for key, value in run.config.items() if key not in IGNORED}
+    values |= {f"version of {k}": str(v) for k, v in (run.config.get("versions") or {}).items()}
+    return values | {"data (digest)": str(run.config.get("data", ""))[:12]}
 
 
 def _text(value: object) -> str:
-    """A value in words, the same for 1 and 1.0."""
+    """Return a value as text, the same for 1 and 1.0."""
     return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
 
 
-def of_different_data(groups: Sequence[Group]) -> str:
-    """A sentence where the groups' runs are not of the same examples; empty where they are. Data that are
-    drawn may be others for another seed."""
+def data_warning(groups: Sequence[Group]) -> str:
+    """Return a warning if the groups' runs use different examples, else an empty string.
+
+    Data that are drawn at random may differ between seeds.
+    """
     runs = [run.config for group in groups for run in group.runs]
     by_seed: dict[object, set[object]] = {}
     for config in runs:
         by_seed.setdefault(config.get("seed"), set()).update({config.get("data")} - {None})
     datasets = {config.get("dataset") for config in runs}
     digests = {config.get("data") or config.get("dataset") for config in runs}
-    alike = all(len(found) < 2 for found in by_seed.values())
-    if alike and (len(digests) == 1 or len(datasets) == 1):
+    same = all(len(found) < 2 for found in by_seed.values())
+    if same and (len(digests) == 1 or len(datasets) == 1):
         return ""
     names = list(dict.fromkeys(run.dataset for group in groups for run in group.runs))
-    told = ", ".join(names) if len(names) > 1 else f"{names[0]} with different examples"
-    return f"The runs are of different data ({told}): their figures do not tell which is better."
+    data = ", ".join(names) if len(names) > 1 else f"{names[0]} with different examples"
+    return f"The runs use different data ({data}), so their metrics cannot be compared."
 
 
 def costs(groups: Sequence[Group]) -> Table:
-    """What a run of each group took: the mean over its runs, where they told."""
+    """Return the costs of each group: means over the runs that recorded them."""
     rows = []
     for group in groups:
-        told = [run.summary for run in group.runs if run.summary]
+        summaries = [run.summary for run in group.runs if run.summary]
         row = [group.label]
         for key in ("rounds", "seconds", "seconds-per-round", "failures", "bytes-sent", "bytes-received"):
-            values = [summary[key] for summary in told if summary.get(key) is not None]
-            middle = sum(values) / len(values) if values else None
-            text = "" if middle is None else size(middle) if key.startswith("bytes") else f"{middle:.4g}"
+            values = [summary[key] for summary in summaries if summary.get(key) is not None]
+            mean = sum(values) / len(values) if values else None
+            text = "" if mean is None else size(mean) if key.startswith("bytes") else f"{mean:.4g}"
             row.append(text)
         rows.append(row)
-    header = ["", "rounds", "seconds", "seconds a round", "failures", "sent", "received"]
+    header = ["", "rounds", "seconds", "seconds per round", "failures", "sent", "received"]
     return Table(header, rows)
 
 
 def compare_page(groups: Sequence[Group]) -> str:
-    """The whole page."""
-    by = common_figure(groups)
-    table = figures_table(groups, by)
-    differing = differences(groups)
-    warned = [paragraph(told, "note")] if (told := of_different_data(groups)) else []
+    """Return the page."""
+    metric = common_metric(groups)
+    table = metrics_table(groups, metric)
+    different = differences(groups)
+    explanation = f"{legend(groups, metric)} {MEANS}"
+    warnings = [paragraph(warning, "note")] if (warning := data_warning(groups)) else []
     return page(
-        "Side by side",
+        "Comparison",
         paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups))),
         [
-            section("Results", *warned, table.html(), paragraph(f"{legend(groups, by)} {MEANS}", "note")),
-            section("What differs", differing.html() if differing.rows else paragraph("Nothing but seeds.")),
-            section("What it took", costs(groups).html()),
-            section("By round", *warned, curves(groups, by)),
-            *closing([run.config for group in groups for run in group.runs], table),
+            section("Results", *warnings, table.html(), paragraph(explanation, "note")),
+            section(
+                "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
+            ),
+            section("Costs", costs(groups).html()),
+            section("Metrics by round", *warnings, curves(groups, metric)),
+            *closing_sections([run.config for group in groups for run in group.runs], table),
         ],
     )

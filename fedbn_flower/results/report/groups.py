@@ -1,4 +1,4 @@
-"""Runs that belong together: those of a sweep's cell, which differ in their seed."""
+"""Group runs that differ only in their seed, such as those of a sweep's cell."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ..run_reader import Points, Run, rows_of
-from ..summary import figures_by_whose, rounds_reached, seeds_told
+from ..summary import metrics_by_group, seeds_text, target_rounds
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -15,37 +15,37 @@ SEED, STATUS, FOLDER = "seed", "status", "folder"
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one cell, and what the cell is, by key."""
+    """The runs of one cell, and the cell's values by key."""
 
     names: Mapping[str, str]
     runs: Sequence[Run]
 
     @property
     def label(self) -> str:
-        """For a legend: ``fedyogi fedbn server-lr=0.1``."""
+        """The group's label in a legend: ``fedyogi fedbn server-lr=0.1``."""
         plain = ("strategy", "client", "objective", FOLDER)
         return " ".join(v if k in plain else f"{k}={v}" for k, v in self.names.items() if v)
 
-    def values(self, by: str) -> dict[str, list[float]]:
-        """A figure of the last round, of every run that has it, by whose it is."""
+    def values(self, metric: str) -> dict[str, list[float]]:
+        """Return a metric from the summaries of the runs that have it, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for whose, figures in figures_by_whose(run.summary).items() if run.summary else ():
-                if figures.get(by) is not None:
-                    found.setdefault(whose, []).append(float(figures[by]))
+            for column, metrics in metrics_by_group(run.summary).items() if run.summary else ():
+                if metrics.get(metric) is not None:
+                    found.setdefault(column, []).append(float(metrics[metric]))
         return found
 
     @property
     def rounds(self) -> dict[str, list[float]]:
-        """The rounds in which those runs that reached their target did, by whose figure."""
+        """Rounds to the target, of the runs that reached it, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for whose, number in rounds_reached(run.summary).items():
-                found.setdefault(whose, []).append(number)
+            for column, number in target_rounds(run.summary).items():
+                found.setdefault(column, []).append(number)
         return found
 
     def lines(self, column: str) -> list[Points]:
-        """A column of ``metrics.csv``, of every run that has it."""
+        """Return a column of ``metrics.csv`` of each run that has it."""
         return [points for run in self.runs if (points := run.points(column))]
 
 
@@ -56,13 +56,13 @@ class Sweep:
     folder: Path
     groups: Sequence[Group]
     common: Mapping[str, str]
-    """What is alike in all cells, by key."""
+    """The values that all cells share, by key."""
     failed: Sequence[Sequence[str]]
-    """The cells that went wrong: their names and seed, and what happened."""
+    """The runs that failed: cell with seed, and the error."""
 
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
-        """Read ``grid.csv`` and the runs that it names. The columns before the status are what is swept."""
+        """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys."""
         rows = list(rows_of(folder / "grid.csv"))
         columns = list(rows[0]) if rows else []
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
@@ -86,65 +86,66 @@ class Sweep:
         return [run for group in self.groups for run in group.runs]
 
 
-def common_figure(groups: Sequence[Group]) -> str:
-    """What the runs are compared by: what they all are, or else the loss."""
-    told = {run.by for group in groups for run in group.runs}
-    return told.pop() if len(told) == 1 else "loss"
+def common_metric(groups: Sequence[Group]) -> str:
+    """Return the metric by which all runs are compared, or the loss if they differ in it."""
+    names = {run.main_metric for group in groups for run in group.runs}
+    return names.pop() if len(names) == 1 else "loss"
 
 
-def headline(groups: Sequence[Group], by: str) -> tuple[str, str]:
-    """Whose figure stands for a run: the clients' mean over examples where they evaluate, else the global
-    model's; and its column of ``metrics.csv``."""
-    evaluated = any(group.lines(by) for group in groups)
-    return ("mean over examples", by) if evaluated else ("global", f"global-{by}")
+def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
+    """Return the column that represents a run, in the table and in ``metrics.csv``.
+
+    It is the clients' mean over examples if clients evaluate, else the global model's value.
+    """
+    evaluated = any(group.lines(metric) for group in groups)
+    return ("mean over examples", metric) if evaluated else ("global", f"global-{metric}")
 
 
-def best_rows(groups: Sequence[Group], by: str) -> list[int]:
-    """The groups whose figure is the best, all of which are equal; none where only one has a figure."""
-    whose, _ = headline(groups, by)
-    found = {i: mean(values) for i, group in enumerate(groups) if (values := group.values(by).get(whose))}
+def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
+    """Return the indices of the best group and its ties; none if fewer than two groups have a value."""
+    column, _ = headline(groups, metric)
+    found = {i: mean(v) for i, group in enumerate(groups) if (v := group.values(metric).get(column))}
     if len(found) < 2:
         return []
-    best = (max if by == "accuracy" else min)(found.values())
+    best = (max if metric == "accuracy" else min)(found.values())
     return [i for i, value in found.items() if value == best]
 
 
-def figures_table(groups: Sequence[Group], by: str, links: Sequence[str] = ()) -> Table:
-    """A row for each group: the figure, by whose it is, as mean ± sample standard deviation (n - 1) over its
-    runs, and their seconds."""
-    values = [group.values(by) for group in groups]
+def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = ()) -> Table:
+    """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds."""
+    values = [group.values(metric) for group in groups]
     reached = [group.rounds for group in groups]
-    columns = list(dict.fromkeys(name for told in values for name in told))
-    rounds = list(dict.fromkeys(name for told in reached for name in told))
+    columns = list(dict.fromkeys(name for found in values for name in found))
+    rounds = list(dict.fromkeys(name for found in reached for name in found))
     keys = list(dict.fromkeys(key for group in groups for key in group.names))
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
-            *(spread(told.get(name, []), by) for name in columns),
-            *(_of_all(found.get(name, []), group) for name in rounds),
+            *(spread(means.get(name, []), metric) for name in columns),
+            *(_target_cell(targets.get(name, []), group) for name in rounds),
             spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
         ]
-        for group, told, found in zip(groups, values, reached, strict=True)
+        for group, means, targets in zip(groups, values, reached, strict=True)
     ]
     return Table([*keys, *columns, *rounds, "seconds"], rows, len(keys), links)
 
 
-def _of_all(rounds: Sequence[float], group: Group) -> str:
-    """Rounds of those runs that reached the target, and of how many they are, if not of all."""
+def _target_cell(rounds: Sequence[float], group: Group) -> str:
+    """Return the rounds to the target and, if not all runs reached it, how many did."""
     some = f" ({len(rounds)} of {len(group.runs)})" if 0 < len(rounds) < len(group.runs) else ""
     return f"{spread(rounds, 'rounds')}{some}"
 
 
-def legend(groups: Sequence[Group], by: str) -> str:
-    """What the figures of the table are."""
-    unit = " in %" if by == "accuracy" else ""
-    seeds = seeds_told([sum(run.summary is not None for run in group.runs) for group in groups])
-    many = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
-    return f"{by.capitalize()}{unit}{many}."
+def legend(groups: Sequence[Group], metric: str) -> str:
+    """Return the sentence that explains the values of the table."""
+    unit = " in %" if metric == "accuracy" else ""
+    seeds = seeds_text([sum(run.summary is not None for run in group.runs) for group in groups])
+    deviation = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
+    return f"{metric.capitalize()}{unit}{deviation}."
 
 
 def spread(values: Sequence[float], name: str) -> str:
-    """Mean ± sample standard deviation, an accuracy in percent."""
+    """Return mean ± sample standard deviation as text, an accuracy in percent."""
     if not values:
         return ""
     factor, digits = {"accuracy": (100, 1), "seconds": (1, 1), "rounds": (1, 1)}.get(name, (1, 4))

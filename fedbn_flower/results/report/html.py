@@ -1,4 +1,4 @@
-"""A page that stands alone: text, tables, pictures as SVG, its style sheet; no script, no network."""
+"""Build a self-contained HTML page: text, tables, SVG figures and style sheet; no script, no network."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def page(title: str, lead: str, sections: Iterable[str]) -> str:
-    """The whole page; ``title`` is text, the others are HTML."""
+    """Return the page; ``title`` is text, the other arguments are HTML."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -22,53 +22,55 @@ def page(title: str, lead: str, sections: Iterable[str]) -> str:
 
 
 def section(heading: str, *content: str) -> str:
-    """A part of the page; nothing where it has no content."""
+    """Return a section, or nothing if it has no content."""
     body = "".join(content)
     return f"<section>\n<h2>{escape(heading)}</h2>\n{body}</section>\n" if body else ""
 
 
 def warning(heading: str, *content: str) -> str:
-    """A part that is to be seen first; nothing where it has no content."""
+    """Return a highlighted section, or nothing if it has no content."""
     return section(heading, *content).replace("<section>", '<section class="warning">', 1)
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Text; ``kind`` is its class in the style sheet."""
+    """Return a paragraph of text; ``kind`` is its CSS class."""
     return f'<p class="{kind}">{escape(text)}</p>\n' if kind else f"<p>{escape(text)}</p>\n"
 
 
 def verbatim(text: str) -> str:
-    """What is to be copied."""
+    """Return preformatted text, to be copied."""
     return f"<pre>{escape(text)}</pre>\n"
 
 
 def command(words: Iterable[str]) -> str:
-    """A command, whose lines break between words only."""
+    """Return a command that wraps only between words."""
     return f"<pre>{' '.join(f'<span>{escape(word)}</span>' for word in words)}</pre>\n"
 
 
 def folded(summary: str, content: str) -> str:
-    """What is seen when it is asked for."""
+    """Return content that is hidden until the summary is clicked."""
     return f"<details><summary>{escape(summary)}</summary>\n{content}</details>\n"
 
 
-def facts(told: Mapping[str, str]) -> str:
-    """A few figures by their name."""
+def key_values(values: Mapping[str, str]) -> str:
+    """Return a list of names and values; empty values are left out."""
     items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>\n" for name, text in told.items() if text
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n"
+        for name, value in values.items()
+        if value
     )
     return f'<dl class="facts">\n{items}</dl>\n' if items else ""
 
 
-def pictures(figures: Mapping[str, "InlineFigure | None"], wide: bool = False) -> str:
-    """Pictures by their captions, beside each other where there is room and they are not wide."""
+def gallery(figures: Mapping[str, "InlineFigure | None"], wide: bool = False) -> str:
+    """Return figures by caption, side by side if there is room and they are not wide."""
     drawn = "".join(
         f'<figure role="img" aria-label="{escape(caption)}">\n'
         f"<figcaption>{escape(caption)}</figcaption>\n{figure.as_svg(_name(caption))}</figure>\n"
         for caption, figure in figures.items()
         if figure
     )
-    return f'<div class="pictures{" wide" if wide else ""}">\n{drawn}</div>\n' if drawn else ""
+    return f'<div class="figures{" wide" if wide else ""}">\n{drawn}</div>\n' if drawn else ""
 
 
 def _name(caption: str) -> str:

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
 from ...records.metrics import shown
-from ..plotting.plots import figure_names
-from ..plotting.report_plots import counts_of, curve_of, per_client, seconds_split
+from ..plotting.plots import metric_names
+from ..plotting.report_plots import client_curves, metric_curve, partition_counts, seconds_split
 from ..run_reader import Run
-from ..summary import NO_FIGURES
+from ..summary import NON_METRICS
 from .citations import citations
-from .html import command, facts, folded, page, paragraph, pictures, section, verbatim, warning
-from .repeat_command import command_of, names_objects
+from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
+from .repeat_command import command_of, uses_session_objects
 from .tables import Table
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
-LISTED = 12  # clients that have a row each
-WORST = 5
-CLASSES = 30
+MAX_LISTED = 12  # clients, above which they have no row each
+WORST = 5  # clients in the table of the worst
+MAX_CLASSES = 30  # rows in the table of classes
 MODELS = {
     "global": "global model",
     "mean": "mean over examples",
@@ -29,96 +29,96 @@ MODELS = {
     "worst-tenth": "worst tenth of clients",
     "client-std": "standard deviation of clients",
 }
-"""What the summary tells figures of."""
+"""Keys of the summary that hold metrics, each with its name in the report."""
 ENDINGS = {
-    "patience": "the validation figure did not improve any more",
-    "target": "it had reached the target accuracy",
+    "patience": "the validation metric stopped improving",
+    "target": "the target accuracy was reached",
 }
 """Why a run may end before its last round."""
-MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client does."
+MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
 def run_page(run: Run) -> str:
-    """The whole page."""
-    table = figures_table(run)
+    """Return the page."""
+    table = metrics_table(run)
     figures: dict[str, InlineFigure | None] = {
-        f"{name.capitalize()} by round": curve_of(run, name) for name in figure_names(run.metrics)
+        f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run.metrics)
     }
     figures |= {
-        f"{run.by.capitalize()} of each client": per_client(run),
-        "Training examples by client": counts_of(run),
-        "Seconds a round": seconds_split(run),
+        f"{run.main_metric.capitalize()} of each client": client_curves(run),
+        "Training examples by client": partition_counts(run),
+        "Seconds per round": seconds_split(run),
     }
-    told = [paragraph(sentence(run)), facts(_facts(run))]
+    lead = [paragraph(sentence(run)), key_values(_key_metrics(run))]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
         f"{run.config.get('model')} on {run.dataset}: {run.algorithms}",
-        "".join(told),
+        "".join(lead),
         [
             warning("Failures", *_failures(run)),
-            section("Results", *results, pictures(figures)),
+            section("Results", *results, gallery(figures)),
             section("Worst clients", *_worst(run)),
             section("Classes", *_classes(run)),
             section("New clients", *_new_clients(run)),
-            section("The same again", *repeat(run)),
-            *closing([run.config], table),
+            section("Reproduce this run", *how_to_reproduce(run)),
+            *closing_sections([run.config], table),
         ],
     )
 
 
 def sentence(run: Run) -> str:
-    """What ran, in plain English."""
+    """Describe the run in plain English."""
     config, summary = run.config, run.summary
     clients = f"{config.get('num-clients')} clients trained {config.get('model')} on {run.dataset}"
-    budget = f"{_counted(config.get('local-epochs'), 'local epoch')} a round"
-    told = [
-        f"{clients} (partition {config.get('partition')}), {budget}, under the server rule "
-        f"{config.get('strategy')} with client {config.get('client')} and objective "
+    budget = f"{_counted(config.get('local-epochs'), 'local epoch')} per round"
+    sentences = [
+        f"{clients} (partition {config.get('partition')}), {budget}, with server rule "
+        f"{config.get('strategy')}, client {config.get('client')} and objective "
         f"{config.get('objective')}; seed {config.get('seed')}."
     ]
-    done, asked = summary.get("rounds"), config.get("rounds")
+    done, requested = summary.get("rounds"), config.get("rounds")
     if done is None:
-        told.append("It was stopped before there was a summary.")
+        sentences.append("The run stopped before it wrote a summary.")
     else:
         took = f"{_counted(done, 'round')} took {summary['seconds']:.1f} s"
-        rest = f"; {asked} were asked for" if done != asked else ""
-        told.append(f"Its {took}{rest}.")
+        rest = f"; {requested} were requested" if done != requested else ""
+        sentences.append(f"The {took}{rest}.")
     if reason := ENDINGS.get(summary.get("stopped") or ""):
-        told.append(f"It ended early: {reason}.")
+        sentences.append(f"The run ended early: {reason}.")
     if summary.get("best-round"):
-        told.append(f"The model kept is that of round {summary['best-round']}.")
-    return " ".join(told)
+        sentences.append(f"The saved model is that of round {summary['best-round']}.")
+    return " ".join(sentences)
 
 
 def _counted(number: object, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _facts(run: Run) -> dict[str, str]:
-    """The figures that one looks for first."""
-    summary, by = run.summary, run.by
-    told = {
-        f"{by}, {MODELS[key]}": shown(by, (summary.get(key) or {}).get(by))
+def _key_metrics(run: Run) -> dict[str, str]:
+    """Return the most important values by name."""
+    summary, metric = run.summary, run.main_metric
+    values = {
+        f"{metric}, {MODELS[key]}": shown(metric, (summary.get(key) or {}).get(metric))
         for key in ("global", "mean", "client-mean", "worst-client")
     }
     target = summary.get("rounds-to-target")
     if target:
         reached = next((target[key] for key in ("mean", "global") if target.get(key) is not None), None)
-        told[f"rounds to {shown('accuracy', target['target'])}"] = str(reached or "not reached")
+        values[f"rounds to {shown('accuracy', target['target'])}"] = str(reached or "not reached")
     if "seconds-per-round" in summary:
-        told["seconds a round"] = f"{summary['seconds-per-round']:.3g}"
+        values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"
     if "client-updates-per-second" in summary:
-        told["client updates a second"] = f"{summary['client-updates-per-second']:.3g}"
+        values["client updates per second"] = f"{summary['client-updates-per-second']:.3g}"
     for key, name in (("bytes-sent", "sent to clients"), ("bytes-received", "received from clients")):
         if key in summary:
-            told[name] = size(summary[key])
+            values[name] = size(summary[key])
     if "failures" in summary:
-        told["failures"] = str(summary["failures"])
-    return told
+        values["failures"] = str(summary["failures"])
+    return values
 
 
 def size(number: float) -> str:
-    """Bytes for a person."""
+    """Return a number of bytes as text, in decimal units."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -126,28 +126,28 @@ def size(number: float) -> str:
     return f"{number:.4g} TB"
 
 
-def figures_table(run: Run) -> Table:
-    """The last figures: of the global model, the clients' means, and each client if they are few."""
-    models = {name: run.summary.get(key) for key, name in MODELS.items()}
-    told: dict[str, Mapping[str, Any]] = {name: model for name, model in models.items() if model}
+def metrics_table(run: Run) -> Table:
+    """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
+    found = {name: run.summary.get(key) for key, name in MODELS.items()}
+    models: dict[str, Mapping[str, Any]] = {name: metrics for name, metrics in found.items() if metrics}
     clients = run.summary.get("clients", {})
-    if len(clients) <= LISTED:
-        told |= {f"client {_name(run, partition)}": figures for partition, figures in clients.items()}
-    return _table("model", told)
+    if len(clients) <= MAX_LISTED:
+        models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
+    return _table("model", models)
 
 
-def _table(first: str, told: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row for each model; training examples where one tells how many it has."""
-    names = list(dict.fromkeys(name for figures in told.values() for name in figures))
-    names = [name for name in names if name not in NO_FIGURES]
-    counted = any("num-examples" in figures for figures in told.values())
+def _table(first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return a row per model, with a column of training examples if any model has a count."""
+    names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
+    names = [name for name in names if name not in NON_METRICS]
+    counted = any("num-examples" in metrics for metrics in models.values())
     rows = [
         [
             model,
-            *([str(figures.get("num-examples", ""))] if counted else []),
-            *(shown(name, figures.get(name)) for name in names),
+            *([str(metrics.get("num-examples", ""))] if counted else []),
+            *(shown(name, metrics.get(name)) for name in names),
         ]
-        for model, figures in told.items()
+        for model, metrics in models.items()
     ]
     return Table([first, *(["training examples"] if counted else []), *names], rows)
 
@@ -157,70 +157,70 @@ def _name(run: Run, partition: str) -> str:
 
 
 def _worst(run: Run) -> Iterator[str]:
-    clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(run.by) is not None}
-    if len(clients) <= LISTED:
+    metric = run.main_metric
+    clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(metric) is not None}
+    if len(clients) <= MAX_LISTED:
         return
-    upward = run.by == "accuracy"
-    order = sorted(clients, key=lambda i: clients[i][run.by], reverse=not upward)[:WORST]
+    higher_is_better = metric == "accuracy"
+    order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
     yield _table("client", {_name(run, i): clients[i] for i in order}).html()
-    yield paragraph(
-        f"The {WORST} of {len(clients)} with the {'lowest' if upward else 'highest'} {run.by}.", "note"
-    )
+    worst = "lowest" if higher_is_better else "highest"
+    yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {metric}.", "note")
 
 
 def _classes(run: Run) -> Iterator[str]:
-    told = {key: run.summary.get(key) for key in ("per-class", "global-per-class")}
-    columns = {("clients", "global model")[i]: t for i, t in enumerate(told.values()) if t}
+    found = {"clients": "per-class", "global model": "global-per-class"}
+    columns = {name: table for name, key in found.items() if (table := run.summary.get(key))}
     if not columns:
         return
     first = next(iter(columns.values()))
     rows = [
-        [str(name), str(examples), *(shown("accuracy", t["accuracy"][i]) for t in columns.values())]
+        [str(name), str(examples), *(shown("accuracy", column["accuracy"][i]) for column in columns.values())]
         for i, (name, examples) in enumerate(zip(first["names"], first["examples"], strict=True))
     ]
-    header = ["class", "held-out examples", *(f"accuracy, {whose}" for whose in columns)]
+    header = ["class", "held-out examples", *(f"accuracy, {name}" for name in columns)]
     note = ""
-    if len(rows) > CLASSES:
+    if len(rows) > MAX_CLASSES:
         order = sorted(range(len(rows)), key=lambda i: (first["accuracy"][i] is None, first["accuracy"][i]))
-        note = f"The {CLASSES} of {len(rows)} classes with the lowest accuracy."
-        rows = [rows[i] for i in order[:CLASSES]]
+        note = f"The {MAX_CLASSES} of {len(rows)} classes with the lowest accuracy."
+        rows = [rows[i] for i in order[:MAX_CLASSES]]
     yield Table(header, rows).html()
     yield paragraph(note, "note") if note else ""
 
 
 def _new_clients(run: Run) -> Iterator[str]:
-    told = run.summary.get("new-clients")
-    if not told:
+    new = run.summary.get("new-clients")
+    if not new:
         return
-    models = {MODELS[key]: told[key] for key in ("mean", "client-mean") if told.get(key)}
-    clients = told.get("clients", {})
-    if len(clients) <= LISTED:
+    models = {MODELS[key]: new[key] for key in ("mean", "client-mean") if new.get(key)}
+    clients = new.get("clients", {})
+    if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
-    yield paragraph("Clients that took no part in training, evaluated at the end as new sites.")
+    yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
     yield _table("model", models).html()
 
 
 def _failures(run: Run) -> Iterator[str]:
-    rows = [[client, reason, str(times)] for client, times, reason in run.failures()]
+    rows = [[client, reason, str(count)] for client, count, reason in run.failures()]
     if rows:
-        yield Table(["client", "why the answer was not used", "times"], rows, words=2).html()
+        yield Table(["client", "why the answer was not used", "count"], rows, words=2).html()
     elif run.summary.get("failures"):
-        yield paragraph(f"{run.summary['failures']} answers were not used; their reasons were not kept.")
+        yield paragraph(f"{run.summary['failures']} answers were not used; the reasons were not recorded.")
 
 
-def repeat(run: Run) -> Iterator[str]:
-    """The command, the versions, and every key."""
+def how_to_reproduce(run: Run) -> Iterator[str]:
+    """Yield the command, the versions and all settings of a run."""
     yield command(command_of(run.config))
-    if names_objects(run.config):
-        yield paragraph("It was given objects of one's own from Python, which no command can name.", "note")
+    if uses_session_objects(run.config):
+        yield paragraph("The run was given Python objects, which a command cannot name.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
     rows = [[key, as_text(value)] for key, value in run.config.items() if key != "versions"]
-    yield folded("Every key", Table(["key", "value"], rows, words=2).html())
+    yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 
 
-def closing(configs: list[Mapping[str, Any]], table: Table) -> list[str]:
-    """What every page ends with: the table as LaTeX, and what to cite."""
-    latex = folded("The table as LaTeX, with booktabs", verbatim(table.latex())) if table.rows else ""
-    note = html.escape("Flower, and the algorithms of this run that have a paper.")
+def closing_sections(configs: list[Mapping[str, Any]], table: Table) -> list[str]:
+    """Return the last section of every page: the table as LaTeX, and what to cite."""
+    latex = folded("The table as LaTeX (booktabs)", verbatim(table.latex())) if table.rows else ""
+    note = html.escape("To cite: Flower, and the papers of the algorithms that were used.")
     return [section("For a paper", latex, f'<p class="note">{note}</p>\n', verbatim(citations(configs)))]

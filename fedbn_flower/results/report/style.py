@@ -1,4 +1,4 @@
-"""The style sheet of the pages; Python, since Flower packs no CSS into an app."""
+"""The style sheet of the pages, as Python, because Flower packs no CSS files into an app."""
 
 STYLE = """\
 :root {
@@ -110,14 +110,14 @@ td { border-bottom: 1px solid var(--rule); }
 }
 .coloured th { padding: .35rem 1.1rem; border: 0; text-align: center; }
 .coloured tbody th { padding-left: 0; text-align: left; vertical-align: middle; }
-.pictures {
+.figures {
   margin-top: 1.75rem;
   display: grid;
   grid-template-columns: repeat(auto-fit, minmax(min(23rem, 100%), 1fr));
   gap: 1.75rem 2rem;
   align-items: start;
 }
-.pictures.wide { grid-template-columns: 1fr; }
+.figures.wide { grid-template-columns: 1fr; }
 figure { margin: 0; min-width: 0; }
 .wide figure { max-width: 48rem; }
 figcaption { margin-bottom: .35rem; font-size: .9375rem; font-weight: 600; }
@@ -156,7 +156,7 @@ details[open] summary { margin-bottom: .5rem; }
   main { max-width: none; padding: 0; }
   h2 { margin-top: 1.5rem; break-after: avoid; }
   figure, tr, .facts > div { break-inside: avoid; }
-  .pictures { grid-template-columns: 1fr 1fr; gap: 1rem; }
+  .figures { grid-template-columns: 1fr 1fr; gap: 1rem; }
   .scroll { overflow: visible; }
   details:not([open]) { display: none; }
   pre > span { white-space: normal; }

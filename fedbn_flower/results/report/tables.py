@@ -1,4 +1,4 @@
-"""A table, and its ways to be shown: in a page, in LaTeX, in Markdown, on a terminal."""
+"""A table, and its output as HTML, LaTeX, Markdown and terminal text."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +24,10 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text: the first ``words`` columns are words, the others numbers. ``links`` are those of the
-    rows' first cells, empty for none."""
+    """Rows of text: the first ``words`` columns hold words, the others numbers.
+
+    ``links`` holds the link of each row's first cell, empty for none.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -33,8 +35,7 @@ class Table:
     links: Sequence[str] = field(default=())
 
     def html(self, best: Collection[int] = ()) -> str:
-        """In a page, which can be scrolled sideways where it is narrow; the rows that are the best are
-        marked."""
+        """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
         head = "".join(f"<th{self._number(i)}>{escape(name)}</th>" for i, name in enumerate(self.header))
         links = self.links or [""] * len(self.rows)
         body = "".join(
@@ -56,7 +57,7 @@ class Table:
         return f"<td{self._number(column)}>{shown}</td>"
 
     def latex(self) -> str:
-        """With the rules of booktabs."""
+        """Return the table as LaTeX with booktabs rules."""
         columns = "l" * self.words + "r" * (len(self.header) - self.words)
         lines = [" & ".join(text.translate(LATEX) for text in row) + r" \\" for row in self.rows]
         head = " & ".join(text.translate(LATEX) for text in self.header) + r" \\"
@@ -64,13 +65,13 @@ class Table:
         return "\n".join([*parts, r"\end{tabular}"]) + "\n"
 
     def markdown(self) -> str:
-        """As GitHub understands it."""
+        """Return the table as GitHub-flavoured Markdown."""
         rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
         lines = [[text.replace("|", "\\|") for text in row] for row in (self.header, *self.rows)]
         return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
 
     def terminal(self, title: str) -> TerminalTable:
-        """For a terminal."""
+        """Return the table for a terminal."""
         table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
         for i, name in enumerate(self.header):
             table.add_column(in_markup(name), justify="left" if i < self.words else "right")

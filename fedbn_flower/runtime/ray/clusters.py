@@ -1,14 +1,11 @@
-"""What Ray does not offer: daemons out of a signal's way, and Rays that are somebody else's."""
+"""What Ray does not offer: a check that it is there, and Rays that are somebody else's."""
 
 import socket
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import ray
-from ray._private import services
 
 from ...core.errors import RunCutOff, not_allowed
 
@@ -28,19 +25,6 @@ def check_cluster(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, ValueError, OverflowError) as error:
         raise not_allowed("ray-address", address, f"HOST:PORT of a running cluster ({error})") from error
-
-
-@contextmanager
-def daemons_in_groups_of_their_own() -> Iterator[None]:
-    """What is sent to this process's group, as by a terminal or a scheduler of jobs, does not reach the
-    daemons of a Ray that is started within: without its raylet, Ray would end this process without a word
-    before what was done is saved. They end with this process."""
-    popen = services.ConsolePopen
-    services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment,misc]
-    try:
-        yield
-    finally:
-        services.ConsolePopen = popen  # type: ignore[misc]
 
 
 def raylet_address() -> tuple[str, int]:

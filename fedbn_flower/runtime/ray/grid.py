@@ -9,13 +9,12 @@ from typing import Any
 
 import ray
 from flwr.app import Error, Message, MessageType, UserConfig
-from flwr.app.message import remove_content_from_message
-from flwr.common.constant import ErrorCode
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from fedbn_flower.clients import ContextStore, Groups
 
 from ...core.errors import RunCutOff
+from ...core.private import ErrorCode, without_content
 from ..grid import CALLS, LocalGrid, about_node, in_groups, partition_of
 from .clusters import check_raylet
 from .pool import RayPool
@@ -215,10 +214,10 @@ class _Phase:
             content = call.messages[0].content
             if id(content) not in self.contents:
                 self.contents[id(content)] = ray.put(content)
-            envelopes = [remove_content_from_message(message) for message in call.messages]
-            own = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
-            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(own))
-            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *own)
+            envelopes = [without_content(message) for message in call.messages]
+            memories = [self.memories[partition_of(m)] for m in call.messages] if self.remembers else []
+            handle = self.pool.workers[worker].handle.options(num_returns=1 + len(memories))
+            futures = handle.remote(envelopes, [self.contents[id(content)]], call.summed, *memories)
             queue.append((call, futures if self.remembers else [futures]))
 
     def _replace_dead(self, worker: int, reason: str) -> Iterator[Message]:

@@ -10,10 +10,11 @@ from flwr.app import UserConfig
 from ray.exceptions import RayError
 
 from ...core.errors import RunFailed
-from ...core.session_objects import own_objects
+from ...core.private import daemons_in_groups_of_their_own
+from ...core.session_objects import session_objects
 from ..process_memory import MEMORY
 from ..signals import sigterm_handled_as_before
-from .clusters import check_cluster, daemons_in_groups_of_their_own, end_workers, free_cores, raylet_address
+from .clusters import check_cluster, end_workers, free_cores, raylet_address
 from .worker import Worker, stored
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,18 +28,18 @@ class Phase(Protocol):
 
 
 class RayPool:
-    """Workers of one core each, in a Ray of their own or in a running cluster; ended by `close`.
+    """Workers of one core each, in a new Ray or in a running cluster; ended by `close`.
 
-    A Ray that this process is connected to is used, and left as it was: there can be no other beside it.
+    A Ray that this process is already connected to is used, and left running.
 
     Parameters
     ----------
     workers : int
         Number of actors; 0 for one a core.
     verbose : bool
-        Whether Ray's own log lines are shown.
+        Whether Ray's log lines are shown.
     address : str
-        ``HOST:PORT`` of a running cluster; by default a Ray of its own. The project's code is sent to the
+        ``HOST:PORT`` of a running cluster; by default a new Ray. The project's code is sent to the
         cluster; datasets must lie at the same path on every machine.
 
     Raises
@@ -93,7 +94,7 @@ class RayPool:
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
-        """Have every worker serve this run, and know the caller's own objects.
+        """Start this run on every worker, with the session's objects.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class RayPool:
         RunFailed
             When a worker cannot be had, or cannot take one.
         """
-        self._run = run_config, num_clients, stored(own_objects())
+        self._run = run_config, num_clients, stored(session_objects())
         try:
             ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
         except RayError as error:
@@ -120,7 +121,7 @@ class RayPool:
         self._phase = phase
 
     def close(self) -> None:
-        """End the workers, and Ray if it is the pool's own."""
+        """End the workers, and Ray if this pool started it."""
         if self._owns_ray or not ray.is_initialized():
             ray.shutdown()
             return

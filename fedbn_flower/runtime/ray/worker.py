@@ -9,7 +9,8 @@ import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from ...core.errors import UserError
-from ...core.session_objects import take_over
+from ...core.private import replace_data
+from ...core.session_objects import replace_session_objects
 from ..client_adapter import answer_all
 from ..grid import identify_process, node_context, partition_of
 
@@ -22,18 +23,18 @@ class Worker:
     Datasets, partitions and modules stay warm in the process, whichever clients it serves.
     """
 
-    def __init__(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
+    def __init__(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
         identify_process()
-        self.start_run(run_config, num_clients, own)
+        self.start_run(run_config, num_clients, objects)
         self._content: tuple[Any, RecordDict] = (None, RecordDict())
 
     def process_id(self) -> int:
         """This worker's process."""
         return os.getpid()
 
-    def start_run(self, run_config: UserConfig, num_clients: int, own: Mapping[str, object]) -> None:
-        """Serve another run, whose configuration may name objects of the caller's own."""
-        take_over(own)
+    def start_run(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
+        """Serve another run, whose configuration may name objects of the driver's session."""
+        replace_session_objects(objects)
         self._run_config = run_config
         self._num_clients = num_clients
 
@@ -83,8 +84,8 @@ class Worker:
         )
 
 
-def stored(own: Mapping[str, object]) -> Any:
-    """A caller's own objects in the object store, as workers take them.
+def stored(objects: Mapping[str, object]) -> Any:
+    """Put a session's objects into the object store.
 
     Raises
     ------
@@ -92,10 +93,10 @@ def stored(own: Mapping[str, object]) -> Any:
         When one cannot be sent.
     """
     try:
-        return ray.put(own) if own else own
+        return ray.put(objects) if objects else objects
     except Exception as error:  # pickling runs code of the objects
         words = " ".join(str(error).split())[:200]
-        raise UserError(f"{', '.join(own)}: cannot be sent to Ray's workers ({words})") from error
+        raise UserError(f"{', '.join(objects)}: cannot be sent to Ray's workers ({words})") from error
 
 
 class _Lent:
@@ -115,4 +116,4 @@ def lend(reply: Message) -> None:
             if isinstance(record, ArrayRecord):
                 for array in record.values():
                     if len(array.data) >= LARGE:
-                        array.__dict__["data"] = _Lent(array.data)
+                        replace_data(array, _Lent(array.data))

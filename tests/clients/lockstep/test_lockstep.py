@@ -9,7 +9,7 @@ from torch import nn
 
 from clients import CLIENTS, Examples, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
-from clients.lockstep.train import _together
+from clients.lockstep.train import _concatenated
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
@@ -41,7 +41,7 @@ def rounds(clients, config, lockstep, count=2):
     """Some rounds from one and the same model each; what every client answered and remembers."""
     first = clients[0]
     control = {n: np.full_like(first.task.initial[n], 0.01) for n in first.trained_names}
-    received = Received(first.get_parameters({}), {"control": control})
+    received = Received(first.get_parameters({}).by_name(), {"control": control})
     answers = []
     for server_round in range(1, count + 1):
         given = CONFIG | config | {"server-round": server_round}
@@ -194,7 +194,7 @@ def test_rows_of_one_table_each_prepared_as_its_client_does(scales):
     examples = [
         Examples({"x": x, "y": y}, rows, prepares[scale]) for rows, scale in zip(shares, scales, strict=True)
     ]
-    columns, prepare = _together(examples)
+    columns, prepare = _concatenated(examples)
     inputs, targets = prepare(columns)
     assert inputs.flatten().tolist() == [4, 0, 3 * scales[1], 5, 1]
     assert targets.tolist() == [0, 0, 1, 1, 1]

@@ -58,7 +58,7 @@ def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
     augmented = replace(task, train=replace(task.train, augment=lambda inputs: inputs))
     assert why_unknown(FedAvgClient, augmented) == "examples are augmented"
     several = replace(task, problem=NextCharacter())
-    assert why_unknown(FedAvgClient, several) == "an example holds several predictions"
+    assert why_unknown(FedAvgClient, several) == "an example has several predictions"
 
 
 def test_convolutions_gain_only_on_a_gpu():
@@ -130,8 +130,8 @@ def test_an_objective_says_of_itself_that_it_is_elementwise(monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "norm", Norm)
     monkeypatch.setitem(OBJECTIVES, "silent", Silent)
     monkeypatch.setitem(OBJECTIVES, "base", Objective)
-    assert why_not(small_model, objective="silent") == "objective Silent does not say that it is elementwise"
-    assert why_not(small_model, objective="base") == "objective Objective does not say that it is elementwise"
+    assert why_not(small_model, objective="silent") == "objective Silent does not set `elementwise`"
+    assert why_not(small_model, objective="base") == "objective Objective does not set `elementwise`"
     assert "the trial disagreed" in why_not(small_model, objective="norm")
 
 
@@ -148,7 +148,7 @@ def test_a_client_with_training_of_its_own_trains_alone(method):
         return getattr(FedAvgClient, method)(self, *arguments)
 
     assert why_not(small_model, type("Own", (FedAvgClient,), {method: own})) == (
-        f"client Own has a {method} of its own"
+        f"client Own overrides {method}"
     )
 
 

@@ -79,7 +79,9 @@ def test_the_head_is_what_the_model_says_or_the_last_layer_with_parameters(make,
 def test_a_head_that_is_not_there_is_told(said):
     model = small_model()
     model.head = said
-    with pytest.raises(ValueError, match=f"Sequential.head is '{said}', which is no submodule of it"):
+    with pytest.raises(
+        ValueError, match=f"Sequential.head is '{said}', which is not the name of a submodule"
+    ):
         head_of(model)
 
 

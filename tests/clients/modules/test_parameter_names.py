@@ -31,7 +31,7 @@ def scaffold_client(cls, training=None):
 
 
 def received(client, control):
-    return Received(client.get_parameters({}), {"control": control})
+    return Received(client.get_parameters({}).by_name(), {"control": control})
 
 
 @pytest.mark.parametrize("cls", [FedAvgClient, FedBNClient])
@@ -43,7 +43,7 @@ def test_scaffolds_control_goes_out_under_every_shared_trainable_name(cls):
     assert sorted(control) == sorted(names)
     np.testing.assert_array_equal(control["1.weight"], control["3.weight"])
     assert set(client.memory.read("scaffold")) == set(names) - {"3.weight", "3.bias"}
-    sent = dict(zip(client.shared_names, update.arrays, strict=True))
+    sent = update.arrays.by_name()
     np.testing.assert_array_equal(sent["1.weight"], sent["3.weight"])
     np.testing.assert_array_equal(sent["5.bias"], client.task.initial["5.bias"])
 
@@ -58,14 +58,14 @@ def test_a_control_is_understood_under_either_name_and_counts_once():
             every = {n: np.zeros_like(client.task.initial[n]) for n in ("4.weight", "4.bias", "5.weight")}
             control = every | {n: np.full_like(client.task.initial[n], c) for n in names}
             sent, *_ = client.fit(received(client, control), CONFIG)
-            moved[c] = dict(zip(client.shared_names, sent, strict=True))
+            moved[c] = sent.by_name()
         for name in ("1.weight", "3.bias"):
             np.testing.assert_allclose(moved[2.0][name] - moved[0.0][name], -0.2, atol=1e-6)
 
 
 def test_a_control_that_lacks_a_parameter_is_refused_by_name():
     client = scaffold_client(FedAvgClient)
-    with pytest.raises(ValueError, match=r"the record 'control' came without 1\.bias"):
+    with pytest.raises(ValueError, match=r"the record 'control' lacks 1\.bias"):
         client.fit(received(client, {"1.weight": np.zeros((4, 4), np.float32)}), CONFIG)
 
 

@@ -24,7 +24,7 @@ def body(model, inputs):
 def received(client):
     prototypes = np.random.default_rng(3).normal(size=(3, 5)).astype(np.float32)
     records = {"prototypes": {"prototypes": prototypes, "known": KNOWN}}
-    return Received(client.get_parameters({}), records), prototypes
+    return Received(client.get_parameters({}).by_name(), records), prototypes
 
 
 def test_the_loss_is_the_mean_distance_to_the_known_prototypes():
@@ -64,7 +64,8 @@ def test_what_is_sent_are_the_trained_models_features_by_class():
     client = make_client(FedAvgClient, objective="fedproto")
     update = client.fit(client.get_parameters({}), CONFIG)
     model = small_model()
-    model.load_state_dict(dict(zip(client.shared_names, map(torch.from_numpy, update.arrays), strict=True)))
+    sent = update.arrays.by_name()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in sent.items()})
     inputs, targets = client.task.train.prepared(np.arange(40))
     z = body(model, inputs)
     record = update.records["prototypes"]

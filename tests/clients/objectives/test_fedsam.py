@@ -107,7 +107,7 @@ def test_batch_norm_statistics_move_once_a_step(make, passes):
     for objective in ("sgd", "fedsam"):
         client = small_client(FedAvgClient, model=make(), objective=objective)
         sent = client.fit(client.get_parameters({}), CONFIG)[0]
-        counted.append(dict(zip(client.shared_names, sent, strict=True))["2.num_batches_tracked"])
+        counted.append(sent.by_name()["2.num_batches_tracked"])
     assert counted == [5 * passes] * 2
 
 
@@ -118,7 +118,7 @@ def test_the_norm_is_over_all_that_is_trained_wherever_it_stays():
         client = small_client(cls, objective="fedsam")
         sent = client.fit(client.get_parameters({}), CONFIG | {"rho": 0.5})[0]
         kept = client.memory.read("local") or {}
-        entries.append(dict(zip(client.shared_names, sent, strict=True)) | kept)
+        entries.append(sent.by_name() | kept)
     assert entries[0].keys() == entries[1].keys()
     for name, entry in entries[0].items():
         np.testing.assert_array_equal(entry, entries[1][name])

@@ -135,7 +135,7 @@ def test_the_whole_trained_model_is_remembered_once_it_is_committed():
     kept = client.memory.read("moon")
     assert kept.keys() == client.task.initial.keys()
     assert all(kept[n].dtype == client.task.initial[n].dtype for n in kept)
-    for name, array in zip(client.shared_names, sent, strict=True):
+    for name, array in sent.by_name().items():
         np.testing.assert_array_equal(kept[name], array)
     for name, array in client.memory.read("local").items():
         np.testing.assert_array_equal(kept[name], array)

@@ -203,9 +203,8 @@ def test_what_the_loss_does_not_reach_stays(name):
     control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
     if client.task.objective.remembers:
         client.memory.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
-    sent, *_ = client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
-    named = zip(client.shared_names, sent, strict=True)
-    changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in named}
+    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), {"control": control}), SETTINGS)
+    changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 
 
@@ -227,7 +226,7 @@ def test_no_correction_is_added_to_a_gradient_that_is_not_there(name, expected):
 
 
 def test_scaffold_without_the_servers_variate_is_refused():
-    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which did not come"):
+    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which was not received"):
         OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})
 
 
@@ -237,7 +236,7 @@ def test_only_shared_trainable_parameters_are_remembered(name):
     client = make_client(FedBNClient, record, objective=name)
     shared = {n for n in client.shared_names if n in dict(client.task.model.named_parameters())}
     control = {n: np.zeros_like(client.task.initial[n]) for n in shared}
-    client.fit(Received(client.get_parameters({}), {"control": control}), SETTINGS)
+    client.fit(Received(client.get_parameters({}).by_name(), {"control": control}), SETTINGS)
     client.memory.commit()
     assert set(record[f"fedbn.{name}"]) == shared == {"1.weight", "1.bias", "4.weight", "4.bias"}
 
@@ -286,5 +285,5 @@ def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
     """Where clients are known to remember nothing, nothing is kept for them."""
     monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
     client = make_client(FedAvgClient, objective="feddyn")
-    with pytest.raises(TypeError, match="FedDyn leaves a memory but does not set `remembers`"):
+    with pytest.raises(TypeError, match="FedDyn returns a memory but does not set `remembers`"):
         client.fit(client.get_parameters({}), SETTINGS)

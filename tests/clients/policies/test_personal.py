@@ -224,8 +224,8 @@ def test_fine_tuning_is_forgotten(name):
 def test_who_trains_in_lockstep():
     task = make_client(FedPerClient).task
     assert why_unknown(FedPerClient, task) or why_alone(FedPerClient, task, {}) == ""
-    assert why_unknown(FedRepClient, task) == "client FedRepClient has a train of its own"
-    assert why_unknown(DittoClient, task) == "client DittoClient has a fit of its own"
+    assert why_unknown(FedRepClient, task) == "client FedRepClient overrides train"
+    assert why_unknown(DittoClient, task) == "client DittoClient overrides fit"
 
 
 def test_a_tied_head_keeps_the_embedding_at_home():

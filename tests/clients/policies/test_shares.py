@@ -65,14 +65,14 @@ def test_figures_of_training_are_over_the_partial_epoch():
 def test_scaffold_divides_by_the_steps_that_were_done():
     """With c_i = c = 0: c_i+ = (x - x_i) / (K lr), K = 3 of 10."""
     client = sharing(make_client(FedAvgClient, training=TWO_EPOCHS, objective="scaffold"), 0.3)
-    start = client.get_parameters({})
+    start = client.get_parameters({}).by_name()
     control = {n: np.zeros_like(client.task.initial[n]) for n in client.trained_names}
     update = client.fit(Received(start, {"control": control}), CONFIG)
     assert update.metrics["local-steps"] == 3
-    named = dict(zip(client.shared_names, zip(start, update.arrays, strict=True), strict=True))
+    sent = update.arrays.by_name()
     for name in client.trained_names:
-        x, x_i = named[name]
-        np.testing.assert_allclose(update.records["control"][name], (x - x_i) / 0.3, atol=1e-5)
+        expected = (start[name] - sent[name]) / 0.3
+        np.testing.assert_allclose(update.records["control"][name], expected, atol=1e-5)
 
 
 SHARES = [(0.05, 1.0), (0.3, 0.9), (1.0, 0.5), (0.99, 0.02), (0.5, 0.6), (1.0, 0.1)]

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.inputs import whole_split
+from fedbn_flower.federation.inputs import inputs_of
 
 from .own_objects import Fixed, thin
 
@@ -36,7 +36,7 @@ def test_what_comes_back(run, tmp_path):
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
     result = run(client=client)
-    test = whole_split(RunConfig.of({"cache-dir": str(cache_dir)}), "test")
+    test = inputs_of(RunConfig.of({"cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for number in (0, 1):
         model = load_model(result.folder, client=number)
@@ -66,7 +66,7 @@ def test_the_aggregated_model_has_the_weights_of_the_file(run):
     assert all(np.array_equal(found[name].numpy(), entry) for name, entry in entries.items())
 
 
-def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
+def test_models_that_cannot_be_had_are_one_line(run, tmp_path):
     result = run(partition="iid", num_clients=4, fraction_train=0.25, rounds=1)
     (trained,) = result.clients.query("phase == 'train'")["partition"]
     other = (trained + 1) % 4
@@ -77,10 +77,10 @@ def test_models_that_cannot_be_had_are_told_in_one_line(run, tmp_path):
         (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
         (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
         (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
-        (lambda: unsaved.model(client=0), "the run saved no client's own entries"),
+        (lambda: unsaved.model(client=0), "the run saved no local entries of clients"),
         (lambda: load_model(named.folder), "model: 'thin@.* to be given again, from Python: model=thin$"),
         (lambda: result.model(client="Lyon"), "client: 'Lyon' is not allowed; expected 0 to 3$"),
-        (lambda: load_model(named.folder, model=Fixed), "does not fit the weights in"),
+        (lambda: load_model(named.folder, model=Fixed), "does not match the weights in"),
         (lambda: load_model(tmp_path / "nowhere"), "run-dir: .*nowhere' is not the folder of a run"),
     ):
         with pytest.raises(UserError, match=words) as caught:

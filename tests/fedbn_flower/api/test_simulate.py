@@ -17,10 +17,10 @@ from clients import FedBNClient
 from fedbn_flower import RunFailed, UserError, simulate
 from fedbn_flower.api.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.cli import main
-from fedbn_flower.config.keys import GROUPS, OWN_KEYS
+from fedbn_flower.config.keys import GROUPS, RUN_KEYS
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.core.session_objects import own_objects
-from fedbn_flower.federation.inputs import dataset_of
+from fedbn_flower.core.session_objects import session_objects
+from fedbn_flower.federation.inputs import inputs_of
 from strategies import FedAvg, FedYogi
 
 from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin
@@ -84,7 +84,7 @@ def test_own_objects_do_what_the_same_code_in_a_file_does(run, tmp_path):
         mixed = own | {key: names[key]}
         assert bits(run(**mixed, **settings).folder) == expected
     assert bits(run(**own, scale=0.5, pull=0.1).folder) != expected
-    assert not own_objects()
+    assert not session_objects()
 
 
 def test_an_instance_stands_for_its_class_with_what_it_was_told(run):
@@ -134,7 +134,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
 
 
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
-    dataset = dataset_of(RunConfig.of({"cache-dir": str(cache_dir)}))
+    dataset = inputs_of(RunConfig.of({"cache-dir": str(cache_dir)})).dataset
     splits = {"train": dataset.train, "test": dataset.test}
     (tmp_path / "files").mkdir()
     for name, split in splits.items():
@@ -205,7 +205,7 @@ def test_a_mistake_is_an_exception_of_one_line(run, tmp_path, keys, words):
 def test_a_run_that_fails_says_where_its_files_are(run):
     with pytest.raises(RunFailed, match="every client failed in every round") as caught:
         run(client_lr=1e30, run_dir="failed")
-    assert caught.value.__notes__ == ["what was done so far is in failed"]
+    assert caught.value.__notes__ == ["results so far are in failed"]
 
 
 def test_the_caller_s_process_stays_as_it_was(run):
@@ -250,6 +250,6 @@ def test_its_help_has_every_key_under_its_group():
         [f"{group.__doc__}:", *(f"{name}={field.default!r}" for name, field in group.model_fields.items())]
         for group in GROUPS
     ]
-    assert named[: len(OWN_KEYS) + len(GROUPS)] == [line for lines in own for line in lines]
+    assert named[: len(RUN_KEYS) + len(GROUPS)] == [line for lines in own for line in lines]
     assert "mean='weighted'" in named  # a setting that every strategy has
     assert "        passes over its examples a client makes in a round; a whole number >= 1\n" in text

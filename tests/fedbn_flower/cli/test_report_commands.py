@@ -2,18 +2,17 @@
 
 import pytest
 
-from fedbn_flower.cli import main
-from fedbn_flower.cli import report_commands as looking
+from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.compare_page import costs, differences, groups_of, of_different_data
-from fedbn_flower.results.report.groups import figures_table
+from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
+from fedbn_flower.results.report.groups import metrics_table
 
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 
 
 @pytest.fixture(autouse=True)
 def _reports_are_written(monkeypatch):
-    monkeypatch.setattr(looking, "write_report", write_report)
+    monkeypatch.setattr(report_commands, "write_report", write_report)
 
 
 @pytest.fixture
@@ -25,8 +24,8 @@ def two(tmp_path):
 
 
 def test_two_runs_side_by_side(two):
-    groups = groups_of(two)
-    table = figures_table(groups, "accuracy")
+    groups = read_groups(two)
+    table = metrics_table(groups, "accuracy")
     assert table.header == [
         "folder",
         "mean over examples",
@@ -62,14 +61,14 @@ def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
 
 
 def test_different_data_are_said_to_be(two, tmp_path, capsys):
-    words = "The runs are of different data ({}): their figures do not tell which is better."
-    assert of_different_data(groups_of(two)) == ""
+    words = "The runs use different data ({}), so their metrics cannot be compared."
+    assert data_warning(read_groups(two)) == ""
     other = write_run(tmp_path / "iris", summary_of([0.7, 0.9]), METRICS, dataset="/data/iris.csv", data="b")
-    groups = groups_of([two[0], other])
-    assert of_different_data(groups) == words.format("digits, iris.csv")
-    assert of_different_data(groups_of([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
+    groups = read_groups([two[0], other])
+    assert data_warning(groups) == words.format("digits, iris.csv")
+    assert data_warning(read_groups([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
     changed = [tmp_path / "a", write_run(tmp_path / "b", data="b")]
-    assert of_different_data(groups_of(changed)) == words.format("digits with different examples")
+    assert data_warning(read_groups(changed)) == words.format("digits with different examples")
     to = tmp_path / "page"
     assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
     assert words.format("digits, iris.csv") in capsys.readouterr().out
@@ -83,7 +82,7 @@ def test_data_that_the_seed_draws_are_not_different(tmp_path):
         for name in "ab"
         for seed in (0, 1)
     ]
-    assert of_different_data(groups_of(runs)) == ""
+    assert data_warning(read_groups(runs)) == ""
 
 
 def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):
@@ -94,8 +93,8 @@ def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeyp
 
 
 def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
-    groups = groups_of([two[0], write_sweep(tmp_path / "sweep")])
-    rows = figures_table(groups, "accuracy").rows
+    groups = read_groups([two[0], write_sweep(tmp_path / "sweep")])
+    rows = metrics_table(groups, "accuracy").rows
     assert rows[0][:4] == ["one", "", "", "55.0"]
     assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
 
@@ -104,14 +103,14 @@ def test_the_same_number_is_no_difference(tmp_path):
     for name, decay in (("a", 1), ("b", 1.0)):
         write_run(tmp_path / name, summary_of([0.5, 0.5]), client_lr_decay=decay)
     write_run(tmp_path / "c", summary_of([0.5, 0.5]), client_lr_decay=1.5)
-    assert not differences(groups_of([tmp_path / "a", tmp_path / "b"])).rows
-    (row,) = differences(groups_of([tmp_path / "a", tmp_path / "c"])).rows
+    assert not differences(read_groups([tmp_path / "a", tmp_path / "b"])).rows
+    (row,) = differences(read_groups([tmp_path / "a", tmp_path / "c"])).rows
     assert row == ["client-lr-decay", "1", "1.5"]
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path):
     places = [write_run(tmp_path / part / "run", summary_of([0.5])) for part in "ab"]
-    assert [group.names["folder"] for group in groups_of(places)] == list(map(str, places))
+    assert [group.names["folder"] for group in read_groups(places)] == list(map(str, places))
 
 
 def test_report_writes_the_page_anew(two, capsys, monkeypatch):
@@ -129,7 +128,7 @@ def test_report_writes_the_page_anew(two, capsys, monkeypatch):
         ),
         (["compare"], "error: compare: the following arguments are required: DIR"),
         (["report", "."], "error: report: '.' is not allowed; expected the folder of a run, a sweep or a"),
-        (["compare", "one"], "error: compare: 'one' is one run; expected two at least"),
+        (["compare", "one"], "error: compare: 'one' is one run; expected at least two"),
         (
             ["compare", "one", "other", "--to", "one"],
             "error: to: 'one' is not allowed; expected a new or",

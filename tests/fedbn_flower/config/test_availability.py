@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.config.availability import availability, share_of_work
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.participation import availability, share_of_work
 from fedbn_flower.federation.strategy import participation
 
 COUNT = 10_000
@@ -129,7 +129,7 @@ def test_a_file_by_hand(tmp_path):
         ),
     ],
 )
-def test_a_wrong_value_is_told_in_one_line(values, told):
+def test_a_wrong_value_is_one_line(values, told):
     with pytest.raises(UserError) as caught:
         RunConfig.of(values)
     assert str(caught.value).startswith(told)

@@ -10,10 +10,10 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.availability import held_out_clients
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, model_of, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.runtime import InlineGrid
 
 ROUNDS, EPOCHS, RATE = 3, 2, 0.3
@@ -36,10 +36,8 @@ def digits():
 def trained(config, rows):
     """The run's initial model after all epochs on these rows, every round with an optimiser of its own."""
     (x, y), _ = digits()
-    model = copy.deepcopy(model_of(config, dataset_of(config).spec)[0])
-    model.load_state_dict(
-        {n: torch.tensor(e) for n, e in model_of(config, dataset_of(config).spec)[1].items()}
-    )
+    model = copy.deepcopy(inputs_of(config).model()[0])
+    model.load_state_dict({n: torch.tensor(e) for n, e in inputs_of(config).model()[1].items()})
     model.train()
     for done in range(ROUNDS):
         optimizer = torch.optim.SGD(model.parameters(), RATE * 0.5**done, momentum=0.9)
@@ -64,7 +62,7 @@ def agree(model, entries):
 def test_alone_is_a_loop_over_the_clients_own_rows(run, configured):
     result = run(**JOB, reference="alone")
     config = configured(**JOB)
-    shares = partitions_of(config)
+    shares = inputs_of(config).partitions
     for i in range(3):
         model = trained(config, shares.train[i])
         agree(model, result.model(client=i).state_dict())
@@ -76,7 +74,7 @@ def test_alone_is_a_loop_over_the_clients_own_rows(run, configured):
 def test_pooled_is_a_loop_over_the_rows_of_all(run, configured):
     result = run(**JOB, reference="pooled")
     config = configured(**JOB)
-    shares = partitions_of(config)
+    shares = inputs_of(config).partitions
     model = trained(config, np.concatenate(shares.train))
     agree(model, result.model().state_dict())
     for i in range(3):
@@ -179,8 +177,8 @@ def test_without_a_final_test_the_test_set_is_never_used(run):
 
 def test_pooled_rows_are_none_of_a_clients_that_is_held_out(configured):
     config = configured(**JOB | {"num_clients": 4}, reference="pooled", holdout_clients=1)
-    own = partitions_of(config.model_copy(update={"reference": "none"})).train
+    own = inputs_of(config.model_copy(update={"reference": "none"})).partitions.train
     (new,) = held_out_clients(config.seed, 4, 1)
     pooled = np.sort(np.concatenate([rows for i, rows in enumerate(own) if i != new]))
-    for i, rows in enumerate(partitions_of(config).train):
+    for i, rows in enumerate(inputs_of(config).partitions.train):
         np.testing.assert_array_equal(rows, own[new] if i == new else pooled)

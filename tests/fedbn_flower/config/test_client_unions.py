@@ -15,7 +15,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import remembers
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.runtime.simulation import simulate
 
 from ...clients.helpers import CONFIG, make_client, small_model
@@ -139,7 +139,7 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
         ("c++/own.py:Frist+fedbn", "client: unknown name 'Frist' (did you mean 'First'?)"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(here, name, line):
+def test_what_does_not_go_together_is_one_line(here, name, line):
     with pytest.raises(UserError) as error:
         CLIENT.find(name)
     assert str(error.value).startswith(line)
@@ -174,7 +174,7 @@ def test_a_part_that_keeps_nothing_is_told(configured):
 
 def told(config):
     federation = Federation(config)
-    return notices(config, federation.model, federation.server_evaluates)
+    return notices(federation.inputs, federation.server_evaluates)
 
 
 NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]
@@ -189,7 +189,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     config = configured(**keys, rounds=3)
     federation = Federation(config)
-    assert remembers(config, federation.model)
+    assert inputs_of(config).remembers
     expected = simulate(federation, whole, None)
     simulate(Federation(configured(**keys, rounds=2)), parts, None)
     got = simulate(Federation(configured(**keys, rounds=3, resume=str(parts))), parts, None)
@@ -204,12 +204,12 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     [
         ("fedper", ""),
         ("fedbn+fedper", ""),
-        ("fedrep", "FedRepClient has a train of its own"),
-        ("ditto", "DittoClient has a fit of its own"),
+        ("fedrep", "FedRepClient overrides train"),
+        ("ditto", "DittoClient overrides fit"),
     ],
 )
 def test_who_trains_in_lockstep(configured, client, reason):
-    found = why_one_by_one(configured(client=client, num_clients=42, partition="iid"))
+    found = why_one_by_one(inputs_of(configured(client=client, num_clients=42, partition="iid")))
     assert reason in found
     assert bool(found) == bool(reason)
 

@@ -1,20 +1,23 @@
 """Algorithms from a file outside the checkout: settings of their own, pairs, and runs that are resumed."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
+from fedbn_flower import Observer
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.registry import STRATEGY
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import initial_model
+from fedbn_flower.federation.initial_model import initial_model
 
 from ..runtime.test_simulation import Listening
 
@@ -126,7 +129,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--strategy own.py:Scaled,fedavg --pull 1", "--pull: unknown flag"),
         ("--strategy own.py:Scaled --tau 1", "tau: 1 is not used by strategy"),
         ("--strategy own.py:Scaled --scael 1", "--scael: unknown flag (did you mean --scale?)"),
-        ("--strategy own.py:Scaled,./own.py:Scaled", "expected no value twice"),
+        ("--strategy own.py:Scaled,./own.py:Scaled", "expected each value once"),
         ("--model own.py:number", None),
         ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
         ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
@@ -136,14 +139,14 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--model own.py:raises", "own.py:raises' raised RuntimeError: two lines ("),
         ("--model own.py:narrow", "output for two examples has the shape (2, 10), not (2, 3)"),
         ("--model own.py:pair", "output for two examples has the shape (2, 10), not a tuple"),
-        ("--model own.py:frozen", "expected one with a parameter that is trained"),
+        ("--model own.py:frozen", "expected one with a trainable parameter"),
         ("--model own.py:brain", "own.py:brain' has 1.weight of torch.bfloat16, which cannot be averaged"),
         ("--model own.py:imaginary", "has phase of torch.complex64, which cannot be averaged"),
         ("--strategy=", "strategy: unknown name ''"),
         ("--client=", "client: unknown name ''"),
     ],
 )
-def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
+def test_what_does_not_go_is_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
         Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)
@@ -197,3 +200,43 @@ def test_the_strategy_is_told_what_the_run_knows(configured):
     assert (strategy.num_clients, strategy._seed_, strategy._mean_, strategy._trim_) == (5, 9, "trimmed", 0.3)
     assert (strategy.fraction_train, strategy.weighted_by_key, strategy.eta) == (0.5, None, 1.0)
     assert strategy.node_directory.ask
+
+
+RULE = """
+from fedbn_flower.strategies import FedAvg, setting
+
+class Mine(FedAvg):
+    "As FedAvg."
+    {settings}
+
+    def server_step(self, delta, state, round):
+        return {step}
+"""
+
+
+def test_a_file_that_was_edited_is_read_anew_by_the_next_run(run, tmp_path):
+    """As in a notebook: its code and its settings, but not in the middle of a run."""
+    rule = tmp_path / "edited.py"
+
+    def edit(step, settings="pass"):
+        rule.write_text(RULE.format(step=step, settings=settings))
+        os.utime(rule, ns=(0, next(times)))
+
+    def entries(**keys):
+        return run(strategy="edited.py:Mine", rounds=1, **keys).model(client=0).state_dict()
+
+    times = iter(range(10**9, 10**10, 10**9))
+    edit("0 * delta")
+    still = entries()
+    edit("delta")
+    moved = entries()
+    assert any(not torch.equal(still[name], moved[name]) for name in moved)
+    edit("self.share * delta", "share: float = setting(0.5, gt=0, description='share of the step')")
+    half = run(strategy="edited.py:Mine", rounds=1, share=0.25)
+    assert json.loads((half.folder / "config.json").read_text())["share"] == 0.25
+
+    class Editor(Observer):
+        def on_round(self, result):
+            edit("1 / 0")
+
+    run(strategy="edited.py:Mine", rounds=2, observers=[Editor()])

@@ -6,7 +6,17 @@ import sys
 import pytest
 
 from clients import CLIENTS
-from fedbn_flower.config.registry import APP, CLIENT, MODEL, STRATEGY, absolute, short
+from fedbn_flower.config.registry import (
+    APP,
+    CLIENT,
+    LOSS,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    STRATEGY,
+    absolute,
+    short,
+)
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.models.mlp import mlp_bn
 from strategies import FedAvg, FedMedian
@@ -39,6 +49,16 @@ def test_built_in_ones_by_name():
     assert STRATEGY.find("fedavg") is FedAvg
     assert CLIENT.find("fedbn") is CLIENTS["fedbn"]
     assert MODEL.find("mlp-bn") is mlp_bn
+
+
+@pytest.mark.parametrize("registry", [STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, MODEL], ids=lambda r: r.key)
+def test_every_built_in_one_is_of_its_kind_and_described_in_one_line(registry):
+    """The tables of names hold text, which no type checker reads."""
+    for value in registry.names.values():
+        registry.check(value)
+        first, *rest = value.__doc__.splitlines()
+        assert first.endswith(".")
+        assert not rest or not rest[0]
 
 
 def test_a_file_is_loaded_once_whatever_its_path_is_called(here):

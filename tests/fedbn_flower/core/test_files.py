@@ -73,5 +73,5 @@ def test_there_is_an_end_to_new_columns(tmp_path, monkeypatch, caplog):
         log.append([{"round": number, "a": 10 * number, f"m{number}": 1, f"n{number}": 2}])
     assert (tmp_path / "log.csv").read_text() == "round,a,m1\n1,10,1\n2,20,\n3,30,\n"
     assert [r.getMessage() for r in caplog.records] == [
-        "log.csv has 3 columns: the further metrics are left out"
+        "log.csv has 3 columns, the maximum: further metrics are left out"
     ]

@@ -4,9 +4,9 @@ import pytest
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.keys import OWN_KEYS
+from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.selection import built_in_settings
-from fedbn_flower.core.suggestions import MEANT, SENTENCES, hint
+from fedbn_flower.core.suggestions import ADVICE, SYNONYMS, hint
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from fedbn_flower.core.suggestions import MEANT, SENTENCES, hint
         ("--early-stopping 3", "did you mean --patience?"),
         ("--clients 3", "did you mean --num-clients?"),
         ("--Num_Clients 3", "did you mean --num-clients?"),
-        ("--epsilon 3", "that of FedAdam and FedYogi is tau; differential privacy is for your own ServerApp"),
+        ("--epsilon 3", "FedAdam and FedYogi call it tau; differential privacy is for your own ServerApp"),
         ("--dropot 0.1", "did you mean --dropout?"),
         ("--zzzz 1", "unknown flag; see --help"),
         ("--client FedBN", "client: unknown name 'FedBN' (did you mean 'fedbn'?)"),
@@ -51,8 +51,8 @@ def test_only_what_could_have_been_meant_is_suggested():
 
 
 def test_every_meaning_is_a_key_and_no_word_is_one():
-    known = {*OWN_KEYS, *built_in_settings()}
-    words = [word for words in MEANT.values() for word in words.split()]
-    assert MEANT.keys() <= known
-    assert not {*words, *SENTENCES} & known
+    known = {*RUN_KEYS, *built_in_settings()}
+    words = [word for words in SYNONYMS.values() for word in words.split()]
+    assert SYNONYMS.keys() <= known
+    assert not {*words, *ADVICE} & known
     assert len(words) == len(set(words))

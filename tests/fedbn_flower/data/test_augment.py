@@ -10,7 +10,8 @@ from clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.images.augment import CropFlip
 from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.inputs import local_task
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 
 
 def possible(image, padding):
@@ -59,7 +60,7 @@ def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):
     assert task.train.augment == CropFlip(1)  # an eighth of 8 pixels
     assert [examples.augment for examples in task.evaluation.values()] == [None, None]
     assert local_task(configured(), 0, {}).train.augment is None
-    check_fit(configured(augment="crop-flip"))
+    check_fit(inputs_of(configured(augment="crop-flip")))
     with pytest.raises(
         UserError, match="augment: 'flip' is not allowed; expected one of 'none', 'crop-flip'"
     ):

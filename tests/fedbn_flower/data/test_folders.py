@@ -8,15 +8,16 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.splits import both_splits
-from fedbn_flower.federation.inputs import dataset_of
+from fedbn_flower.data.splits import train_and_test
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.plotting.plots import class_counts
 
 
 def load(cache_dir, name, **options):
-    load_dataset.cache_clear()
+    clear_process_caches()
     return load_dataset(Request(str(name), **options), cache_dir)
 
 
@@ -50,19 +51,19 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
             seen[int(image[0, 0, 0])] = len(split)
     assert sorted(seen) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     assert sorted(data.test.columns["y"]) == [0, 1]
-    assert data.notes == ("dataset: no test split; 2 of 10 examples, a fifth of each class, are it",)
+    assert data.notes == ("dataset: no test split: 2 of 10 images (20 % per class) are held out",)
 
 
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
     images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
-    train, test, told = both_splits([(images, labels, rows)])
+    train, test, told = train_and_test([(images, labels, rows)])
     assert sorted([*train[2], *test[2]]) == list(range(83))
     np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
     assert list(test[1]) == list(labels[test[2]])
-    assert told == ["dataset: no test split; 16 of 83 examples, a fifth of each class, are it"]
-    with pytest.raises(UserError, match="4 examples without a test split; expected at least 5"):
-        both_splits([(images[:4], labels[:4])])
+    assert told == ["dataset: no test split: 16 of 83 images (20 % per class) are held out"]
+    with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
+        train_and_test([(images[:4], labels[:4])])
 
 
 def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):
@@ -71,7 +72,7 @@ def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tm
     assert data.class_names == ("a", "b", "c")
     assert (list(data.train.columns["y"]), list(data.test.columns["y"])) == ([1, 2], [0])
     assert list(data.train.columns["x"][:, 0, 0, 0]) == [1, 2]
-    assert data.notes == ("dataset: the split 'val' is the test set",)
+    assert data.notes == ("dataset: no split 'test'; the split 'val' is the test set",)
 
 
 def test_what_is_no_picture_and_classes_without_one_are_told(cache_dir, tmp_path):
@@ -85,7 +86,7 @@ def test_what_is_no_picture_and_classes_without_one_are_told(cache_dir, tmp_path
     assert data.spec.classes == 3
     assert set(data.train.columns["y"]) == {1, 2}
     assert data.notes[:2] == (
-        "dataset: 2 files that are no pictures in a class's folder are left out",
+        "dataset: 2 files are left out, as they are not images in a class folder",
         "dataset: no images in the class folders 'bird'",
     )
 
@@ -119,18 +120,21 @@ def test_pictures_of_every_mode_are_8_bits_and_in_colour_if_any_is(cache_dir, tm
     assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [255, 255, 1]
     np.testing.assert_array_equal(data.test.columns["x"][:, :, 0, 0], [[3] * 3])
     assert data.notes == (
-        "images: 7 grey images are given three channels, as 2 others are in colour",
-        "images: 2 images of 16 bits are kept in 8: divided by 257",
-        "images: the alpha channel of 2 images is left out",
+        "images: 7 grey images are converted to three channels, because 2 others are in colour",
+        "images: 2 images of 16 bits per channel are reduced to 8 bits (divided by 257)",
+        "images: the alpha channel of 2 images is dropped",
     )
 
 
 def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
     ten(tmp_path)
     whole = (tmp_path / "dog" / "3.png").read_bytes()
-    for content, reason in ((b"no picture", "it is none"), (whole[:45], ".+")):
+    for content, reason in (
+        (b"no picture", "is not a valid image"),
+        (whole[:45], r"cannot be read as an image \(.+\)"),
+    ):
         (tmp_path / "dog" / "3.png").write_bytes(content)
-        with pytest.raises(UserError, match=rf"the image .*dog/3.png cannot be read \({reason}\)") as caught:
+        with pytest.raises(UserError, match=rf"dataset: .*dog/3.png {reason}$") as caught:
             load(cache_dir, tmp_path)
         assert "\n" not in str(caught.value)
     grey(1, (5, 5)).save(tmp_path / "dog" / "3.png")
@@ -138,7 +142,9 @@ def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
         load(cache_dir, tmp_path)
     assert load(cache_dir, tmp_path, image_size=6).spec.shape == (1, 6, 6)
     Picture.new("F", (4, 3)).save(tmp_path / "dog" / "3.tif")
-    with pytest.raises(UserError, match="dog/3.tif cannot be read .it has the mode F"):
+    with pytest.raises(
+        UserError, match="dog/3.tif cannot be read as an image .mode F; expected 8 or 16 bits"
+    ):
         load(cache_dir, tmp_path, image_size=6)
 
 
@@ -147,7 +153,7 @@ def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path
     monkeypatch.setattr(plots, "class_counts", class_counts)
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
     config = configured(dataset=str(ten(tmp_path)), partition="iid")
-    plots.plot_partitions(tmp_path / "partitions.png", config)
+    plots.plot_partitions(tmp_path / "partitions.png", inputs_of(config))
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["dog", "cat"]
 
 
@@ -180,7 +186,7 @@ def test_names_are_numbered_in_order_and_gaps_are_kept_and_told(cache_dir, tmp_p
             [0, 7, 2],
             [0, 7, 2],
             (),
-            ("labels: 3 of the class numbers 0-7 occur; the model has an output for each of the 8",),
+            ("labels: only 3 of the class numbers 0-7 occur; the model has 8 outputs",),
         ),
     ):
         split = rows(labels, Value("string" if names else "int64"))
@@ -194,9 +200,9 @@ def test_names_are_numbered_in_order_and_gaps_are_kept_and_told(cache_dir, tmp_p
 def test_a_site_whose_classes_are_numbered_by_what_it_has_needs_all_of_them(configured, tmp_path):
     """Its class 1 might be another site's class 2."""
     folder, cache = str(ten(tmp_path / "site")), str(tmp_path / "cache")
-    assert dataset_of(configured(dataset="shape:1x3x4:2"), folder, cache).spec.classes == 2
+    assert inputs_of(configured(dataset="shape:1x3x4:2"), folder, cache).dataset.spec.classes == 2
     with pytest.raises(UserError, match="data-path: .* all 3 class names: the 2 here are numbered anew"):
-        dataset_of(configured(dataset="shape:1x3x4:3"), folder, cache)
+        inputs_of(configured(dataset="shape:1x3x4:3"), folder, cache).dataset
 
 
 def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):
@@ -210,7 +216,7 @@ def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):
     assert list(data.train.columns["x"][:, 0, 0, 0]) == [0, 1, 2]
     assert list(data.test.groups) == ["s1", "s2", "s1"]
     (tmp_path / "test" / "1.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"the image of row 1 in 'image' \(.*1.png\) cannot be read"):
+    with pytest.raises(UserError, match=r"row 1 of 'image' \(.*1.png\) is not a valid image"):
         load(cache_dir, tmp_path, group_column="site")
 
 
@@ -235,7 +241,7 @@ def test_channels_that_come_last_are_put_first_and_told(cache_dir, tmp_path):
         np.save(tmp_path / f"{split}-labels.npy", np.arange(10) % 2)
     data = load(cache_dir, tmp_path)
     np.testing.assert_array_equal(data.train.columns["x"], np.moveaxis(images, 3, 1))
-    assert data.notes[0] == "dataset: train-images.npy has its channels last; they are put first"
+    assert data.notes[0] == "dataset: train-images.npy is channels last and is converted to channels first"
     for kind in ("images", "labels"):
         (tmp_path / f"test-{kind}.npy").unlink()
     assert len(load(cache_dir, tmp_path).test) == 2
@@ -244,9 +250,7 @@ def test_channels_that_come_last_are_put_first_and_told(cache_dir, tmp_path):
 # ---- the cache --------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing_behind(
-    cache_dir, tmp_path, monkeypatch, configured
-):
+def test_a_full_disk_is_one_line_and_leaves_nothing_behind(cache_dir, tmp_path, monkeypatch, configured):
     ten(tmp_path / "data")
 
     def full(*_):

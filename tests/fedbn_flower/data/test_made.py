@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from fedbn_flower.config.availability import held_out_clients
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
-from fedbn_flower.data.readers.synthetic import synthetic_decoded
+from fedbn_flower.data.readers.synthetic import decode_synthetic
 from fedbn_flower.federation.cohorts import cohort_size
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, local_task, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from strategies.aggregation.fold import GROUP
@@ -24,7 +25,7 @@ CLIENTS, STEPS, RATE = 4, 20, 0.05
 
 def test_synthetic_clients_have_rows_of_their_own(configured):
     config = configured(dataset="synthetic:1,1", num_clients=30)
-    dataset, shares = dataset_of(config), partitions_of(config)
+    dataset, shares = inputs_of(config).dataset, inputs_of(config).partitions
     assert (config.model, config.partition) == ("linear", "natural:client")
     assert dataset.spec.as_dataset() == "shape:60:10"
     sizes = [(len(train), len(test)) for train, test in zip(shares.train, shares.test, strict=True)]
@@ -42,7 +43,7 @@ def by_client(decoded):
 @pytest.fixture(scope="module")
 def made():
     return {
-        name: by_client(synthetic_decoded(Request(f"synthetic:{name}", group_column="client", clients=100)))
+        name: by_client(decode_synthetic(Request(f"synthetic:{name}", group_column="client", clients=100)))
         for name in ("0,0", "0,2")
     }
 
@@ -73,11 +74,13 @@ def test_what_a_synthetic_client_makes_of_it(made):
 
 
 def test_the_seed_and_the_number_of_clients_decide(configured):
-    first = dataset_of(configured(dataset="synthetic:0.5,0.5", num_clients=3))
-    again = dataset_of(configured(dataset="synthetic:0.5,0.5", num_clients=3, partition="iid", rounds=9))
+    first = inputs_of(configured(dataset="synthetic:0.5,0.5", num_clients=3)).dataset
+    again = inputs_of(
+        configured(dataset="synthetic:0.5,0.5", num_clients=3, partition="iid", rounds=9)
+    ).dataset
     np.testing.assert_array_equal(first.train.columns["x"], again.train.columns["x"])
     for values in ({"seed": 1}, {"num_clients": 4}, {"dataset": "synthetic:0.5,1"}):
-        other = dataset_of(configured(**{"dataset": "synthetic:0.5,0.5", "num_clients": 3} | values))
+        other = inputs_of(configured(**{"dataset": "synthetic:0.5,0.5", "num_clients": 3} | values)).dataset
         assert not np.array_equal(first.train.columns["x"][:50], other.train.columns["x"][:50])
 
 
@@ -88,9 +91,9 @@ def test_the_seed_and_the_number_of_clients_decide(configured):
 def problem(configured):
     """The curvatures A_i^T A_i / m, (M, 5, 5), and the clients' own optima, (M, 5), from the rows."""
     config = configured(dataset="quadratic:4", num_clients=CLIENTS)
-    dataset = dataset_of(config)
+    dataset = inputs_of(config).dataset
     curvatures, optima = [], []
-    for rows in partitions_of(config).train:
+    for rows in inputs_of(config).partitions.train:
         x = np.insert(dataset.train.columns["x"][rows].astype(np.float64), 4, 1, axis=1)
         y = dataset.train.columns["y"][rows, 0]
         assert len(x) == 4 * 5
@@ -105,7 +108,7 @@ def optimum(curvatures, optima):
 
 
 def test_the_optimum_is_where_the_mean_of_the_costs_is_least(configured, problem):
-    dataset = dataset_of(configured(dataset="quadratic:4", num_clients=CLIENTS))
+    dataset = inputs_of(configured(dataset="quadratic:4", num_clients=CLIENTS)).dataset
     np.testing.assert_allclose(dataset.problem.optimum.numpy(), optimum(*problem), atol=1e-6)
     assert np.linalg.norm(problem[1] - optimum(*problem), axis=1).min() > 0.5
     for name, column in dataset.train.columns.items():
@@ -122,7 +125,7 @@ def test_the_optimum_is_that_of_the_clients_that_train(configured, problem, refe
     trains = [i not in held_out for i in range(CLIENTS)]
     expected = optimum(problem[0][trains], problem[1][trains])
     assert np.linalg.norm(expected - optimum(*problem)) > 0.01
-    for found in (dataset_of(config).problem, local_task(config, 0, {}).problem):
+    for found in (inputs_of(config).dataset.problem, local_task(config, 0, {}).problem):
         np.testing.assert_allclose(found.optimum.numpy(), expected, atol=1e-6)
 
 
@@ -174,7 +177,7 @@ def test_least_squares_train_in_lockstep(configured):
             dataset="quadratic:4", num_clients=2 * GROUP, strategy="scaffold", objective="scaffold",
             fast=fast, **LEAST_SQUARES,
         )  # fmt: skip
-        assert cohort_size(config) == {"auto": GROUP, "off": 1}[fast]
+        assert cohort_size(inputs_of(config)) == {"auto": GROUP, "off": 1}[fast]
         federation = Federation(config)
         models.append(federation.run(make_grid(federation, None), []))
     for name, array in models[0].items():
@@ -202,9 +205,12 @@ BAD = [
     ({"partition": "natural:clients"}, r"did you mean 'natural:client'\?"),
     ({"partition": "shards:2"}, "partition: 'shards:2' is not allowed; expected 'iid' or 'natural:COLUMN'"),
     ({"val_fraction": 0.1}, "val-fraction: 0.1 is not allowed; expected 0 with 'quadratic:3'"),
-    ({"model": "mlp-bn"}, "model: 'mlp-bn' is not allowed; expected 'linear', or another of 3 weights"),
+    ({"model": "mlp-bn"}, "model: 'mlp-bn' is not allowed; expected 'linear', or another with 3 weights"),
     ({"label_column": "y"}, "label-column: 'y' is not allowed; expected 'auto', since"),
-    ({"softmax_output": True}, "model: 'linear' is not allowed; expected 'linear', or another of 3 weights"),
+    (
+        {"softmax_output": True},
+        "model: 'linear' is not allowed; expected 'linear', or another with 3 weights",
+    ),
 ]
 
 

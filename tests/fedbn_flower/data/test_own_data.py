@@ -6,7 +6,7 @@ from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import local_task
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.client_adapter import answer_all

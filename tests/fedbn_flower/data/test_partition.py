@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset, partition_dataset
 
 from .labelled import CLASSES, divided, made
@@ -120,7 +121,7 @@ def test_the_digits_are_used_whole(digits, text, clients, val_fraction):
 
 def test_partitions_depend_on_the_seed_and_nothing_else(digits):
     def rows(text, seed):
-        partition_dataset.cache_clear()
+        clear_process_caches()
         for stored in digits.folder.glob("partition-*.npz"):
             stored.unlink()
         return np.concatenate(partition_dataset(digits, text, 5, seed, 0.1).train)

@@ -168,19 +168,19 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
         (
             "silos:0-4,15-19",
             2,
-            "partition: class 19 in silos is not allowed; expected classes 0-9, those of the dataset",
+            "partition: class 19 in silos is not allowed; expected classes 0-9, as in the dataset",
         ),
         (
             "silos",
             11,
-            "num-clients: 11 is not allowed; expected at most 10, the classes, with silos, or",
+            "num-clients: 11 is not allowed; expected at most 10, the number of classes, with silos, or",
         ),
         ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
         (
             "dirichlet:0.001",
             500,
-            "partition: each draw of dirichlet:0.001 among 500 clients leaves one with fewer than 2 examples"
-            "; expected fewer clients or a greater alpha",
+            "partition: each draw of dirichlet:0.001 among 500 clients leaves a client with fewer than 2 "
+            "examples; expected fewer clients or a larger alpha",
         ),
         (
             "shards:3",
@@ -195,7 +195,7 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
         (
             "pathological:5",
             400,
-            "400 clients lets 200 of them share class 0, which has 1.. training examples",
+            "400 clients gives class 0 to 200 of them, but it has 1.. training examples",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from datasets import Dataset as Table
 from flwr_datasets import partitioner
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data.partition.partition import partition_dataset
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.models import InputSpec
@@ -65,7 +66,7 @@ def test_a_column_may_be_named_and_data_without_classes_have_only_that(data):
         writers = [{IDS[row] for row in rows} for rows in parts.train]
         assert [len(ids) for ids in writers] == [2, 2]
         assert writers[0].isdisjoint(writers[1])
-        partition_dataset.cache_clear()
+        clear_process_caches()
         next(data.folder.glob("partition-*.npz")).unlink()
     with pytest.raises(UserError, match="the data have no classes"):
         divide(given, "ShardPartitioner:num_shards_per_partition=2", 2)
@@ -87,18 +88,30 @@ def test_numbers_in_a_column_are_numbers(tmp_path):
         ("Partitioner", "partition: unknown name 'Partitioner'"),
         ("DirichletPartitioner", "expected DirichletPartitioner with alpha=..."),
         ("DirichletPartitioner:alfa=1", "DirichletPartitioner: unknown name 'alfa' .did you mean 'alpha'"),
-        ("DirichletPartitioner:0.5", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("DirichletPartitioner:alpha=(", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("DirichletPartitioner:alpha=x", "expected DirichletPartitioner:KEY=VALUE,... with values as Python"),
-        ("IidPartitioner:**{}", "expected IidPartitioner:KEY=VALUE,... with values as Python"),
+        (
+            "DirichletPartitioner:0.5",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        (
+            "DirichletPartitioner:alpha=(",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        (
+            "DirichletPartitioner:alpha=x",
+            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
+        ),
+        ("IidPartitioner:**{}", "expected IidPartitioner:KEY=VALUE,... with Python literals as values"),
         ("DirichletPartitioner:alpha=-1", "DirichletPartitioner among 2 clients failed: Alpha values"),
-        ("SizePartitioner:partition_sizes=[1,2,3]", "num-clients: 2 is not allowed; expected 3, the parti"),
+        (
+            "SizePartitioner:partition_sizes=[1,2,3]",
+            "num-clients: 2 is not allowed; expected 3, the number of parti",
+        ),
         ("SizePartitioner:partition_sizes=[1,500]", "SizePartitioner among 2 clients failed: .*"),
         ("SizePartitioner:partition_sizes=[1,0]", "SizePartitioner among 2 clients failed: All"),
         ("IidPartitioner:num_partitions=3", "num-clients: 2 is not allowed; expected 3"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(data, text, message):
+def test_what_does_not_fit_is_one_line(data, text, message):
     with pytest.raises(UserError, match=message) as caught:
         divide(data, text, 2)
     assert "\n" not in str(caught.value)

@@ -8,18 +8,20 @@ from sklearn.datasets import load_sample_images
 
 from fedbn_flower.api.arrays import keep_arrays
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS
-from fedbn_flower.federation.inputs import dataset_of, local_task, whole_split
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.models import InputSpec
 
 ALL = "none+inverted+rotated+noisy+coloured+blended"
 
 
 def load(cache_dir, text):
-    load_dataset.cache_clear()
+    clear_process_caches()
     return load_dataset(Request("digits", feature_shift=text), cache_dir)
 
 
@@ -100,7 +102,9 @@ def test_images_get_three_channels_only_for_colours(cache_dir):
     grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
     assert (grey.spec.channels, grey.notes) == (1, ())
     assert colour.spec.channels == 3
-    assert colour.notes == ("feature-shift: the images are given three channels, for the colours of others",)
+    assert colour.notes == (
+        "feature-shift: the images are converted to three channels, because some domains are in colour",
+    )
     assert colour.kind.facts["mean"] == grey.kind.facts["mean"] * 3
     np.testing.assert_array_equal(colour.train.columns["x"][:, 2], grey.train.columns["x"][:, 0])
 
@@ -113,7 +117,7 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
         "val_fraction": 0.1,
     }
     config = configured(**chosen)
-    data = dataset_of(config)
+    data = inputs_of(config).dataset
     names = ["x", "x-inverted", "x-noisy", "x", "x-inverted"]
     for client, name in enumerate(names):
         task = local_task(config, client, {})
@@ -126,7 +130,7 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
             expected = split.columns[name][examples.rows] / np.float32(255)
             np.testing.assert_array_equal(images.numpy(), expected)
             assert list(examples.columns) == ["x", "y"]
-    whole = whole_split(config, "test")
+    whole = inputs_of(config).whole_split("test")
     for row in range(6):
         np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
 
@@ -146,10 +150,10 @@ def test_what_cannot_be_shifted_is_told(configured, cache_dir):
     with pytest.raises(
         UserError, match="feature-shift: 'noisy' is not allowed; expected 'none': only images"
     ):
-        shift.shifted(other, "noisy")
+        shift.shift_images(other, "noisy")
     other = replace(data, spec=InputSpec((2, 8, 8), 10))
     with pytest.raises(UserError, match="'coloured' is not allowed; expected no colours: .* 2 channels"):
-        shift.shifted(other, "coloured")
+        shift.shift_images(other, "coloured")
 
 
 def test_the_noise_of_training_and_test_images_is_independent(tmp_path):

@@ -5,13 +5,14 @@ import pytest
 from PIL import Image
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
 
 
 def load(cache_dir, name, **options):
-    load_dataset.cache_clear()
+    clear_process_caches()
     return load_dataset(Request(str(name), **options), cache_dir)
 
 
@@ -40,8 +41,8 @@ def test_folders_of_the_same_names_below_are_sites(cache_dir, tmp_path, splits):
     assert whose(data.train) == expected
     assert whose(data.test) <= expected
     assert data.notes[0] == (
-        "dataset: the folders 'hospA', 'hospB' hold folders of the same names: they are taken for sites, "
-        "'benign', 'malignant' for the classes; partition natural:folder makes each a client"
+        "dataset: the folders 'hospA', 'hospB' contain folders of the same names: they are read as sites, "
+        "'benign', 'malignant' as classes; partition natural:folder makes each site a client"
     )
     without = load(cache_dir, tmp_path)
     np.testing.assert_array_equal(without.train.columns["y"], data.train.columns["y"])
@@ -67,7 +68,7 @@ def test_other_folders_are_classes(cache_dir, tmp_path, folders):
     data = load(cache_dir, write(tmp_path, *folders))
     assert data.class_names == tuple(sorted({name.split("/")[0] for name in folders}))
     assert not [note for note in data.notes if "sites" in note]
-    with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* none of sites$"):
+    with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* no site folders$"):
         load(cache_dir, tmp_path, group_column="folder")
 
 

@@ -6,8 +6,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.federation.inputs import local_task
+from fedbn_flower.federation.tasks import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
 
@@ -47,10 +48,10 @@ def test_a_path_that_is_missing_is_told_without_asking_a_hub(cache_dir, tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("asked a hub"))
-    as_text = " (a text is 'text:play.txt')" if name == "play.txt" else ""
+    as_text = " (for a text write 'text:play.txt')" if name == "play.txt" else ""
     with pytest.raises(UserError) as caught:
         load(cache_dir, name)
-    assert str(caught.value) == f"dataset: there is no file or folder {name!r}{as_text}"
+    assert str(caught.value) == f"dataset: no such file or folder: {name!r}{as_text}"
 
 
 @pytest.mark.parametrize("name", ["mnist", "owner/mnist", "owner/mnist-v1.1", "o.w/wikitext-103.v1"])
@@ -93,7 +94,7 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, mo
     assert isinstance(data.train.columns["x"].base, np.memmap)
     assert not data.train.columns["x"].flags.writeable
 
-    load_dataset.cache_clear()
+    clear_process_caches()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
     np.testing.assert_array_equal(load(cache_dir, name).train.columns["x"], data.train.columns["x"])
 
@@ -102,7 +103,7 @@ def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
     name = write_folder(tmp_path / "data")
     load(cache_dir, name)
     write_folder(tmp_path / "data", digit=[0] * 30)
-    load_dataset.cache_clear()
+    clear_process_caches()
     assert set(load(cache_dir, name).train.columns["y"]) == {0}
 
 
@@ -145,7 +146,7 @@ def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
                 p / "d", features={"picture": Image(), "label": Value("float32")}, label=[0.5] * 30
             ),
             {},
-            "holds no class numbers",
+            "holds neither class numbers nor class names",
         ),
         (
             lambda p: write_folder(
@@ -158,7 +159,7 @@ def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
         (
             lambda p: write_folder(p / "d"),
             {"image_column": "digit"},
-            r"'digit' holds no images; the columns with images are \['picture'\]",
+            r"'digit' holds no images; expected one of \['picture'\]",
         ),
         (
             lambda p: write_folder(
@@ -169,7 +170,7 @@ def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(cache_dir, tmp_path, make, options, message):
+def test_what_cannot_be_read_is_one_line(cache_dir, tmp_path, make, options, message):
     with pytest.raises(UserError, match=message) as caught:
         load(cache_dir, make(tmp_path), **options)
     assert "\n" not in str(caught.value)
@@ -212,8 +213,8 @@ def numpy_files(folder):
     ("make", "reason"),
     [
         (lambda p: "digits", "the digits have no columns"),
-        (lambda p: numpy_files(p / "arrays"), "'.*arrays' holds NumPy files"),
-        (lambda p: class_folders(p / "classes"), "'.*classes' holds folders of classes"),
+        (lambda p: numpy_files(p / "arrays"), "'.*arrays' contains NumPy files"),
+        (lambda p: class_folders(p / "classes"), "'.*classes' contains class folders"),
     ],
 )
 def test_where_there_are_no_columns_none_can_be_named(cache_dir, tmp_path, make, reason):
@@ -231,7 +232,7 @@ def test_a_folder_of_numpy_files(cache_dir, tmp_path):
     data = load(cache_dir, numpy_files(folder))
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
-    load_dataset.cache_clear()
+    clear_process_caches()
     np.save(folder / "test-labels.npy", np.arange(4))
     with pytest.raises(UserError, match="test-labels.npy does not hold a class number for each image"):
         load(cache_dir, str(folder))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, as_numbers, speeches, windows
+from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, cut_windows, encode_text, parse_speeches
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, local_task, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime import InlineGrid
 
@@ -32,7 +33,7 @@ Long live the king!
 
 def test_the_speeches_of_a_play():
     """What has no name above it goes on with the speech before; who says nothing is not there."""
-    assert speeches(PLAY) == {
+    assert parse_speeches(PLAY) == {
         "ANNA": "Who's there?\nLong live the king!\n",
         "BERT": "Nay, answer me:\nstand.\nSo he stood.\n",
     }
@@ -40,21 +41,21 @@ def test_the_speeches_of_a_play():
 
 @pytest.mark.parametrize("text", ["", "\n", "Once upon a time:\nthere was", "It was.\n\nANNA:\nWho's there?"])
 def test_a_text_is_a_play_if_it_begins_with_a_speech(text):
-    assert bool(speeches(text)) == text.startswith("Once")
+    assert bool(parse_speeches(text)) == text.startswith("Once")
 
 
 def test_the_alphabet():
     """A line break, what ASCII prints, and one for anything else."""
     assert CHARACTERS == 1 + 1 + 95
-    assert as_numbers("\n ~").tolist() == [1, 2, 96]
-    assert as_numbers("\t\0\x7fé\N{PILE OF POO}").tolist() == [0] * 5
-    assert "".join(ALPHABET[i - 1] for i in as_numbers("Aye, sir.")) == "Aye, sir."
+    assert encode_text("\n ~").tolist() == [1, 2, 96]
+    assert encode_text("\t\0\x7fé\N{PILE OF POO}").tolist() == [0] * 5
+    assert "".join(ALPHABET[i - 1] for i in encode_text("Aye, sir.")) == "Aye, sir."
 
 
 @pytest.mark.parametrize(("length", "last"), [(2, 1), (81, 80), (82, 1), (161, 80), (200, 39)])
 def test_every_character_but_the_first_is_a_target_once(length, last):
     numbers = (np.arange(length) % 90).astype(np.uint8)
-    x, y = windows(numbers)
+    x, y = cut_windows(numbers)
     assert x.shape == y.shape == (math.ceil((length - 1) / 80), 80)
     assert x.ravel()[: length - 1].tolist() == numbers[:-1].tolist()
     assert y[y >= 0].tolist() == numbers[1:].tolist()
@@ -73,7 +74,7 @@ def play(tmp_path):
 
 def test_a_client_a_speaker(configured, play):
     config = configured(dataset=f"text:{play}", model="char-lstm-small")
-    dataset, shares = dataset_of(config), partitions_of(config)
+    dataset, shares = inputs_of(config).dataset, inputs_of(config).partitions
     assert config.partition == "natural:speaker"
     assert (dataset.spec.as_dataset(), dataset.has_classes) == ("shape:80:97:characters", False)
     # The first four fifths, 241 and 81 characters, give 3 windows of 80 and 1; the last, 61 and 21, one each.
@@ -81,34 +82,35 @@ def test_a_client_a_speaker(configured, play):
     assert [len(rows) for rows in shares.test] == [1, 1]
     train, test = (split.columns["y"] for split in (dataset.train, dataset.test))
     anna, bert = (train[np.sort(rows)].ravel().tolist() for rows in shares.train)
-    a, b, capital, end = as_numbers("abA\n").tolist()
+    a, b, capital, end = encode_text("abA\n").tolist()
     assert anna == [a] * 199 + [end] + [capital] * 40
     assert bert == [b] * 80
     assert test[shares.test[0][0]].tolist() == [capital] * 59 + [end] + [-1] * 20
     assert test[shares.test[1][0]].tolist() == [b] * 19 + [end] + [-1] * 60
     assert dataset.notes == (
-        "text: the last fifth of each speaker's text is held out for testing",
-        "text: 1 of 3 speakers say fewer than 102 characters and are left out, 101 of 505 characters",
+        "text: the last 20 % of each speaker's text is held out for testing",
+        "text: 1 of 3 speakers are left out, as they say fewer than 102 characters "
+        "(101 of 505 characters together)",
     )
 
 
 def test_iid_deals_the_same_windows(configured, play):
-    natural = dataset_of(configured(dataset=f"text:{play}"))
+    natural = inputs_of(configured(dataset=f"text:{play}")).dataset
     config = configured(dataset=f"text:{play}", partition="iid")
-    np.testing.assert_array_equal(dataset_of(config).train.columns["x"], natural.train.columns["x"])
-    assert sorted(np.concatenate(partitions_of(config).train).tolist()) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(inputs_of(config).dataset.train.columns["x"], natural.train.columns["x"])
+    assert sorted(np.concatenate(inputs_of(config).partitions.train).tolist()) == [0, 1, 2, 3]
 
 
 def test_a_text_without_speakers(configured, tmp_path):
     path = tmp_path / "story.txt"
     path.write_text("\N{BYTE ORDER MARK}" + "so " * 100, encoding="utf-8")
-    dataset = dataset_of(configured(dataset=f"text:{path}", partition="iid"))
+    dataset = inputs_of(configured(dataset=f"text:{path}", partition="iid")).dataset
     assert (len(dataset.train), len(dataset.test)) == (3, 1)
-    assert dataset.notes == ("text: the last fifth of the text is held out for testing",)
+    assert dataset.notes == ("text: the last 20 % of the text is held out for testing",)
     with pytest.raises(
         UserError, match="partition: 'natural:speaker' is not allowed; expected 'iid': .*NAME:"
     ):
-        dataset_of(configured(dataset=f"text:{path}"))
+        inputs_of(configured(dataset=f"text:{path}")).dataset
 
 
 BAD = {
@@ -123,11 +125,11 @@ BAD = {
     ),
     "clients": ({"num_clients": 3}, "num-clients: 3 is not allowed; expected at most 2"),
     "normalize": ({"normalize": True}, "normalize: True is not allowed; expected False, since"),
-    "model": ({"model": "cnn"}, "model: 'cnn' raised ValueError: it takes images, not 80 characters of 97"),
+    "model": ({"model": "cnn"}, "model: 'cnn' raised ValueError: expected images, not 80 characters of 97"),
     "input": ({"model": "linear"}, "model: 'linear' does not fit inputs of 80 characters of 97"),
     "images": (
         {"model": "char-lstm", "dataset": "shape:1x8x8:10"},
-        "it takes a text, not 1x8x8 in 10 classes",
+        "expected text, not 1x8x8 in 10 classes",
     ),
 }
 
@@ -167,7 +169,7 @@ def test_characters_are_learnt(configured, play, way):
     config = configured(**given | {"client_lr": 1.0, "rounds": 2} | way)
     federation, last = Federation(config), Last()
     federation.run(InlineGrid(2, config.to_user_config()), [last])
-    found = last.result.figures
+    found = last.result.metrics
     assert last.result.failures == 0
     assert found["loss"] == pytest.approx(found["global-loss"])
     assert found["loss"] < 0.95 * math.log(97)

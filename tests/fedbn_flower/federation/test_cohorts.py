@@ -10,9 +10,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from clients import CLIENTS, FedAvgClient
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.federation import cohorts
-from fedbn_flower.federation.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation.cohorts import cohort_size
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.models import MODELS
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
@@ -44,7 +46,7 @@ def many(configured, monkeypatch):
     monkeypatch.setitem(MODELS, "frozen", frozen_first_layer)
     monkeypatch.setitem(MODELS, "tokens", tokens)
 
-    why_one_by_one.cache_clear()
+    clear_process_caches()
 
     def make(**values):
         return configured(
@@ -58,7 +60,7 @@ def many(configured, monkeypatch):
 def test_one_line_says_how_clients_train(many, caplog, model):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     config = many(model=model, seed=7)
-    assert cohort_size(config) == (GROUP if model == "mlp-bn" else 1)
+    assert cohort_size(inputs_of(config)) == (GROUP if model == "mlp-bn" else 1)
     (line,) = [r.getMessage() for r in caplog.records]
     assert MODEL_REASONS[model] in line
 
@@ -67,10 +69,10 @@ def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
     """A client's work, about 96 digits by 9,866 weights, is little once, and not 20 times."""
     caplog.set_level(logging.INFO, "flwr.fedbn")
     few = 2 * GROUP - 1
-    assert cohort_size(many(num_clients=few, local_epochs=20)) == 1
-    assert cohort_size(many(num_clients=few)) == GROUP
-    assert cohort_size(many(num_clients=few, fraction_train=0.5)) == 1
-    assert cohort_size(many(fast="off")) == 1
+    assert cohort_size(inputs_of(many(num_clients=few, local_epochs=20))) == 1
+    assert cohort_size(inputs_of(many(num_clients=few))) == GROUP
+    assert cohort_size(inputs_of(many(num_clients=few, fraction_train=0.5))) == 1
+    assert cohort_size(inputs_of(many(fast="off"))) == 1
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
         "clients train 8 at a time: in lockstep",
@@ -84,9 +86,9 @@ def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     sizes = []
     for held in (46_800, 46_799):
-        monkeypatch.setattr(cohorts, "HELD", held)
-        why_one_by_one.cache_clear()
-        sizes.append(cohort_size(many()))
+        monkeypatch.setattr(cohorts, "MAX_VALUES", held)
+        clear_process_caches()
+        sizes.append(cohort_size(inputs_of(many())))
     assert sizes == [GROUP, 1]
     assert "too many examples to be held at once" in caplog.messages[1]
 

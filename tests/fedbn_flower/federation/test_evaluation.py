@@ -11,7 +11,7 @@ from torch.nn import functional
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
-from fedbn_flower.federation.inputs import dataset_of, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 
@@ -45,7 +45,7 @@ def _counting(monkeypatch):
 
 def judged(config, entries, split, rows):
     """The summed loss and the hits of a whole state dict on rows of a split."""
-    dataset = dataset_of(config)
+    dataset = inputs_of(config).dataset
     examples = dataset.train if split == "train" else dataset.test
     model = build_model(config.model, dataset.spec, config.softmax_output, config.seed)
     model.load_state_dict({name: torch.tensor(np.array(entry)) for name, entry in entries.items()})
@@ -102,7 +102,7 @@ def test_clients_may_evaluate_the_model_they_have_just_trained(configured, tmp_p
     config = configured(**chosen, weighting="uniform")
     models, row = replies_of(config, tmp_path / "run")
     every = np.arange(360)
-    shares = partitions_of(config).test if eval_data == "local" else [every, every]
+    shares = inputs_of(config).partitions.test if eval_data == "local" else [every, every]
     sums = [judged(config, model, "test", rows) for model, rows in zip(models, shares, strict=True)]
     sizes = [len(rows) for rows in shares]
     np.testing.assert_allclose(both(row), sum(sums) / sum(sizes), rtol=1e-4)
@@ -111,7 +111,7 @@ def test_clients_may_evaluate_the_model_they_have_just_trained(configured, tmp_p
     if eval_data == "local":
         weighted_by_training = np.average(
             [s[1] / n for s, n in zip(sums, sizes, strict=True)],
-            weights=[len(r) for r in partitions_of(config).train],
+            weights=[len(r) for r in inputs_of(config).partitions.train],
         )
         assert both(row)[1] != pytest.approx(weighted_by_training, abs=1e-6)
 
@@ -139,7 +139,7 @@ def test_clients_evaluate_the_aggregated_model_otherwise(configured, tmp_path):
     config = configured(**UNEQUAL, client="fedavg", eval_data="local", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None)
     model = load_file(tmp_path / "run" / "model.safetensors")
-    for client, rows in zip(summary["clients"].values(), partitions_of(config).test, strict=True):
+    for client, rows in zip(summary["clients"].values(), inputs_of(config).partitions.test, strict=True):
         loss, accuracy = judged(config, model, "test", rows) / len(rows)
         assert client["accuracy"] == pytest.approx(accuracy)
         assert client["loss"] == pytest.approx(loss, rel=1e-4)
@@ -161,7 +161,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
     summary = simulate(Federation(config), tmp_path / "run", None)
     first, last = metrics_of(tmp_path / "run")
     assert first["test-accuracy"] == first["client-mean-test-accuracy"] == first["global-test-accuracy"] == ""
-    model, parts = load_file(tmp_path / "run" / "model.safetensors"), partitions_of(config)
+    model, parts = load_file(tmp_path / "run" / "model.safetensors"), inputs_of(config).partitions
     expected = judged(config, model, "train", parts.val_rows) / len(parts.val_rows)
     np.testing.assert_allclose(both(last, "global-"), expected, rtol=1e-4)
     expected = judged(config, model, "test", np.arange(360)) / 360

@@ -14,10 +14,12 @@ from clients.modules.head import head_of
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.cohorts import cohort_size, why_one_by_one
+from fedbn_flower.federation.cohorts import cohort_size
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.models import MODELS, InputSpec
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
@@ -82,7 +84,7 @@ def same(a, b, atol=0.0):
         ("--loss own.py:Scaled --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
     ],
 )
-def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
+def test_what_does_not_go_is_one_line(own, arguments, told):
     with pytest.raises(UserError) as caught:
         parse(arguments.split())
     assert "\n" not in str(caught.value)
@@ -91,18 +93,18 @@ def test_what_does_not_go_is_told_in_one_line(own, arguments, told):
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [*(("loss", name) for name in LOSSES if name not in ("auto", "calc")), ("objective", "fedrs"),
-     ("objective", "fedntd"), ("loss", "own.py:Soft")],
+    [*(("loss", name) for name in ("class-balanced", "focal", "label-smoothing", "logit-adjusted")),
+     ("objective", "fedrs"), ("objective", "fedntd"), ("loss", "own.py:Soft")],
 )  # fmt: skip
 def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, tmp_path, key, name):
     rng = np.random.default_rng(0)
     x = rng.normal(size=200)
     pd.DataFrame({"a": x, "y": 2 * x + 0.5}).to_csv(tmp_path / "line.csv", index=False)
     data = {"dataset": str(tmp_path / "line.csv"), "label_column": "y", "model": "linear", "partition": "iid"}
-    check_fit(configured(**data))
+    check_fit(inputs_of(configured(**data)))
     with pytest.raises(UserError) as caught:
-        check_fit(configured(**data, **{key: name}))
-    told = f"{key}: '{name}' is not allowed; expected another one: it is about classes, and "
+        check_fit(inputs_of(configured(**data, **{key: name})))
+    told = f"{key}: '{name}' is not allowed; expected another one: it needs classes, and "
     assert str(caught.value).startswith(told)
     assert str(caught.value).endswith("has numbers")
 
@@ -140,7 +142,7 @@ def test_held_out_examples_are_scored_by_the_usual_loss(run):
 
 @pytest.fixture
 def many(configured):
-    why_one_by_one.cache_clear()
+    clear_process_caches()
 
     def make(**values):
         return configured(
@@ -155,17 +157,17 @@ def many(configured):
     [
         ({"loss": "focal"}, GROUP, "in lockstep"),
         ({"loss": "label-smoothing", "objective": "fedprox"}, GROUP, "in lockstep"),
-        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not say that it is alike for all clients"),
-        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not say that it is alike for all clients"),
-        ({"objective": "moon"}, 1, "objective Moon does not say that it is elementwise"),
-        ({"objective": "fedrs"}, 1, "objective FedRS does not say that it is elementwise"),
-        ({"objective": "fedsam"}, 1, "objective FedSAM does not say that it is elementwise"),
-        ({"objective": "fedntd"}, 1, "objective FedNTD does not say that it is elementwise"),
+        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not set `alike`"),
+        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not set `alike`"),
+        ({"objective": "moon"}, 1, "objective Moon does not set `elementwise`"),
+        ({"objective": "fedrs"}, 1, "objective FedRS does not set `elementwise`"),
+        ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
+        ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
     ],
 )
 def test_who_trains_in_lockstep(many, caplog, values, together, told):
     caplog.set_level(logging.INFO, "flwr.fedbn")
-    assert cohort_size(many(**values)) == together
+    assert cohort_size(inputs_of(many(**values))) == together
     assert told in caplog.text
 
 
@@ -179,7 +181,7 @@ def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
 
 
 def test_moon_needs_something_before_the_head(configured):
-    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing that is trained"):
+    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing is trained"):
         Federation(configured(objective="moon", model="linear", client="fedavg"))
 
 

@@ -7,6 +7,7 @@ from torch.utils.data import TensorDataset
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.model_fit import check_fit
+from fedbn_flower.federation.inputs import inputs_of
 
 
 @pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])
@@ -14,12 +15,12 @@ def test_batches_of_one_example_are_refused_where_the_model_cannot_train_on_one(
     """Maps of several pixels are several values, but a BatchNorm after a linear layer has one."""
     told = rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
     with pytest.raises(UserError, match=told):
-        check_fit(configured(model=model, batch_size=1))
+        check_fit(inputs_of(configured(model=model, batch_size=1)))
 
 
 @pytest.mark.parametrize("model", ["linear", "resnet20"])
 def test_other_models_take_them(configured, model):
-    check_fit(configured(model=model, batch_size=1))
+    check_fit(inputs_of(configured(model=model, batch_size=1)))
 
 
 def sites(*sizes):

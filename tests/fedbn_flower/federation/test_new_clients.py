@@ -9,9 +9,10 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 from fedbn_flower import UserError
-from fedbn_flower.config.availability import held_out_clients
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import local_task, partitions_of
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.progress import summary_table
@@ -49,7 +50,7 @@ def test_they_are_in_no_round_and_are_told_apart(configured, tmp_path, eval_mode
     assert {int(partition) for partition in told["new-clients"]["clients"]} == new
     checkpoints = CheckpointFolder(tmp_path / "checkpoint")
     assert set(checkpoints.partitions(checkpoints.load())) == set(range(8)) - new
-    shares = partitions_of(config).train
+    shares = inputs_of(config).partitions.train
     for partition in new:
         figures, row = told["new-clients"]["clients"][str(partition)], rows(tmp_path, "new")[3, partition]
         assert figures["num-examples"] == len(shares[partition])

@@ -34,7 +34,7 @@ def ending(*layers, outputs=None):
     [
         (
             {"model": ending(outputs=50)},
-            "has 50 outputs for 10 classes: those from number 10 on are never right",
+            "has 50 outputs for 10 classes: the last 40 are never right",
         ),
         ({"model": ending(nn.Softmax(1))}, "ends in a softmax, and the loss applies one itself"),
         ({"model": ending(nn.Softmax(1)), "loss": "focal"}, "ends in a softmax, and the loss applies one"),
@@ -58,8 +58,8 @@ def test_one_hot_labels_are_told(told, y, is_told):
     """Twice a one-hot row, one that is the same throughout, and a single number are numbers."""
     lines = told("data: ", data=(X, y, X, y))
     expected = (
-        "data: each y is one 1 among 3 numbers, as classes are one-hot, but floats are learnt as numbers, by "
-        "their squared error; y.argmax(1) gives class numbers"
+        "data: y looks one-hot (one 1 among 3 numbers per row), but float targets are learnt by regression "
+        "with squared error; for classes give y.argmax(1)"
     )
     assert lines == [expected] * is_told
 
@@ -68,7 +68,7 @@ def test_one_hot_labels_are_told(told, y, is_told):
 def test_class_numbers_with_gaps_are_told(told, x):
     y = np.where(Y > 0, 7, 0)
     assert told("labels: ", data=(x, y, x, y)) == [
-        "labels: 2 of the class numbers 0-7 occur; the model has an output for each of the 8"
+        "labels: only 2 of the class numbers 0-7 occur; the model has 8 outputs"
     ]
     assert told("labels: ", data=(x, Y, x, Y)) == []
 
@@ -77,7 +77,7 @@ def test_a_class_that_only_the_test_set_has_is_told(told):
     train = Y < 2
     lines = told("labels: ", data=(X[train], Y[train], X, Y))
     expected = (
-        "labels: the training set has no example of the class 2, the test set has 8: no client learns it"
+        "labels: the training set has no examples of the class 2, the test set has 8: no client can learn it"
     )
     assert lines == [expected]
     assert told("labels: ", data=(X, Y, X[train], Y[train])) == []
@@ -85,6 +85,6 @@ def test_a_class_that_only_the_test_set_has_is_told(told):
 
 def test_clients_of_one_class_each_are_told(told):
     assert told("partition: ", partition="silos", num_clients=3, data=(X, Y, X, Y)) == [
-        "partition: each client has examples of one class only: alone it learns to tell nothing apart"
+        "partition: each client has examples of only one class: alone it cannot tell classes apart"
     ]
     assert told("partition: ", partition="silos", num_clients=2, data=(X, Y, X, Y)) == []

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower.config.availability import share_of_work
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.federation.cohorts import why_one_by_one
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.participation import share_of_work
 from fedbn_flower.federation.strategy import participation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import make_grid
@@ -70,7 +70,7 @@ def test_a_client_that_takes_no_part_keeps_what_it_remembers(configured):
 @pytest.mark.parametrize("fast", ["auto", "off"])
 def test_local_steps_are_those_that_were_done(run, fast):
     """FedNova's tau_i; all of it is two epochs of batches of 32."""
-    why_one_by_one.cache_clear()
+    clear_process_caches()
     keys = {"strategy": "fednova", "client": "fedavg", "partition": "iid", "num_clients": 16, "seed": 3}
     result = run(**keys, stragglers=0.6, fast=fast)
     rows = rows_of(result)
@@ -84,7 +84,7 @@ def test_local_steps_are_those_that_were_done(run, fast):
 
 
 def test_in_lockstep_as_one_by_one(run):
-    why_one_by_one.cache_clear()
+    clear_process_caches()
     keys = {"client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 8} | MIXED
     models, losses = [], []
     for fast in ("auto", "off"):

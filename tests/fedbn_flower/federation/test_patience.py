@@ -9,8 +9,9 @@ import pytest
 from clients import Regression
 from fedbn_flower import UserError, load_model
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.totals import Account
+from fedbn_flower.federation.totals import ends_run, note_evaluation
 from fedbn_flower.records.events import Observer
+from fedbn_flower.records.totals import RunTotals
 from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
@@ -170,7 +171,7 @@ def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp
 def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(**FALLING, patience=1)), run, None)
-    with pytest.raises(UserError, match="resume: .* expected a run that did not end early, as this"):
+    with pytest.raises(UserError, match="resume: .* expected a run that did not end early; this one did"):
         simulate(Federation(configured(**FALLING, patience=1, resume=str(run))), run, None)
 
 
@@ -192,9 +193,9 @@ def test_mistakes(configured):
 def test_a_loss_is_better_where_it_is_lower(configured):
     """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run."""
     config, problem = configured(**FALLING, patience=2), Regression()
-    account, noted = Account(), []
+    totals, noted = RunTotals(), []
     for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
-        improved = account.note(config, problem, server_round, {"loss": loss}, {})
-        noted.append((improved, account.is_to_end(config, server_round)))
+        improved = note_evaluation(totals, config, problem, server_round, {"loss": loss}, {})
+        noted.append((improved, ends_run(totals, config, server_round)))
     assert noted == [(True, False), (True, False), (False, False), (False, True)]
-    assert (account.best, account.best_round, account.stopped) == (1.0, 2, "patience")
+    assert (totals.best, totals.best_round, totals.stopped) == (1.0, 2, "patience")

@@ -29,8 +29,8 @@ def test_each_reason_with_its_clients_and_how_often():
         a_round({0: "no file", 4: "no file", 5: "no file", 2: "late"}),
     )
     assert list(refusals.lines()) == [
-        "6 answers were not used, of clients 0, 1, 4 and 1 others: no file",
-        "2 answers were not used, of client 2: late",
+        "6 replies were refused, of clients 0, 1, 4 and 1 others: no file",
+        "2 replies were refused, of client 2: late",
     ]
     assert refusals.main_reason() == "; 6 of 9 failures: no file"
 

@@ -8,7 +8,8 @@ from fedbn_flower import load_model
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import local_task, whole_split
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.runtime.simulation import simulate
 
 OWN = """
@@ -45,7 +46,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
     simulate(Federation(configured(**keys, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**keys, rounds=4, resume=str(tmp_path / "parts"))
     assert simulate(Federation(resumed), tmp_path / "parts", None)["clients"] == whole["clients"]
-    test = whole_split(RunConfig.of({"cache-dir": str(cache_dir)}), "test")
+    test = inputs_of(RunConfig.of({"cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for i in range(5):
         model = load_model(tmp_path / "whole", client=i, trust_code=True)
@@ -63,7 +64,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
         ),
         (
             {"model": "2nn+mlp-bn"},
-            "expected models with as wide an input of the head, not 2nn 200, mlp-bn 128",
+            "expected models with features of one width, not 2nn 200, mlp-bn 128",
         ),
         ({"model": "2nn+mlp"}, "model: unknown name 'mlp' \\(did you mean 'mlp-bn'"),
     ],

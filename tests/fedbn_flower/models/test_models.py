@@ -36,7 +36,7 @@ def test_number_of_parameters(name, spec, parameters):
 @pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
 def test_every_model_adapts_to_the_image(name, spec):
     if name == "simple-cnn" and spec == DIGITS:
-        with pytest.raises(UserError, match="needs pictures of 16x16 or more, not 8x8"):
+        with pytest.raises(UserError, match="expected images of at least 16x16 pixels, not 8x8"):
             build_model(name, spec, False, 0)
         return
     images = torch.zeros(2, spec.channels, spec.height, spec.width)
@@ -112,7 +112,7 @@ LAZY_MISTAKES = {
 
 
 @pytest.mark.parametrize("name", LAZY_MISTAKES)
-def test_lazy_modules_without_a_shape_are_told_in_one_line(monkeypatch, name):
+def test_lazy_modules_without_a_shape_are_one_line(monkeypatch, name):
     make, told = LAZY_MISTAKES[name]
     monkeypatch.setitem(MODELS, name, make)
     with pytest.raises(UserError, match=told) as caught:

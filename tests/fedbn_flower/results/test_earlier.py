@@ -39,10 +39,10 @@ def old(run):
 
 def test_resume_says_that_the_version_is_too_old(old, capsys):
     assert cli.main(["--resume", str(old), "--rounds", "3"]) == 2
-    told = f"error: resume: {str(old)!r} is a run of version 0.1.0, which is too old to go on with; "
+    told = f"error: resume: {str(old)!r} is a run of version 0.1.0, which is too old to resume; "
     assert capsys.readouterr().err == f"{told}load_model still loads its models\n"
     assert cli.main(["--experiment", str(old / "config.json")]) == 2
-    assert "is a run of version 0.1.0, whose keys were others" in capsys.readouterr().err
+    assert "is a run of version 0.1.0, which had other keys" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["resume", "run-dir"])

@@ -132,7 +132,7 @@ def of_another_round(path):
 
 
 def of_an_older_model(path):
-    MemoryFolder(path, "older").packed("client-0", RUN, 2, memory(50)).write()
+    MemoryFolder(path, "older").pack("client-0", RUN, 2, memory(50)).write()
 
 
 def no_safetensors(path):
@@ -143,10 +143,10 @@ def no_safetensors(path):
     ("damage", "reason"),
     [
         (torn, "cannot be read"),
-        (with_lost_blocks, "it is damaged"),
-        (foreign, "it is of client 'client-1', not 'client-0'"),
-        (of_another_round, "it is of round '1', not '2'"),
-        (of_an_older_model, "it is of another model, client, objective or memory-name"),
+        (with_lost_blocks, "the file is damaged"),
+        (foreign, "its client is 'client-1'; expected 'client-0'"),
+        (of_another_round, "its round is '1'; expected '2'"),
+        (of_an_older_model, "it belongs to another model, client, objective or memory-name"),
         (no_safetensors, "cannot be read"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_servers_words_do_not_become_a_path(run):
     config = ConfigRecord({"server-round": 1, "checkpoint-round": 0})
     if run is not None:
         config["run"] = run
-    with pytest.raises(ValueError, match="state-dir: the server calls its run"):
+    with pytest.raises(ValueError, match="state-dir: the server sent .* as the run"):
         Moment.of(config)
 
 

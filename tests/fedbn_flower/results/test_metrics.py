@@ -262,10 +262,10 @@ def test_the_bar_names_whose_figures_it_shows(configured, figures, text):
     class Result:
         server_round, failures = 1, 1 if text.startswith("failures") else 0
 
-    Result.figures, Result.figure_names = figures, NAMES
+    Result.metrics, Result.metric_names = figures, NAMES
     bar = ProgressBar(configured(), Console(quiet=True))
     bar.on_round(Result)
-    assert bar._bar.tasks[0].fields["figures"] == text
+    assert bar._bar.tasks[0].fields["metrics"] == text
 
 
 @pytest.mark.parametrize(

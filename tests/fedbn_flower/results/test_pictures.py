@@ -7,7 +7,13 @@ import pytest
 
 from fedbn_flower.results.plotting.line_styles import line_style
 from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
-from fedbn_flower.results.plotting.report_plots import bands, counts_of, per_client, searched, seconds_split
+from fedbn_flower.results.plotting.report_plots import (
+    client_curves,
+    mean_curves,
+    partition_counts,
+    seconds_split,
+    trial_values,
+)
 from fedbn_flower.results.report import sweep_figure
 from fedbn_flower.results.run_reader import Run
 
@@ -30,14 +36,14 @@ def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
 
 
 def test_rounds_are_whole_numbers():
-    figure = bands({"a": [{1: 0.5, 2: 0.6}]}, "accuracy")
+    figure = mean_curves({"a": [{1: 0.5, 2: 0.6}]}, "accuracy")
     ticks = figure.axes[0].get_xticks()
     assert (ticks == ticks.round()).all()
 
 
 def test_a_band_is_the_sample_standard_deviation():
     """Of 0.5 and 0.7 at round 1: mean 0.6, deviation 0.1 sqrt(2); round 2 has one run and no band."""
-    figure = bands({"cell": [{1: 0.5, 2: 0.8}, {1: 0.7}]}, "accuracy", "all $x$")
+    figure = mean_curves({"cell": [{1: 0.5, 2: 0.8}, {1: 0.7}]}, "accuracy", "all $x$")
     (axes,) = figure.axes
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6], [2, 0.8]])
     corners = axes.collections[0].get_paths()[0].vertices
@@ -53,20 +59,20 @@ def test_one_round_is_a_point(tmp_path):
     (folder / "clients.csv").write_text(
         "round,phase,partition,num-examples,loss,accuracy\n1,evaluate,0,5,1.0,0.5\n"
     )
-    (axes,) = [axes for axes in per_client(Run.read(folder)).axes if axes.get_visible()]
+    (axes,) = [axes for axes in client_curves(Run.read(folder)).axes if axes.get_visible()]
     assert [line.get_marker() for line in axes.lines] == ["o", "o"]
 
 
 def test_a_line_that_another_covers_is_broader(tmp_path):
     same, other = [{1: 0.5, 2: 0.7}], [{1: 0.4, 2: 0.6}]
-    lines = bands({"a": same, "b": other, "c": same}, "accuracy").axes[0].lines
+    lines = mean_curves({"a": same, "b": other, "c": same}, "accuracy").axes[0].lines
     widths = [line.get_linewidth() for line in lines]
     assert widths[0] > widths[1] == widths[2]
 
 
 def test_a_searched_rate_has_readable_ticks():
     trials = [{"server-lr": str(rate), "value": "0.5"} for rate in (0.001, 0.0035, 0.02)]
-    axes = searched(trials, "server-lr", "accuracy").axes[0]
+    axes = trial_values(trials, "server-lr", "accuracy").axes[0]
     axes.figure.canvas.draw()
     low, high = axes.get_xlim()
     told = [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
@@ -82,7 +88,7 @@ def test_long_class_names_lose_their_middle(tmp_path):
 
 
 def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
-    few = per_client(Run.read(write_run(tmp_path / "few", client_names=["Ann", "Bob"])))
+    few = client_curves(Run.read(write_run(tmp_path / "few", client_names=["Ann", "Bob"])))
     shown = [axes for axes in few.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["Ann", "Bob"]
     np.testing.assert_allclose(shown[1].lines[-1].get_xydata(), [[1, 0.3], [3, 0.8]])
@@ -91,12 +97,12 @@ def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
         f"{r},evaluate,{i},5,1.0,{i / 100 + r}\n" for r in (1, 2) for i in range(13) if (r, i) != (1, 4)
     )
     header = "round,phase,partition,num-examples,loss,accuracy\n"
-    many = per_client(Run.read(write_run(tmp_path / "many", clients=header + rows)))
+    many = client_curves(Run.read(write_run(tmp_path / "many", clients=header + rows)))
     table = many.axes[0].images[0].get_array()
     assert table.shape == (13, 2)
     assert table.mask.nonzero() == (4, 0)
     np.testing.assert_allclose(table[:, 1], np.arange(13) / 100 + 2)
-    assert per_client(Run.read(write_run(tmp_path / "none", clients=header))) is None
+    assert client_curves(Run.read(write_run(tmp_path / "none", clients=header))) is None
 
 
 def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(tmp_path):
@@ -113,7 +119,7 @@ def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(t
 
     run = write_run(tmp_path / "run")
     (run / "partitions.csv").write_text("partition,class,examples\n0,cat,3\n0,dog,1\n1,cat,0\n1,dog,2\n")
-    drawn = counts_of(Run.read(run)).axes[0].containers
+    drawn = partition_counts(Run.read(run)).axes[0].containers
     assert [[patch.get_height() for patch in container] for container in drawn] == [[3, 0], [1, 2]]
 
 
@@ -129,12 +135,12 @@ def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():
     trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "sgd"}]
     trials += [{"state": "complete", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
     trials += [{"state": "failed", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
-    (axes,) = searched(trials, "server-lr", "value").axes
+    (axes,) = trial_values(trials, "server-lr", "value").axes
     assert axes.get_xscale() == "log"
     assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.001, 0.5], [1, 0.4]]]
-    assert searched(trials, "tau", "value").axes[0].get_xscale() == "linear"
-    assert searched(trials, "objective", "value").axes[0].lines[0].get_ydata().tolist() == [0.5, 0.4]
-    assert searched(trials[2:], "tau", "value") is None
+    assert trial_values(trials, "tau", "value").axes[0].get_xscale() == "linear"
+    assert trial_values(trials, "objective", "value").axes[0].lines[0].get_ydata().tolist() == [0.5, 0.4]
+    assert trial_values(trials[2:], "tau", "value") is None
 
 
 def test_a_sweeps_lines_are_its_cells(tmp_path):
@@ -166,7 +172,7 @@ def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title
 @pytest.mark.parametrize("length", [4, 40, 41, 75])
 def test_a_legend_stays_inside_its_picture(length):
     name = "partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"
-    figure = bands({f"{line}{name}"[:length]: [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
+    figure = mean_curves({f"{line}{name}"[:length]: [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
     figure.as_png()
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0

@@ -7,9 +7,11 @@ import pytest
 from rich.console import Console
 
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.records.events import Observer
+from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.results import progress
 from fedbn_flower.runtime import InlineGrid
+
+from ..records.helpers import info
 
 
 @pytest.fixture
@@ -36,14 +38,29 @@ def notebook(configured):
     return progress.progress(configured(rounds=3), Console(force_jupyter=True))
 
 
+def started(bar, first_round=1):
+    return observed([bar], info(first_round), lambda: None)
+
+
+def test_the_bar_of_a_resumed_run_begins_where_it_goes_on(notebook, pictures, configured):
+    with started(notebook, first_round=3):
+        pass
+    assert "2/3" in pictures[0]
+    bar = progress.ProgressBar(configured(rounds=3), Console(force_terminal=True, quiet=True))
+    with started(bar, first_round=3):
+        assert bar._bar.live.is_started
+        assert bar._bar.tasks[0].completed == 2
+    assert not bar._bar.live.is_started
+
+
 def test_it_changes_with_the_answers_but_not_too_often(notebook, pictures, monkeypatch):
-    with notebook as watch:
+    with started(notebook):
         for done in (1, 2):
-            watch.on_answer(1, "train", done, 2)
+            notebook.on_answer(1, "train", done, 2)
         assert len(pictures) == 1
         monkeypatch.setattr(progress.time, "monotonic", lambda: progress.PAUSE)
-        watch.on_answer(1, "evaluate", 1, 2)
-        watch.on_answer(1, "evaluate", 2, 2)
+        notebook.on_answer(1, "evaluate", 1, 2)
+        notebook.on_answer(1, "evaluate", 2, 2)
     assert ["0/3" in pictures[0], "evaluate 1/2" in pictures[1], "1/3" in pictures[2]] == [True] * 3
     waits = "waiting for the first client of the first round"
     assert [waits in picture for picture in pictures] == [True, False, False]
@@ -62,8 +79,8 @@ def test_a_terminal_says_what_is_waited_for(capsys):
 
 def test_what_was_there_when_it_stopped_stays(notebook, pictures):
     def interrupted():
-        with notebook as watch:
-            watch.on_answer(1, "train", 2, 2)
+        with started(notebook):
+            notebook.on_answer(1, "train", 2, 2)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -72,8 +89,9 @@ def test_what_was_there_when_it_stopped_stays(notebook, pictures):
 
 
 def test_a_notebook_that_asks_for_silence_gets_it(configured, pictures):
-    with progress.progress(configured(), Console(force_jupyter=True, quiet=True)) as watch:
-        watch.on_answer(1, "train", 1, 2)
+    bar = progress.progress(configured(), Console(force_jupyter=True, quiet=True))
+    with started(bar):
+        bar.on_answer(1, "train", 1, 2)
     assert not pictures
 
 

@@ -16,7 +16,7 @@ from fedbn_flower.core import files
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
-from fedbn_flower.results.checkpoints.background_writer import Writer
+from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.simulation import simulate
 
@@ -47,7 +47,7 @@ def test_what_costs_is_done_as_often_as_checkpoints_and_at_the_end(
     configured, tmp_path, monkeypatch, every, saved
 ):
     """Rows are there after every round; the model, the summary and whatever is synced are not."""
-    monkeypatch.setattr(Writer, "do", lambda self, job, size: job())
+    monkeypatch.setattr(BackgroundWriter, "submit", lambda self, job, size: job())
     folder, synced, found, totals = tmp_path / "run", [], [], []
     fsync = os.fsync
     monkeypatch.setattr(files.os, "fsync", lambda handle: synced.append(handle) or fsync(handle))
@@ -90,7 +90,7 @@ def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every
 
 def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured, tmp_path, monkeypatch):
     """The rule's state and the clients' memories have moved on by then."""
-    goes_on, run = threading.Event(), Writer._run
+    goes_on, run = threading.Event(), BackgroundWriter._run
 
     def late(self, job):
         assert goes_on.wait(60)
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured,
                 raise KeyboardInterrupt
 
     simulate(Federation(configured(**BITS, rounds=4)), tmp_path / "whole", None)
-    monkeypatch.setattr(Writer, "_run", late)
+    monkeypatch.setattr(BackgroundWriter, "_run", late)
     with pytest.raises(KeyboardInterrupt):
         simulate(
             Federation(configured(**BITS, rounds=4, checkpoint_every=2)), tmp_path / "late", None, [Late()]
@@ -116,9 +116,7 @@ def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured,
 
 
 @pytest.mark.parametrize("refused", ["server.safetensors", "client-1", "model.safetensors"])
-def test_a_full_disk_is_told_in_one_line_and_the_checkpoint_before_stands(
-    configured, tmp_path, monkeypatch, refused
-):
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_stands(configured, tmp_path, monkeypatch, refused):
     """Nothing is written after what could not be: the server's file names complete clients only."""
     replace, count = os.replace, []
 
@@ -150,14 +148,14 @@ def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
 
 
 def test_the_writer_holds_so_much_and_fails_for_good():
-    writer, done, goes_on = Writer(), [], threading.Event()
-    writer.do(lambda: goes_on.wait(60), 2**28)
-    writer.do(lambda: done.append("one"), 1)
+    writer, done, goes_on = BackgroundWriter(), [], threading.Event()
+    writer.submit(lambda: goes_on.wait(60), 2**28)
+    writer.submit(lambda: done.append("one"), 1)
     threading.Timer(0.2, goes_on.set).start()
-    writer.do(lambda: done.append("two"), 1)  # waits for the first: more is held than may be
+    writer.submit(lambda: done.append("two"), 1)  # waits for the first: more is held than may be
     assert goes_on.is_set()
-    writer.do(lambda: 1 // 0, 1)
-    writer.do(lambda: done.append("never"), 1)
+    writer.submit(lambda: 1 // 0, 1)
+    writer.submit(lambda: done.append("never"), 1)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             writer.wait()

@@ -5,24 +5,24 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from fedbn_flower.results.summary import seeds_told
-from fedbn_flower.results.terminal import NARROWEST, fitted, without_middle
+from fedbn_flower.results.summary import seeds_text
+from fedbn_flower.results.terminal import MIN_WIDTH, fit_to_width, shorten_middle
 
 
 def shown(table, width):
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(fitted(table, width))
+    console.print(fit_to_width(table, width))
     return console.export_text()
 
 
 def test_a_name_loses_its_middle():
-    assert without_middle(["abcdefghij", "short"], 7) == ["abc…hij", "short"]
+    assert shorten_middle(["abcdefghij", "short"], 7) == ["abc…hij", "short"]
 
 
 def test_what_tells_two_names_apart_stays():
     names = [f"experiment-{where}-lr-of-the-server" for where in ("aa", "ab")]
-    assert without_middle(names, 14) == ["exper…aa…erver", "exper…ab…erver"]
-    assert without_middle([*names, "sgd", "experiment-a-lr-of-the-server"], 14)[2] == "sgd"
+    assert shorten_middle(names, 14) == ["exper…aa…erver", "exper…ab…erver"]
+    assert shorten_middle([*names, "sgd", "experiment-a-lr-of-the-server"], 14)[2] == "sgd"
 
 
 def test_names_that_every_cut_makes_alike_stay_longer():
@@ -33,7 +33,7 @@ def test_names_that_every_cut_makes_alike_stay_longer():
         "a" + "x" * 20 + "d",
         "a" + "x" * 10 + "y" * 10 + "b",
     ]
-    found = without_middle(names, 6)
+    found = shorten_middle(names, 6)
     assert len(set(found)) == 4
 
 
@@ -60,7 +60,7 @@ def test_a_table_that_is_too_wide_at_its_narrowest_loses_nothing():
     table = Table()
     for number in range(12):
         table.add_column(f"c{number}")
-    table.add_row(*(f"{number:02}-{'x' * NARROWEST}" for number in range(12)))
+    table.add_row(*(f"{number:02}-{'x' * MIN_WIDTH}" for number in range(12)))
     text = shown(table, 60)
     assert max(map(len, text.splitlines())) <= 60
 
@@ -73,7 +73,7 @@ def test_what_looks_like_markup_is_shown():
 
 
 def test_over_how_many_seeds():
-    assert [seeds_told(runs) for runs in ([], [1, 1], [2, 2], [1, 3, 2], [0, 2])] == [
+    assert [seeds_text(runs) for runs in ([], [1, 1], [2, 2], [1, 3, 2], [0, 2])] == [
         "",
         "",
         "2",

@@ -50,7 +50,7 @@ def test_an_observer_of_ones_own_sees_every_round(run):
             self.seen = []
 
         def on_round(self, result):
-            self.seen.append((result.server_round, result.figures["accuracy"]))
+            self.seen.append((result.server_round, result.metrics["accuracy"]))
 
     mine = Mine()
     result = run(rounds=2, observers=[mine])
@@ -60,6 +60,6 @@ def test_an_observer_of_ones_own_sees_every_round(run):
 
 def test_an_observer_is_one():
     with pytest.raises(
-        UserError, match=re.escape("observers: 3 is not allowed; expected objects of classes")
+        UserError, match=re.escape("observers: 3 is not allowed; expected instances of Observer")
     ):
         simulate(observers=[3])

@@ -11,7 +11,8 @@ from rich.console import Console
 from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower import UserError, load_model
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import dataset_of, local_task
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import progress
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
@@ -79,7 +80,7 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
 def test_the_global_model_has_classes_too(configured, tmp_path):
     config = configured(client="fedavg", val_fraction=0.2)
     told = simulate(Federation(config), tmp_path, None)
-    found, labels = told["global-per-class"], dataset_of(config).test.columns["y"]
+    found, labels = told["global-per-class"], inputs_of(config).dataset.test.columns["y"]
     assert found["examples"] == np.bincount(labels, minlength=10).tolist()
     mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
     assert mean == pytest.approx(told["global"]["accuracy"])
@@ -198,7 +199,7 @@ def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured,
     for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
         assert told[key] == same[key]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
-    with pytest.raises(UserError, match="expected a run that did not end early, as this one did after"):
+    with pytest.raises(UserError, match="expected a run that did not end early; this one did, after"):
         simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
 
 
@@ -221,8 +222,7 @@ def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
     config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="fedavg")
-    with progress(config, Console(soft_wrap=True)) as lines:
-        simulate(Federation(config), tmp_path / "run", None, [lines])
+    simulate(Federation(config), tmp_path / "run", None, [progress(config, Console(soft_wrap=True))])
     full = configured(rounds=5, eval_model=eval_model, client="fedavg")
     simulate(Federation(full), tmp_path / "full", None)
     few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))

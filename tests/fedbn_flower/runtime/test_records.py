@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from clients import FedAvgClient, Objective, Outcome
-from fedbn_flower.core.session_objects import at_hand, new_name
+from clients import FedAvgClient, NamedArrays, Objective, Outcome, Update
+from fedbn_flower.core.session_objects import new_name, with_session_objects
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import identify_process, node_context
@@ -34,11 +34,28 @@ class InPlace(FedAvgClient):
 
 
 class Plain(FedAvgClient):
-    """Answers in Flower's own words."""
+    """Answers as Flower's NumPyClient does, with a plain list."""
 
     def fit(self, parameters, config):
         arrays, num_examples, metrics = super().fit(parameters, config)
-        return arrays, num_examples, metrics
+        return list(arrays), num_examples, metrics
+
+
+class ByName(FedAvgClient):
+    """Answers by name, in an order that is not the model's."""
+
+    def fit(self, parameters, config):
+        update = super().fit(parameters, config)
+        backwards = dict(reversed(update.arrays.by_name().items()))
+        return Update(NamedArrays(backwards), update.num_examples, update.metrics, update.records)
+
+
+class Short(FedAvgClient):
+    """Leaves an entry out."""
+
+    def fit(self, parameters, config):
+        update = super().fit(parameters, config)
+        return update.arrays[1:], update.num_examples, update.metrics
 
 
 @pytest.fixture
@@ -47,7 +64,7 @@ def answers(configured):
 
     def ask(**classes):
         names = {key: new_name(cls) for key, cls in classes.items()}
-        with at_hand({names[key]: cls for key, cls in classes.items()}):
+        with with_session_objects({names[key]: cls for key, cls in classes.items()}):
             config = configured(**{"client": "fedavg", **names})
             initial = Federation(config).initial
             given = {"server-round": 1, "client-lr": 0.1, "client-lr-decay": 1.0, "eval-splits": ""}
@@ -94,6 +111,17 @@ def test_flowers_plain_triple_sends_the_model_alone(answers):
     ):
         assert set(answer.content) == {"arrays", "metrics"}
         assert answer.content["arrays"] == whole.content["arrays"]
+
+
+def test_a_model_by_name_may_come_in_any_order(answers):
+    for answer, whole in zip(answers(client=ByName), answers(), strict=True):
+        assert list(answer.content["arrays"]) == list(whole.content["arrays"])
+        assert answer.content["arrays"] == whole.content["arrays"]
+
+
+def test_a_model_with_an_entry_missing_is_that_clients_failure(answers):
+    for answer in answers(client=Short):
+        assert "arrays for" in answer.error.reason
 
 
 @pytest.mark.parametrize("taken", ["arrays", "metrics"])

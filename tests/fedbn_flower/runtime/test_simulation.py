@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import initial_model
+from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 from fedbn_flower.runtime.simulation import simulate
@@ -180,7 +180,7 @@ def explode(*_):
         (explode, "RuntimeError: out of luck"),
         (lambda p, n, m: ([np.full_like(a, np.nan) if a.ndim else a for a in p], n, m), "not finite"),
         (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
-        (lambda p, n, m: (p[:-1], n, m), "zip"),
+        (lambda p, n, m: (p[:-1], n, m), "arrays for"),
         (lambda p, n, m: (p, 0, m), "num-examples"),
         (lambda p, n, m: (p, n, m | {"note": "text"}), "could not convert"),
     ],
@@ -197,9 +197,9 @@ def test_a_client_that_fails_is_dropped_and_counted(
     said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
     assert len(said) == 1  # not in every round anew
     assert reason in said[0]
-    last = [r.message for r in caplog.records if "answers were not used" in r.message]
+    last = [r.message for r in caplog.records if "replies were refused" in r.message]
     assert len(last) == 1
-    assert last[0].startswith("3 answers were not used, of client 1: ")
+    assert last[0].startswith("3 replies were refused, of client 1: ")
     assert reason in last[0]
 
 
@@ -281,7 +281,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
         ({"client": "fedavg", "fraction_evaluate": 0}, []),
     ],
 )
-def test_what_one_would_not_expect_is_told_in_one_line(configured, caplog, values, told):
+def test_what_one_would_not_expect_is_one_line(configured, caplog, values, told):
     config = configured(rounds=1, **values)
     Federation(config).run(InlineGrid(2, config.to_user_config()), [])
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == told

@@ -10,7 +10,7 @@ import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.search import trial
-from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED, Table
+from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED, TrialTable
 
 from .conftest import table
 
@@ -43,7 +43,7 @@ def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, 
     assert found["test"] == summary["mean"]["accuracy"] != found["value"]
     assert "test-accuracy" in columns(folder / "best" / "clients.csv")
     out = capsys.readouterr().out
-    assert "val-fraction: 0.1, the share" in out
+    assert "val-fraction: 0.1 of the training set is held out" in out
     assert f"on the test set, used this once: {100 * found['test']:.1f} %" in out
     assert found["command"] in out
     assert cli.main([*shlex.split(found["command"])[2:], "--run-dir", "again"]) == 0
@@ -85,7 +85,12 @@ def test_interrupted_anywhere_it_ends_in_the_same_table(search, tmp_path, monkey
     assert search(f"{JOB} 7 --run-dir whole") == 0
     assert {row["state"] for row in table(tmp_path / "whole")} == {COMPLETE, PRUNED}
     for i, (cls, method, calls) in enumerate(
-        [(trial.Watch, "saw", 1), (trial.Watch, "saw", 5), (trial.Watch, "saw", 18), (Table, "add", 7)]
+        [
+            (trial.TrialObserver, "report", 1),
+            (trial.TrialObserver, "report", 5),
+            (trial.TrialObserver, "report", 18),
+            (TrialTable, "add", 7),
+        ]
     ):
         with monkeypatch.context() as patch:
             left = interrupt(patch, cls, method, calls)
@@ -136,7 +141,7 @@ def test_losses_are_to_be_low(search, tmp_path):
         (f"{JOB} 1 --run-dir s --seed 1", "seed: 1 is not allowed; expected 0, as in the search of 's'"),
         ("--search server-lr=1e-3..2 --run-dir s", "search: 'server-lr=0.001..2.0' is not allowed; expected"),
         ("--search tau=1e-3..2 --run-dir s", "search: 'tau=0.001..2.0' is not allowed; expected"),
-        ("--resume s --seed 5", "seed: '5' is not allowed with resume, which takes the search's"),
+        ("--resume s --seed 5", "seed: '5' is not allowed with resume of a search; expected only"),
         (f"{JOB} 1 --run-dir other", "run-dir: 'other' is not allowed; expected a new or empty folder"),
         ("--search num-clients=2,3", "search: 'num-clients' cannot be searched"),
         ("--search batch-size=1,-1", "batch-size: '-1' is not allowed; expected a whole number >= 0"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.cli.parser import Job, asked
+from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.search.search import Search
 
@@ -10,7 +10,7 @@ ADAM = ("--strategy", "fedadam")
 
 
 def searched(*arguments):
-    found = asked([*ADAM, *arguments])
+    found = parse_command_line([*ADAM, *arguments])
     assert isinstance(found, Search)
     return found
 
@@ -27,7 +27,7 @@ def test_ranges_of_numbers_and_choices():
     assert optimizer.choices == ("sgd", "adam")
     assert client_rate.choices == (".1", ".01")
     assert [str(s) for s in search.space] == ["0.001..1.0", "8..64", "sgd,adam", ".1,.01"]
-    assert [s.read(text) for s, text in zip(search.space, ["0.5", "16", "adam", ".1"], strict=True)] == [
+    assert [s.parse(text) for s, text in zip(search.space, ["0.5", "16", "adam", ".1"], strict=True)] == [
         0.5, 16, "adam", ".1",
     ]  # fmt: skip
 
@@ -49,9 +49,9 @@ def test_algorithms_are_choices_with_their_settings():
 
 def test_the_validation_share_is_a_tenth_unless_given():
     assert searched("--search", "server-lr=0.1..1").configs()[0].val_fraction == 0.1
-    assert "val-fraction: 0.1" in searched("--search", "server-lr=0.1..1").told
+    assert "val-fraction: 0.1" in searched("--search", "server-lr=0.1..1").note
     given = searched("--search", "server-lr=0.1..1", "--val-fraction", "0.3")
-    assert (given.configs()[0].val_fraction, given.told) == (0.3, "")
+    assert (given.configs()[0].val_fraction, given.note) == (0.3, "")
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,24 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ),
         ("--search beta-1=0.1..1", r"beta-1: 1.0 is not allowed; expected a number in \[0, 1\)"),
         ("--search client=fedbn", "search: 'client=fedbn' is not allowed; .*at least two values"),
-        ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*none twice"),
+        ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*each once"),
         ("--search client=fedbn,fedbm", "client: unknown name 'fedbm' .did you mean 'fedbn'"),
         ("--search tau=1..2 --tau 1", "tau: given twice, the second time in search"),
         ("--search tau=1..2 --search tau=1..3", "search: 'tau' is given twice"),
         ("--search tau=1..2 --trials 0", "trials: '0' is not allowed; expected a whole number >= 1"),
         ("--search tau=1..2 --trials 3 --trials 4", "--trials: given twice"),
         ("--search tau=1..2 --val-fraction 0", "val-fraction: '0' is not allowed; expected more than 0"),
-        ("--search tau=1..2 --seed 0,1", "search: 'tau=1..2' is for one run, and this is a sweep of seed"),
+        (
+            "--search tau=1..2 --seed 0,1",
+            "search: 'tau=1..2' needs a single run, but this is a sweep of seed",
+        ),
         ("--trials 3", "trials: '3' is not used without search"),
         ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed; expected none with resume"),
     ],
 )
 def test_mistakes_are_told(arguments, told):
     with pytest.raises(UserError, match="^" + told):
-        asked([*(() if "resume" in arguments else ADAM), *arguments.split()])
+        parse_command_line([*(() if "resume" in arguments else ADAM), *arguments.split()])
 
 
 FILE = """
@@ -113,20 +116,26 @@ def file(tmp_path):
 
 def test_a_files_search_is_that_of_flags(file):
     flags = ["--search", "server-lr=1e-3..1", "--search", "client=fedbn,silobn", "--trials", "7"]
-    assert asked(file) == asked(["--strategy", "fedadam", "--val-fraction", "0.2", *flags])
+    assert parse_command_line(file) == parse_command_line(
+        ["--strategy", "fedadam", "--val-fraction", "0.2", *flags]
+    )
 
 
 def test_flags_go_before_a_files_search(file):
-    found = asked([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
+    found = parse_command_line([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
     assert [(s.key, s.low, s.high) for s in found.space] == [("server-lr", 2.0, 3.0)]
     assert (found.trials, found.values["client"]) == (4, "fedbn")
-    assert isinstance(asked([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)
+    assert isinstance(parse_command_line([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("val-fraction = 0.2", "seed = [0, 1]", "search: 'server-lr=1e-3..1' is for one run, and this is a"),
+        (
+            "val-fraction = 0.2",
+            "seed = [0, 1]",
+            "search: 'server-lr=1e-3..1' needs a single run, but this is a",
+        ),
         ('"1e-3..1"', '"1e-3"', "search: 'server-lr=1e-3' is not allowed"),
         ('"1e-3..1"', "[1, 2]", r".*a.toml: server-lr: \[1, 2\] is not allowed; expected text, a number"),
         ("[search]", "[[search]]", r".*a.toml: search: .* is not allowed; expected a table: KEY = "),
@@ -144,4 +153,4 @@ def test_mistakes_in_a_files_search_are_told(file, old, new, told):
     with open(path, "w") as text:
         text.write(FILE.replace(old, new))
     with pytest.raises(UserError, match="^" + told):
-        asked(file)
+        parse_command_line(file)

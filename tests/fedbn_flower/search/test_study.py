@@ -5,10 +5,10 @@ import math
 import pytest
 
 from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED
-from fedbn_flower.search.space import Searched
+from fedbn_flower.search.space import Dimension
 from fedbn_flower.search.study import WARM_UP, Study, warm_up_rounds
 
-SPACE = (Searched("rate", (), 1e-3, 1.0), Searched("size", (), 4, 64), Searched("kind", ("a", "b")))
+SPACE = (Dimension("rate", (), 1e-3, 1.0), Dimension("size", (), 4, 64), Dimension("kind", ("a", "b")))
 ROUNDS = 6
 
 

@@ -73,8 +73,8 @@ def test_a_rounds_time_is_the_sum_of_what_it_does():
 
 def test_a_speed_is_a_line_through_two_points(monkeypatch):
     monkeypatch.setattr(estimate, "_seconds", lambda do, n: do(n))
-    assert estimate._fitted(lambda n: 0.25 + 0.125 * n, 100, 8) == (0.25, 0.125)
-    assert estimate._fitted(lambda n: 3.0, 1, 8) == (3.0, 0.0)  # one step is all there is
+    assert estimate._fit_line(lambda n: 0.25 + 0.125 * n, 100, 8) == (0.25, 0.125)
+    assert estimate._fit_line(lambda n: 3.0, 1, 8) == (3.0, 0.0)  # one step is all there is
 
 
 @pytest.mark.parametrize("keys", [{}, {"num_clients": 40, "partition": "iid"}], ids=["alone", "lockstep"])

@@ -5,14 +5,14 @@ import shlex
 
 import pytest
 
-from fedbn_flower.cli.parser import asked, parse
+from fedbn_flower.cli.parser import parse, parse_command_line
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.progress import cell_name
 from fedbn_flower.sweeps.experiment import Experiment, swept_keys
 
 
 def names(arguments):
-    job = asked(shlex.split(arguments))
+    job = parse_command_line(shlex.split(arguments))
     keys = swept_keys(job.sweep, job.configs)
     return [cell_name(config, keys) for config in job.configs]
 
@@ -64,9 +64,9 @@ def test_semicolons_separate_values_with_commas_and_names_are_fit_for_folders():
 
 
 def test_a_list_of_one_is_a_sweep_and_one_value_is_not():
-    assert asked(["--sweep", "client-lr=0.1"]).sweep
-    assert not asked(["--client-lr", "0.1"]).sweep
-    assert asked(["--seed", "0,1"]).sweep
+    assert parse_command_line(["--sweep", "client-lr=0.1"]).sweep
+    assert not parse_command_line(["--client-lr", "0.1"]).sweep
+    assert parse_command_line(["--seed", "0,1"]).sweep
 
 
 def test_a_file_says_what_flags_say(written):
@@ -109,7 +109,7 @@ def test_what_a_run_left_is_an_experiment(configured, written):
 
 def test_what_a_sweep_keeps_stands_for_the_same_runs(written):
     text = 'rounds = 3\nseed = [0, 1]\n[[runs]]\nclient = ["fedavg", "silobn"]\n[[runs]]\nlocal-epochs = 1\n'
-    job = asked(["--experiment", written(text), "--run-dir", "here"])
+    job = parse_command_line(["--experiment", written(text), "--run-dir", "here"])
     kept = job.sweep.as_given()
     assert "run-dir" not in kept
     again = Experiment.of(json.loads(json.dumps(kept))).overridden({"run-dir": "here"})
@@ -127,7 +127,7 @@ def test_what_a_sweep_keeps_stands_for_the_same_runs(written):
         ("tua = 1", "e.toml: configuration: unknown name 'tua' (did you mean 'tau'?)"),
         ('strategy = "fedyog"', "e.toml: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)"),
         ("seed = []", "e.toml: seed: '' is not allowed; expected at least one value"),
-        ("seed = [1, 1]", "e.toml: seed: '1,1' is not allowed; expected no value twice"),
+        ("seed = [1, 1]", "e.toml: seed: '1,1' is not allowed; expected each value once"),
         ("seed = [[1]]", "e.toml: seed: [1] is not allowed; expected text, a number, true or false, or a"),
         ("rounds = 1979-05-27", "e.toml: rounds: datetime.date(1979, 5, 27) is not allowed"),
         ("[other]\nrounds = 1", "e.toml: other: {'rounds': 1} is not allowed"),

@@ -14,7 +14,7 @@ from datasets import Dataset
 from PIL import Image
 
 from fedbn_flower import cli
-from fedbn_flower.cli.parser import Job, asked
+from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.config.registry import APP
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
@@ -115,7 +115,7 @@ def test_its_command_is_understood_and_its_runs_are_told_apart(path, monkeypatch
     monkeypatch.chdir(APP)
     arguments = command_of(path)
     assert arguments[:2] == ["--experiment", str(path.relative_to(APP))]
-    job = asked(arguments)
+    job = parse_command_line(arguments)
     configs = job.configs if isinstance(job, Job) else job.configs()[:1]
     assert len(configs) == RUNS[path.stem]
     keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
@@ -136,7 +136,7 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
     """Where no value is given in the place of a list, it is all that the file says."""
     monkeypatch.chdir(APP)
     arguments = shlex.split(command.replace("\\\n", ""))
-    found = asked(arguments)
+    found = parse_command_line(arguments)
     name = re.fullmatch(r"experiments/(.*)\.toml", arguments[1])[1]
     if set(arguments[2::2]) <= {"--dataset", "--run-dir"}:
         assert len(found.configs) == RUNS[name]
@@ -159,7 +159,7 @@ def words_of(name, folder, cache_dir, rounds):
 def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     keys = ("strategy", "client", "objective", "loss", "model")
     first = {}
-    for config in asked(words_of(name, tmp_path / "all", cache_dir, 2).split()).configs:
+    for config in parse_command_line(words_of(name, tmp_path / "all", cache_dir, 2).split()).configs:
         first.setdefault(tuple(getattr(config, key) for key in keys), config)
     for i, config in enumerate(first.values()):
         summary = simulate(Federation(config), tmp_path / f"{i}", None)
@@ -183,7 +183,7 @@ def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
         return
     with (tmp_path / name / "grid.csv").open() as file:
         rows = list(csv.DictReader(file))
-    configs = asked(["--experiment", str(path)]).configs
+    configs = parse_command_line(["--experiment", str(path)]).configs
     assert len(rows) == len({tuple((config.to_user_config() | {"seed": 0}).items()) for config in configs})
     assert {row["status"] for row in rows} == {"ok"}
 
@@ -211,4 +211,4 @@ def test_a_searchs_facts_are_no_experiment(tmp_path):
     path = tmp_path / "search.json"
     path.write_text('{"search": {"tau": "1..2"}, "trials": 3, "values": {}}')
     with pytest.raises(UserError, match="^experiment: '.*search.json' is not allowed; .*--resume FOLDER"):
-        asked(["--experiment", str(path)])
+        parse_command_line(["--experiment", str(path)])

@@ -3,7 +3,7 @@
 import pytest
 
 from fedbn_flower.sweeps.cells import Cell
-from fedbn_flower.sweeps.processes import clients_in_a_round, how_many_side_by_side, may_run_side_by_side
+from fedbn_flower.sweeps.processes import can_run_in_parallel, clients_in_a_round, number_in_parallel
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from fedbn_flower.sweeps.processes import clients_in_a_round, how_many_side_by_s
     ],
 )
 def test_the_quicker_way(runs, workers, clients, together):
-    assert how_many_side_by_side(runs, workers, clients) == together
+    assert number_in_parallel(runs, workers, clients) == together
 
 
 @pytest.mark.parametrize("workers", range(1, 9))
@@ -31,7 +31,7 @@ def test_no_other_number_is_quicker(workers, clients):
         return -(-together // workers) + (runs - together) / min(workers, clients)
 
     for runs in range(1, 30):
-        chosen = seconds(how_many_side_by_side(runs, workers, clients), runs)
+        chosen = seconds(number_in_parallel(runs, workers, clients), runs)
         assert chosen <= min(seconds(n, runs) for n in range(runs + 1)) + 1e-9
 
 
@@ -41,7 +41,7 @@ def test_no_other_number_is_quicker(workers, clients):
 )
 def test_only_runs_for_workers_of_this_machine_are(configured, keys, fit):
     cells = [Cell("a", configured(backend="ray")), Cell("b", configured(**keys))]
-    assert may_run_side_by_side(cells) == fit
+    assert can_run_in_parallel(cells) == fit
 
 
 def test_the_run_with_the_fewest_clients_counts(configured):

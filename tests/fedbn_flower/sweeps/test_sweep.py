@@ -168,12 +168,12 @@ def test_a_sweep_goes_into_no_folder_but_a_sweeps(swept, capsys, tmp_path, conte
     (tmp_path / "g" / content).write_text("{}")
     assert swept("--seed 0,1 --run-dir g") == 2
     assert capsys.readouterr().err == (
-        "error: run-dir: 'g' is not allowed; expected a new or empty folder, or that of a sweep\n"
+        "error: run-dir: 'g' is not allowed; expected a new or empty folder, or the folder of a sweep\n"
     )
 
 
 def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
-    with sweep.to_oneself(tmp_path / "g"):
+    with sweep.lock_sweep_folder(tmp_path / "g"):
         assert swept("--seed 0,1 --run-dir g") == 2
     assert "expected a folder that no running process writes to" in capsys.readouterr().err
     assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0  # the lock file alone is as good as nothing
@@ -193,7 +193,7 @@ def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, caps
 
 def test_what_is_wrong_in_any_run_is_told_before_anything_starts(swept, capsys, tmp_path):
     assert swept("--sweep dataset=digits,/nowhere --run-dir g") == 2
-    assert capsys.readouterr().err.startswith("error: dataset: there is no file or folder '/nowhere'")
+    assert capsys.readouterr().err.startswith("error: dataset: no such file or folder: '/nowhere'")
     assert not (tmp_path / "g").exists()
 
 
@@ -214,4 +214,4 @@ def test_two_files_of_one_name_are_two_runs(swept, tmp_path, capsys):
     assert first["folder"] != second["folder"]
     assert first["accuracy: global"] != second["accuracy: global"]
     assert swept(words) == 0
-    assert "2 of 2 runs are done already" in capsys.readouterr().out
+    assert "2 of 2 runs are already done" in capsys.readouterr().out

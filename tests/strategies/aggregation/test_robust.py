@@ -28,6 +28,8 @@ MEANS = {
 }
 
 
+PLAIN = ("fedavg", "fedavgm", "scaffold", "scaffold-momentum")
+ADAPTIVE = ("fedadagrad", "fedyogi", "fedadam")
 ALIKE = {"feddyn", "scaffold"}
 """Rules whose weighted mean is over clients, each alike."""
 
@@ -35,7 +37,7 @@ ALIKE = {"feddyn", "scaffold"}
 def expected_step(rule, kind, d, steps):
     """What the rule adds to x in its first round, by its equation; d is clients x size."""
     mean = MEANS[kind] if rule not in ALIKE or kind != "weighted" else lambda v: v.mean(0)
-    if rule in {"fedavg", "fedavgm", "scaffold", "scaffold-momentum"}:
+    if rule in PLAIN:
         return mean(d)
     if rule == "fednova":
         return mean(steps[:, None]) * mean(d / steps[:, None])
@@ -47,7 +49,7 @@ def expected_step(rule, kind, d, steps):
 
 
 @pytest.mark.parametrize("kind", MEANS)
-@pytest.mark.parametrize("rule", OF_MODELS)
+@pytest.mark.parametrize("rule", [*PLAIN, *ADAPTIVE, "fednova", "feddyn"])
 def test_every_rule_stands_on_every_mean(rule, kind):
     rng = np.random.default_rng(3)
     x = rng.normal(size=SIZE).astype(np.float32)

@@ -184,7 +184,7 @@ def test_without_a_model_that_was_sent():
 
     with pytest.raises(ValueError, match="zip"):
         run(make(flower, "FedAvgM"), arrays={}, work=bringing)
-    with pytest.raises(AggregationError, match="there is none: call configure_train"):
+    with pytest.raises(AggregationError, match="there is none: call configure_train with a model"):
         run(make(strategies, "FedAvgM"), arrays={}, work=bringing)
 
 

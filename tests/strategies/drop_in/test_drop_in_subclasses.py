@@ -94,7 +94,7 @@ BY_CHANCE = [
     "extras", "max_weight", "node_timeout", "delta", "velocity", "_step", "_state", "_nodes", "_round",
     "_replies", "_history", "_best", "_buffer", "_model", "_messages", "_results", "_metrics", "_arrays",
     "_log", "_phase", "_mean", "_seed", "_eta", "_momentum", "_trim", "_min_replies", "_max_weight",
-    "_node_timeout", "_sent_model", "_connected_nodes", "_trainable_names", "_configure", "_updated",
+    "_node_timeout", "_train_phase", "_connected_nodes", "_trainable_names", "_configure", "_updated",
     "_screened", "_read_evaluate", "current_arrays",
 ]  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_the_mean_is_over_those_who_answered(caplog):
     updated, _ = one_round(strategy, 6)
     np.testing.assert_array_equal(ndarrays(updated)["w"], 3.5)
     assert strategy.phase_report.failures == {}
-    assert "round 1, train: 1 of 6 not there, 3 of 5 sampled do not answer" in caplog.messages
+    assert "round 1, train: 1 of 6 nodes unavailable, 3 of 5 sampled will not answer" in caplog.messages
 
 
 def test_all_clients_are_all_that_are_connected():
@@ -98,7 +98,7 @@ def test_who_takes_no_part_is_not_counted_nor_told(caplog):
     strategy.node_participation = Outside()
     updated, _ = one_round(strategy, 5)
     np.testing.assert_allclose(ndarrays(updated)["w"], 22 / 3, rtol=1e-6)
-    assert not any("not there" in line for line in caplog.messages)
+    assert not any("unavailable" in line for line in caplog.messages)
     strategy = FedAvg(ask_partitions=True, fraction_train=0.5, fraction_evaluate=1.0)
     strategy.node_participation = Outside()
     assert len(sampled(strategy, CannedGrid(5, lambda m, i: None))) == 2  # min_train_nodes
@@ -107,8 +107,8 @@ def test_who_takes_no_part_is_not_counted_nor_told(caplog):
 
 def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
     for there, answering, told in (
-        ([], range(3), "3 of 3 not there, 0 of 0 sampled do not answer"),
-        (range(3), [], "0 of 3 not there, 3 of 3 sampled do not answer"),
+        ([], range(3), "3 of 3 nodes unavailable, 0 of 0 sampled will not answer"),
+        (range(3), [], "0 of 3 nodes unavailable, 3 of 3 sampled will not answer"),
     ):
         caplog.clear()
         strategy = rule(there, answering, FedAvgM, server_momentum=0.9)
@@ -116,16 +116,16 @@ def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
         assert (strategy.rule_state.updates, strategy.rule_state.vectors) == (0, {})
         assert not strategy.phase_report.failures
         warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-        assert warnings == [f"round 1, train: {told}: the model stays"]
+        assert warnings == [f"round 1, train: {told}: the model is unchanged"]
     assert sampled(rule([], []), CannedGrid(3, lambda m, i: None), phase="evaluate") == []
 
 
 def test_fewer_than_min_replies_leave_the_model(caplog):
     assert one_round(rule(range(5), [0, 1], min_replies=3), 5) == (None, None)
-    assert "2 of 2 answers can be used, min_replies is 3: the model stays" in caplog.text
+    assert "2 of 2 answers are usable, min_replies is 3: the model is unchanged" in caplog.text
 
 
 def test_by_default_all_take_part_and_nothing_is_said(caplog):
     caplog.set_level(logging.INFO, "flwr")
     assert sampled(FedAvg(), CannedGrid(3, lambda m, i: None)) == [0, 1, 2]
-    assert not any("not there" in line for line in caplog.messages)
+    assert not any("unavailable" in line for line in caplog.messages)

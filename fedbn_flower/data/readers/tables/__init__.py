@@ -1,7 +1,7 @@
-"""Tables: a file of rows, with a column to be predicted."""
+"""Read tables: CSV or Parquet files with a column to predict."""
 
 from .files import SUFFIXES, table_files
 from .kind import Table
-from .reading import tables_decoded
+from .reading import decode_tables
 
-__all__ = ["SUFFIXES", "Table", "table_files", "tables_decoded"]
+__all__ = ["SUFFIXES", "Table", "decode_tables", "table_files"]

@@ -1,4 +1,4 @@
-"""The columns that a model sees: the words of ``--columns``, and the numbers they become."""
+"""Parse ``--columns``, the columns that a model sees, and encode them as numbers."""
 
 import csv
 import io
@@ -15,124 +15,131 @@ from ...numeric import as_float32
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-MOST_VALUES = 100  # of a category that is not named
+MAX_CATEGORIES = 100  # of a column that ``--columns`` does not name
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A column by name: a number, or a category of these ``values``, in order."""
+    """A column by name: numeric, or categorical with these ``values``, in order."""
 
     name: str
     values: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
-        """How many numbers a value becomes."""
+        """The number of encoded columns."""
         return len(self.values) or 1
 
     @classmethod
     def parse(cls, word: str, names: Sequence[str], key: str) -> "Feature":
-        """``NAME`` or ``NAME=VALUE|VALUE``; a name that is there may have a ``=``.
+        """Parse ``NAME`` or ``NAME=VALUE|VALUE``; the name of an existing column may contain ``=``.
 
         Raises
         ------
         UserError
-            When there is no such column, or a value is given twice.
+            When there is no such column, or a value is empty or given twice.
         """
         name, equals, text = (word, "", "") if word in names else word.partition("=")
         if name not in names:
             raise unknown_name(key, name, names)
         values = tuple(text.split("|")) if equals else ()
         if len(set(values)) < len(values) or "" in values:
-            raise not_allowed(key, word, "different values, as in sex=f|m")
+            raise not_allowed(key, word, "distinct values, as in sex=f|m")
         return cls(name, values)
 
     def __str__(self) -> str:
         return f"{self.name}={'|'.join(self.values)}" if self.values else self.name
 
 
-def features_of(columns: str, table: "DataFrame", left_out: Sequence[str], of_site: bool) -> list[Feature]:
-    """What the key says, with what it leaves to the table: all columns but those ``left_out``, in order; the
-    values of a category, sorted.
+def parse_columns(columns: str, table: "DataFrame", excluded: Sequence[str], of_site: bool) -> list[Feature]:
+    """Parse ``--columns``, and infer from the table what it leaves open.
 
-    Nothing is left to the table of a site: the others' are not seen, and all are to encode alike.
+    Inferred are the columns (for ``auto``: all but ``excluded``, in order; the first of these is the label)
+    and the values of a category (sorted). Nothing is inferred for a site: the other sites' tables are not
+    visible, and all must be encoded alike.
 
     Raises
     ------
     UserError
-        When the text does not fit the table, or a column is neither of numbers nor of categories.
+        When the text does not fit the table, or a column holds neither numbers nor categories.
     """
     names = list(table.columns)
     if columns == "auto":
-        words = [name for name in names if name not in left_out]
+        words = [name for name in names if name not in excluded]
         if of_site:
             form = [f"{word}=VALUE|VALUE" if _is_category(table[word]) else word for word in words]
-            raise not_allowed("columns", columns, f"the same for all sites, such as {_line(form)!r}")
+            raise not_allowed("columns", columns, f"the same for all sites, such as {_csv_line(form)!r}")
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in next(csv.reader([columns]))]
     if not found:
-        raise UserError(f"columns: nothing is left beside {', '.join(left_out)}")
+        raise UserError(f"columns: no columns remain besides {', '.join(excluded)}")
     for i, feature in enumerate(found):
         if feature.name in (f.name for f in found[:i]):
-            raise not_allowed("columns", columns, f"each column once; {feature.name!r} is there twice")
-        if feature.name == left_out[0]:
-            raise not_allowed("columns", columns, f"others than {feature.name!r}, the label-column")
+            raise not_allowed("columns", columns, f"each column once; {feature.name!r} is given twice")
+        if feature.name == excluded[0]:
+            raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
         if not feature.values and _is_category(table[feature.name]):
             if of_site:
-                raise not_allowed("columns", feature.name, f"its values too: {feature.name}=VALUE|VALUE")
+                raise not_allowed(
+                    "columns", feature.name, f"the column with its values: {feature.name}=VALUE|VALUE"
+                )
             found[i] = Feature(feature.name, _values(table[feature.name], columns == "auto"))
     return found
 
 
-def text_of_columns(features: Sequence[Feature]) -> str:
-    """The words that `features_of` takes."""
-    return _line([str(feature) for feature in features])
+def format_columns(features: Sequence[Feature]) -> str:
+    """Return the text that `parse_columns` reads."""
+    return _csv_line([str(feature) for feature in features])
 
 
-def encoded(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float32]:
-    """The rows as float32 (N, widths together): NaN for a number that is missing, zeros for a category.
+def encode(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float32]:
+    """Encode rows as float32 (N, sum of widths); missing numbers are NaN, missing categories zeros.
 
     Raises
     ------
     UserError
-        For a value that a category does not have, and for infinite numbers.
+        For a value that is not in its category, and for infinite or too large numbers.
     """
     x = np.zeros((len(table), sum(feature.width for feature in features)), np.float32)
     start = 0
     for feature in features:
         column, stop = table[feature.name], start + feature.width
         if feature.values:
-            x[:, start:stop] = np.eye(feature.width + 1, feature.width)[numbered(column, feature, "columns")]
+            x[:, start:stop] = np.eye(feature.width + 1, feature.width)[
+                category_numbers(column, feature, "columns")
+            ]
         else:
             x[:, start] = as_float32(column.to_numpy(np.float64, na_value=np.nan))
             if np.isinf(x[:, start]).any():
-                raise UserError(f"columns: {feature.name!r} holds numbers that float32 does not have")
+                raise UserError(
+                    f"columns: {feature.name!r} holds numbers that are infinite or too large for float32"
+                )
         start = stop
     return x
 
 
-def numbered(column: "Series", feature: Feature, key: str) -> NDArray[np.int64]:
-    """The place of each value in ``feature.values``; how many these are, where it is missing.
+def category_numbers(column: "Series", feature: Feature, key: str) -> NDArray[np.int64]:
+    """Return the index of each value in ``feature.values``, int64 (N,); ``len(values)`` if it is missing.
 
     Raises
     ------
     UserError
-        For a value that is none of them.
+        For a value that is not one of them.
     """
     import pandas as pd
 
     words = as_text(column)
-    places = pd.Index(feature.values).get_indexer(words)
-    there = column.notna().to_numpy()
-    if (unknown := there & (places < 0)).any():
-        told = f"{feature.name!r} holds {words[unknown.argmax()]!r}"
-        raise UserError(f"{key}: {told}, which is none of {'|'.join(feature.values)}")
-    return np.where(there, places, len(feature.values)).astype(np.int64)
+    indices = pd.Index(feature.values).get_indexer(words)
+    present = column.notna().to_numpy()
+    if (unknown := present & (indices < 0)).any():
+        found = f"{feature.name!r} holds {words[unknown.argmax()]!r}"
+        raise UserError(f"{key}: {found}; expected one of {'|'.join(feature.values)}")
+    return np.where(present, indices, len(feature.values)).astype(np.int64)
 
 
 def as_text(column: "Series") -> NDArray[np.object_]:
-    """Values as words: whole numbers without a point, also where others are missing; ``False``, ``True``."""
+    """Return values as text: whole numbers without a decimal point, truth values as ``False``, ``True``."""
     import pandas as pd
 
     if is_number(column):
@@ -141,47 +148,47 @@ def as_text(column: "Series") -> NDArray[np.object_]:
 
 
 def is_number(column: "Series") -> bool:
-    """Whether it is of numbers; of truth values it is not."""
+    """Return whether a column is numeric; truth values are not."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype)
 
 
 def _is_category(column: "Series") -> bool:
-    """Whether it is of words or truth values.
+    """Return whether a column holds text or truth values.
 
     Raises
     ------
     UserError
-        When it is neither that nor of numbers.
+        When it holds neither these nor numbers.
     """
     from pandas.api.types import infer_dtype
 
     if is_number(column):
         return False
     if infer_dtype(column, skipna=True) not in ("string", "boolean", "categorical", "empty"):
-        raise UserError(f"columns: {column.name!r} holds {column.dtype}, neither numbers nor words")
+        raise UserError(f"columns: {column.name!r} holds {column.dtype}; expected numbers or text")
     return True
 
 
-def _values(column: "Series", guessed: bool) -> tuple[str, ...]:
-    """All values of a category, sorted."""
+def _values(column: "Series", inferred: bool) -> tuple[str, ...]:
+    """Return all values of a category, sorted."""
     words = sorted(set(as_text(column[column.notna()])))
-    if guessed:
-        check_words(column, words, "columns")
-    if guessed and len(words) > MOST_VALUES:
-        told = f"{column.name!r} holds {len(words)} different words"
-        raise UserError(f"columns: {told}; name the columns to use, or this one with its values")
+    if inferred:
+        check_categories(column, words, "columns")
+    if inferred and len(words) > MAX_CATEGORIES:
+        found = f"{column.name!r} holds {len(words)} distinct values"
+        raise UserError(f"columns: {found}; name the columns to use, or this one with its values")
     return tuple(words)
 
 
-def check_words(column: "Series", words: Sequence[str], key: str) -> None:
-    """Refuse words most of which are numbers.
+def check_categories(column: "Series", words: Sequence[str], key: str) -> None:
+    """Refuse text values most of which are numbers.
 
     Raises
     ------
     UserError
-        With what is to be done about it.
+        Says how to write the file.
     """
     import pandas as pd
 
@@ -193,13 +200,13 @@ def check_words(column: "Series", words: Sequence[str], key: str) -> None:
     ]
     if len(other) < len(words) / 2:
         comma = next((word for word in words if "," in word), "")
-        told = f"numbers and {other[0]!r}" if other else f"numbers as words, such as {(comma or words[0])!r}"
-        hint = "write decimals with a point" if comma else "leave a field empty where nothing is known"
-        raise UserError(f"{key}: {column.name!r} holds {told}; {hint}")
+        found = f"numbers and {other[0]!r}" if other else f"numbers as text, such as {(comma or words[0])!r}"
+        hint = "write decimals with a point" if comma else "leave missing values empty"
+        raise UserError(f"{key}: {column.name!r} holds {found}; {hint}")
 
 
-def _line(words: Sequence[str]) -> str:
-    """Words with commas between, quoted where they have some."""
+def _csv_line(words: Sequence[str]) -> str:
+    """Join words with commas; quote those that contain one."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(words)
     return line.getvalue()

@@ -1,4 +1,4 @@
-"""Which files are tables, and what is in them."""
+"""Find table files and read them."""
 
 import re
 import warnings
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.errors import UserError
-from ...images.decoding import ENDINGS
+from ...images.decoding import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -16,9 +16,9 @@ SEPARATORS = ",;\t"
 
 
 def table_files(path: Path) -> dict[str, Path]:
-    """The tables ``train`` and, if there is one, ``test`` of a file or a folder; empty where it has none.
+    """Return the table ``train``, and ``test`` if present, of a file or a folder; empty if there is none.
 
-    A folder has ``{train,test}.{csv,parquet}`` and no pictures, neither as files nor in the tables.
+    A folder must contain ``{train,test}.{csv,parquet}`` and no images, neither as files nor in the tables.
     """
     if path.is_file() and path.suffix in SUFFIXES:
         return {"train": path}
@@ -27,13 +27,13 @@ def table_files(path: Path) -> dict[str, Path]:
         for split in ("train", "test")
     }
     train = found["train"]
-    if not train or _has_pictures(train) or any(p.suffix.lower() in ENDINGS for p in path.rglob("*")):
+    if not train or _has_images(train) or any(p.suffix.lower() in IMAGE_SUFFIXES for p in path.rglob("*")):
         return {}
     return {split: file for split, file in found.items() if file}
 
 
-def _has_pictures(path: Path) -> bool:
-    """Whether a column is bytes, or a record of them, as the hub's datasets of images have it."""
+def _has_images(path: Path) -> bool:
+    """Return whether a column holds bytes or structs, as the hub's image datasets do."""
     if path.suffix != ".parquet":
         return False
     import pyarrow
@@ -42,21 +42,21 @@ def _has_pictures(path: Path) -> bool:
     try:
         fields = parquet.read_schema(path).types
     except (OSError, pyarrow.ArrowException):
-        return False  # it is told when it is read
+        return False  # reported by `read_table`
     return any(types.is_struct(t) or types.is_binary(t) or types.is_large_binary(t) for t in fields)
 
 
 def read_table(path: Path) -> "DataFrame":
-    """The rows of a file, its columns' names as text.
+    """Read a CSV or Parquet table; column names become text.
 
-    A CSV file has a header; what separates is the one of comma, semicolon and tab of which its first line
-    has the most outside quotes. Empty fields, ``NA``, ``NaN``, ``null`` and the like are missing values, as
-    in pandas. The index of a Parquet file is a column like the others.
+    A CSV file has a header. Its separator is the comma, semicolon or tab, whichever is most frequent in the
+    first line outside quotes. Empty fields, ``NA``, ``NaN``, ``null`` and the like are missing values, as in
+    pandas. A named index of a Parquet file becomes a column.
 
     Raises
     ------
     UserError
-        When it cannot be read, or has no rows.
+        When the file cannot be read, or has no rows.
     """
     import pandas as pd
 
@@ -70,11 +70,11 @@ def read_table(path: Path) -> "DataFrame":
             with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
                 table = pd.read_csv(path, sep=separator, index_col=False, low_memory=False)
     except pd.errors.ParserWarning as error:
-        told = "rows with more fields than its header has names"
-        raise UserError(f"dataset: {str(path)!r} has {told}") from error
+        reason = "rows with more fields than its header has names"
+        raise UserError(f"dataset: {str(path)!r} has {reason}") from error
     except Exception as error:  # pandas and pyarrow raise anything
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"dataset: cannot load {str(path)!r}: {reason[0]}") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"dataset: cannot load {str(path)!r}: {lines[0]}") from error
     if not len(table):
         raise UserError(f"dataset: {str(path)!r} has no rows")
     if any(name is not None for name in table.index.names):

@@ -1,4 +1,4 @@
-"""The rows of a table, each client's standardised by itself."""
+"""Table rows as a kind of data, standardised by each client on its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,34 +16,34 @@ from ...numeric import Numeric
 
 
 class Table(Numeric):
-    """``x`` float32 (N, F): numbers, NaN where one is missing, and categories one-hot; ``y`` class numbers or
-    float32 (N, 1).
+    """Table rows: ``x`` float32 (N, F), ``y`` int64 class numbers (N,) or float32 (N, 1).
 
-    Facts: ``predicts`` and ``outputs`` of the `InputSpec`, ``numbers``, those of the F columns that are
-    numbers, and ``columns``, the text of that key that says how it was encoded.
+    ``x`` holds numbers, NaN where missing, and one-hot categories. Facts: ``predicts`` and ``outputs`` of the
+    `InputSpec`; ``numbers``, the indices of the numeric columns among the F; and ``columns``, the encoding in
+    the syntax of that key.
     """
 
     prepares_by_client = True
     keys: ClassVar = frozenset({"columns", "label-column", "predict"})
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
-        """Standardise by these rows alone: their means and deviations stay with the client."""
-        return Standardised.by(self.train["x"][rows], self.facts["numbers"])
+        """Standardise with the statistics of these rows only; the statistics stay with the client."""
+        return Standardise.fit(self.train["x"][rows], self.facts["numbers"])
 
 
 @dataclass(frozen=True, eq=False)
-class Standardised:
-    """A row becomes ``(x - mean) * scale``, float32; 0 where a value is missing."""
+class Standardise:
+    """Compute ``(x - mean) * scale``, float32; missing values become 0."""
 
     mean: Tensor
     scale: Tensor
 
     @classmethod
-    def by(cls, x: NDArray[np.float32], numbers: list[int]) -> "Standardised":
-        """By the mean and the standard deviation (of the population) of the rows ``x``, in float64.
+    def fit(cls, x: NDArray[np.float32], numbers: list[int]) -> "Standardise":
+        """Fit mean and population standard deviation of the rows ``x``, in float64.
 
-        A number that does not vary is only centred, one of which no row has a value is 0 throughout;
-        columns that are not ``numbers`` stay as they are.
+        A constant column is only centred. A column without any value becomes 0. Columns that are not in
+        ``numbers`` are unchanged.
         """
         mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         for column in numbers:

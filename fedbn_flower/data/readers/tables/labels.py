@@ -1,4 +1,4 @@
-"""What a table's rows are to predict: the words of ``--label-column`` and ``--predict``."""
+"""Parse ``--label-column`` and ``--predict``: the targets of a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
 from ...numeric import as_float32
-from .features import Feature, as_text, check_words, is_number, numbered
+from .features import Feature, as_text, category_numbers, check_categories, is_number
 
 if TYPE_CHECKING:
     from pandas import Series
 
 LABEL_NAMES = ("label", "labels", "target", "class", "outcome", "y")
-MOST_CLASSES = 100  # of whole numbers that are not said to be classes
+MAX_CLASSES = 100  # if whole numbers are to be read as classes without being named
 
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """``y``, int64 (N,) or float32 (N, 1), and what it is."""
+    """The targets ``y``, int64 (N,) or float32 (N, 1), and what they mean."""
 
     y: NDArray
     predicts: str
@@ -29,68 +29,74 @@ class Targets:
     notes: tuple[str, ...] = ()
 
 
-def label_feature(label_column: str, names: Sequence[str], where: str) -> Feature:
-    """The column of the labels: ``NAME``, ``NAME=CLASS|CLASS``, or with ``auto`` the one with a usual name.
+def find_label(label_column: str, names: Sequence[str], where: str) -> Feature:
+    """Return the label column: ``NAME``, ``NAME=CLASS|CLASS``, or for ``auto`` one of `LABEL_NAMES`.
 
     Raises
     ------
     UserError
-        When there is none, or more than one.
+        When there is no such column, or ``auto`` finds several.
     """
     if label_column != "auto":
         return Feature.parse(label_column, names, "label-column")
     usual = [name for name in names if name.lower() in LABEL_NAMES]
     if len(usual) == 1:
         return Feature(usual[0])
-    found = f"{' and '.join(map(repr, usual))} are" if usual else f"none of {', '.join(LABEL_NAMES)} is"
-    raise UserError(f"label-column: {found} in {where!r}; name one of {', '.join(names)}")
+    found = (
+        f"the columns {' and '.join(map(repr, usual))}" if usual else f"no column {', '.join(LABEL_NAMES)}"
+    )
+    raise UserError(f"label-column: {where!r} has {found}; expected one of {', '.join(names)}")
 
 
-def targets_of(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
-    """What the values of a column are, none missing: what ``predict`` says, or with ``auto`` classes where
-    they are words, truth values or at most `MOST_CLASSES` whole numbers.
+def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
+    """Encode a column without missing values as classes or numbers.
 
-    Classes are numbered in the order of ``label.values``, or sorted; those of a site, whose others are not
-    seen, must have numbers already, or be named.
+    ``predict`` says which. With ``auto``, text, truth values and at most `MAX_CLASSES` distinct whole numbers
+    are classes. Classes are numbered in the order of ``label.values``, else in sorted order. The classes of
+    one site must be numbers already, or be named, as the other sites' are not visible.
 
     Raises
     ------
     UserError
-        When they cannot be what they are to be.
+        When the values cannot be read as ``predict`` says.
     """
     number, notes = is_number(column), []
     values = column.to_numpy(np.float64) if number else np.empty(0)
     whole = number and bool(np.all(values == np.floor(values)))
     distinct = column.nunique()
     if predict == "auto":
-        numbers = number and not label.values and not (whole and distinct <= MOST_CLASSES)
+        numbers = number and not label.values and not (whole and distinct <= MAX_CLASSES)
         predict = "numbers" if numbers else "classes"
         if whole and not label.values and (numbers or column.dtype.kind == "f"):
             other = "classes" if numbers else "numbers"
-            told = f"{label.name!r} holds {distinct} different whole numbers, taken for {predict}"
-            notes.append(f"label-column: {told} (predict={other} takes them for {other})")
+            found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
+            notes.append(f"label-column: {found} (predict={other} reads them as {other})")
     if predict == "numbers":
-        figures = as_float32(values)[:, None]
+        targets = as_float32(values)[:, None]
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
-        if not np.isfinite(figures).all():
-            raise UserError(f"label-column: {label.name!r} holds numbers that float32 does not have")
-        return Targets(figures, predict, 1, notes=tuple(notes))
+        if not np.isfinite(targets).all():
+            raise UserError(
+                f"label-column: {label.name!r} holds numbers that are infinite or too large for float32"
+            )
+        return Targets(targets, predict, 1, notes=tuple(notes))
     if number and not whole:
-        raise not_allowed("predict", predict, f"'numbers': {label.name!r} holds numbers that are not whole")
+        raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
     if of_site and not label.values:
         if not whole or values.min() < 0:
             form = f"{label.name}=CLASS|CLASS"
-            raise not_allowed("label-column", label.name, f"its classes too, the same for all sites: {form}")
+            raise not_allowed(
+                "label-column", label.name, f"the column with its classes, the same for all sites: {form}"
+            )
         return Targets(values.astype(np.int64), predict, 1 + int(values.max()))
     if not label.values:
         present = np.unique(values).astype(np.int64).tolist() if number else sorted(set(as_text(column)))
         if not number:
-            check_words(column, present, "label-column")
+            check_categories(column, present, "label-column")
         if present == list(range(len(present))):
             return Targets(values.astype(np.int64), predict, len(present), notes=tuple(notes))
         label = Feature(label.name, tuple(map(str, present)))
         if number:
             notes.append(f"label-column: the classes {', '.join(label.values)} are numbered from 0")
-    y = numbered(column, label, "label-column")
+    y = category_numbers(column, label, "label-column")
     return Targets(y, predict, len(label.values), label.values, tuple(notes))

@@ -10,8 +10,9 @@ import pytest
 from fedbn_flower import simulate
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import evaluates_locally, local_task
-from fedbn_flower.results.manifest import described
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.results.manifest import build_manifest
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def keys_for(sites):
 def notices_of(config):
     """What is said of evaluation; that a fifth is held out is said of every table without a test set."""
     federation = Federation(config)
-    found = notices(config, federation.model, federation.server_evaluates)
+    found = notices(federation.inputs, federation.server_evaluates)
     return [line for line in found if line.startswith("eval-data")]
 
 
@@ -61,13 +62,13 @@ def test_a_client_evaluates_on_its_own_rows_by_default(configured, sites):
 def test_all_rows_are_evaluated_on_where_somebody_has_none_of_its_own(configured, sites):
     """Eighty test rows are too few for a hundred clients."""
     config = configured(**keys_for(sites) | {"partition": "iid", "num_clients": 100})
-    assert not evaluates_locally(config)
+    assert not inputs_of(config).evaluates_locally
     (told,) = notices_of(config)
     assert re.match(
         r"eval-data: 'global', since \d+ of 100 clients \(the first is \d+\) have no held-out examples: each",
         told,
     )
-    assert described(Federation(config))["eval-data"] == "global"
+    assert build_manifest(Federation(config))["eval-data"] == "global"
 
 
 def test_what_global_means_is_said(configured, sites):
@@ -77,5 +78,5 @@ def test_what_global_means_is_said(configured, sites):
 
 def test_images_are_evaluated_on_the_whole_held_out_set(configured):
     config = configured()
-    assert not evaluates_locally(config)
-    assert described(Federation(config))["eval-data"] == "global"
+    assert not inputs_of(config).evaluates_locally
+    assert build_manifest(Federation(config))["eval-data"] == "global"

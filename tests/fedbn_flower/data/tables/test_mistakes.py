@@ -7,7 +7,8 @@ import pytest
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.inputs import dataset_of, local_task
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],
@@ -29,9 +30,14 @@ ROWS = {
         (
             ["age", "sex"],
             {},
-            "label-column: none of label, labels, target, class, outcome, y is in .*; name one of age, sex",
+            "label-column: '.*' has no column label, labels, target, class, outcome, y; "
+            "expected one of age, sex",
         ),
-        (["age", "y", "label"], {}, "label-column: 'y' and 'label' are in .*; name one of age, y, label"),
+        (
+            ["age", "y", "label"],
+            {},
+            "label-column: '.*' has the columns 'y' and 'label'; expected one of age, y, label",
+        ),
         (
             ["age", "y"],
             {"label_column": "ages"},
@@ -40,7 +46,7 @@ ROWS = {
         (
             ["age", "words"],
             {"label_column": "words=x"},
-            "label-column: 'words' holds 'y', which is none of x",
+            "label-column: 'words' holds 'y'; expected one of x",
         ),
         (
             ["age", "words"],
@@ -55,19 +61,19 @@ ROWS = {
         (
             ["age", "half"],
             {"label_column": "half", "predict": "classes"},
-            "expected 'numbers': 'half' holds numbers that are not whole",
+            "expected 'numbers': 'half' does not hold whole numbers",
         ),
         (["age", "y"], {"columns": "age,height"}, "columns: unknown name 'height'"),
-        (["age", "y"], {"columns": "age,age"}, "columns: .*expected each column once; 'age' is there twice"),
-        (["age", "y"], {"columns": "age,y"}, "columns: .*expected others than 'y', the label-column"),
-        (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm', which is none of f"),
+        (["age", "y"], {"columns": "age,age"}, "columns: .*expected each column once; 'age' is given twice"),
+        (["age", "y"], {"columns": "age,y"}, "columns: .*expected columns other than 'y', the label-column"),
+        (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm'; expected one of f"),
         (["sex", "y"], {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
-        (["y"], {}, "columns: nothing is left beside y"),
-        (["when", "y"], {}, "columns: 'when' holds datetime64.*, neither numbers nor words"),
-        (["many", "y"], {}, "columns: 'many' holds 6 different words; name the columns to use"),
-        (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave a field empty"),
-        (["digits", "y"], {}, "columns: 'digits' holds numbers as words"),
-        (["huge", "y"], {}, "columns: 'huge' holds numbers that float32 does not have"),
+        (["y"], {}, "columns: no columns remain besides y"),
+        (["when", "y"], {}, "columns: 'when' holds datetime64.*; expected numbers or text"),
+        (["many", "y"], {}, "columns: 'many' holds 6 distinct values; name the columns to use"),
+        (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave missing values empty"),
+        (["digits", "y"], {}, "columns: 'digits' holds numbers as text"),
+        (["huge", "y"], {}, "columns: 'huge' holds numbers that are infinite or too large for float32"),
         (["site", "age", "y"], {"group_column": "site"}, "partition: 'site' is missing in 1 rows"),
         (["age", "y"], {"group_column": "sit"}, "partition: unknown name 'sit'"),
         (
@@ -77,8 +83,8 @@ ROWS = {
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(cache_dir, tmp_path, monkeypatch, columns, options, message):
-    monkeypatch.setattr("fedbn_flower.data.readers.tables.features.MOST_VALUES", 5)
+def test_a_mistake_is_one_line(cache_dir, tmp_path, monkeypatch, columns, options, message):
+    monkeypatch.setattr("fedbn_flower.data.readers.tables.features.MAX_CATEGORIES", 5)
     rows = ROWS | {"half": [0.5] * 6, "label": ROWS["y"]}
     pd.DataFrame({name: rows[name] for name in columns}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(UserError, match=message) as caught:
@@ -109,7 +115,7 @@ def test_a_test_set_without_a_column_and_a_file_that_is_not_there(cache_dir, tmp
     (tmp_path / "test.csv").write_text("b,y\n1,0\n")
     with pytest.raises(UserError, match="dataset: '.*test.csv' has no column 'a'"):
         load_dataset(Request(str(tmp_path)), cache_dir)
-    with pytest.raises(UserError, match="dataset: there is no file or folder 'patients.csv'"):
+    with pytest.raises(UserError, match="dataset: no such file or folder: 'patients.csv'"):
         load_dataset(Request("patients.csv"), cache_dir)
 
 
@@ -127,7 +133,7 @@ def test_a_key_of_another_kind_of_data_is_refused(configured, tmp_path, dataset,
     pd.DataFrame({"a": range(10), "y": [0, 1] * 5}).to_csv(tmp_path / "t.csv", index=False)
     name = str(tmp_path / "t.csv") if dataset == "t" else dataset
     with pytest.raises(UserError, match=f"{key.replace('_', '-')}: .* the data are not of the kind"):
-        dataset_of(configured(dataset=name, partition="iid", **{key: value}))
+        inputs_of(configured(dataset=name, partition="iid", **{key: value})).dataset
 
 
 # ---- sites with tables of their own ----------------------------------------------------------------------
@@ -167,12 +173,15 @@ def test_a_site_encodes_as_the_run_says(site):
             "columns: 'auto' is not allowed; expected the same for all sites, such as "
             r"'age,sex=VALUE\|VALUE,bmi,diagnosis=VALUE\|VALUE'",
         ),
-        ({"columns": "age,sex"}, r"columns: 'sex' is not allowed; expected its values too: sex=VALUE\|VALUE"),
-        ({"columns": "age,sex=m|x"}, "columns: 'sex' holds 'f', which is none of m|x"),
+        (
+            {"columns": "age,sex"},
+            r"columns: 'sex' is not allowed; expected the column with its values: sex=VALUE\|VALUE",
+        ),
+        ({"columns": "age,sex=m|x"}, "columns: 'sex' holds 'f'; expected one of m|x"),
         (
             {"columns": "age,sex=f|m,bmi", "label_column": "diagnosis"},
             r"label-column: 'diagnosis' is not allowed; "
-            r"expected its classes too, the same for all sites: diagnosis=CLASS\|CLASS",
+            r"expected the column with its classes, the same for all sites: diagnosis=CLASS\|CLASS",
         ),
         ({"columns": "age"}, "data-path: .* expected examples of 4 in 3 classes, not of 1 in 3 classes"),
         (
@@ -193,10 +202,10 @@ def test_a_site_that_would_encode_by_itself_is_refused(site, keys, message):
         ("a,b,label\n1,2,3,0\n4,5,6,1\n", "more fields than its header has names"),
         (
             "a,label\n1,1.5\n2,2.5\n3,?\n",
-            "label-column: 'label' holds numbers and '\\?'; leave a field empty",
+            "label-column: 'label' holds numbers and '\\?'; leave missing values empty",
         ),
         ("a;label\n1;0,5\n2;-1,5\n", "label-column: .* such as '-1,5'; write decimals with a point"),
-        ("a;label\n0,5;x\n1,25;y\n", "columns: 'a' holds numbers as words.*; write decimals with a point"),
+        ("a;label\n0,5;x\n1,25;y\n", "columns: 'a' holds numbers as text.*; write decimals with a point"),
     ],
 )
 def test_what_a_file_does_not_mean_to_say_is_refused(cache_dir, tmp_path, text, message):
@@ -208,4 +217,4 @@ def test_what_a_file_does_not_mean_to_say_is_refused(cache_dir, tmp_path, text, 
 def test_one_class_is_nothing_to_learn(configured, tmp_path):
     (tmp_path / "t.csv").write_text("a,label\n" + "1,ill\n2,ill\n" * 10)
     with pytest.raises(UserError, match="has one class only, 'ill'"):
-        check_fit(configured(dataset=str(tmp_path / "t.csv")))
+        check_fit(inputs_of(configured(dataset=str(tmp_path / "t.csv"))))

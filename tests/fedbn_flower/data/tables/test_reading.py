@@ -55,9 +55,10 @@ def test_numbers_and_categories_are_encoded_in_order(load, folder):
     assert (data.class_names, str(data.spec)) == (("ill", "well"), "8 in 2 classes")
     assert data.kind.facts["numbers"] == [0, 3]
     assert data.notes == (
-        "columns: categories are encoded as in 'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
-        "columns: values are missing (age 1, sex 2, bmi 2): a number's is the client's own mean, "
-        "a category's no value",
+        "columns: categories are one-hot encoded in the order of "
+        "'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
+        "columns: missing values (age 1, sex 2, bmi 2): numbers are filled with the client's mean, "
+        "categories are encoded as zeros",
     )
 
 
@@ -114,7 +115,7 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
         np.testing.assert_array_equal(split.columns["x"][:, 0] * 4 % 2, split.columns["y"])
     values = np.concatenate([data.train.columns["x"], data.test.columns["x"]])
     assert sorted(values[:, 0] * 4) == list(range(20))
-    assert data.notes == (f"dataset: {str(path)!r} has no test set: a fixed fifth of its rows is held out",)
+    assert data.notes == (f"dataset: {str(path)!r} has no test set: a fixed 20 % of the rows is held out",)
     assert data.kind.facts["columns"] == "n"
 
 
@@ -126,7 +127,7 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
         ([-1, 1, 1, -1], "auto", [0, 1, 1, 0], ("-1", "1"), "the classes -1, 1 are numbered from 0"),
         ([True, False, True, True], "auto", [1, 0, 1, 1], ("False", "True"), ""),
         (["b", "a", "b", "c"], "auto", [1, 0, 1, 2], ("a", "b", "c"), ""),
-        ([0.0, 1.0, 1.0, 0.0], "auto", [0, 1, 1, 0], (), "2 different whole numbers, taken for classes"),
+        ([0.0, 1.0, 1.0, 0.0], "auto", [0, 1, 1, 0], (), "2 distinct whole numbers, read as classes"),
         ([0.0, 1.0, 1.0, 0.0], "classes", [0, 1, 1, 0], (), ""),
         ([0.0, 1.0, 1.0, 0.0], "numbers", [[0], [1], [1], [0]], (), ""),
         ([3, 1, 2, 1], "numbers", [[3], [1], [2], [1]], (), ""),
@@ -151,7 +152,7 @@ def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):
     pd.DataFrame({"n": 0.0, "y": range(101)}).to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv")
     assert data.spec.predicts == "numbers"
-    assert "101 different whole numbers, taken for numbers (predict=classes takes" in data.notes[1]
+    assert "101 distinct whole numbers, read as numbers (predict=classes reads" in data.notes[1]
     assert load(tmp_path / "t.csv", predict="classes").spec.outputs == 101
 
 
@@ -165,7 +166,7 @@ def test_rows_without_a_label_are_left_out_and_counted(load, folder):
     (folder / "train.csv").write_text(PATIENTS.replace("well", "", 1))
     data = load(folder)
     check(data.train, ENCODED, [0, 2, 3])
-    assert data.notes[0] == "label-column: 1 rows without a 'Outcome' are left out"
+    assert data.notes[0] == "label-column: 1 rows without a value in 'Outcome' are left out"
 
 
 def test_ids_are_words_as_they_stand(load, tmp_path):
@@ -183,7 +184,7 @@ def test_every_client_has_a_fifth_of_its_own_rows_held_out(load, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv", group_column="site")
     assert sorted(data.test.groups) == sorted(set(sites))
-    assert "a fixed fifth of the rows of each 'site' is held out" in data.notes[0]
+    assert "a fixed 20 % of the rows of each 'site' is held out" in data.notes[0]
 
 
 def test_a_separator_in_quotes_separates_nothing_and_an_index_is_a_column(load, tmp_path):

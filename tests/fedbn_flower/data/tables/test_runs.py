@@ -10,13 +10,14 @@ from torch.utils.data import TensorDataset
 
 from clients import evaluate_splits
 from fedbn_flower import UserError, simulate
-from fedbn_flower.config.availability import held_out_clients
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import local_task, model_of, partitions_of, whole_split
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.results.resume import stored_configuration
+from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime import InlineGrid
 
 
@@ -74,7 +75,7 @@ def test_a_client_sees_its_own_rows_standardised_and_the_server_all(configured, 
         assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-5)
         assert set(x[:, 1:].flatten().tolist()) == {0, 1}
     federation = Federation(config)
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     dose, doses = (split.columns["x"][:, 0] for split in (federation.dataset.test, federation.dataset.train))
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
@@ -89,12 +90,12 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
     )  # fmt: skip
     (held_out,) = held_out_clients(config.seed, 3, 1)
     plain = config.model_copy(update={"reference": "none"})
-    rows = np.concatenate([own for i, own in enumerate(partitions_of(plain).train) if i != held_out])
+    rows = np.concatenate([own for i, own in enumerate(inputs_of(plain).partitions.train) if i != held_out])
     dataset = Federation(config).dataset
     doses, dose = dataset.train.columns["x"][rows, 0], dataset.test.columns["x"][:, 0]
     assert len(rows) < 0.6 * len(dataset.train)
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
 
 
@@ -106,9 +107,9 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     )  # fmt: skip
     federation = Federation(config)
     arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
-    model, _ = model_of(config, federation.dataset.spec)
+    model, _ = inputs_of(config).model()
     model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
-    test = whole_split(config, "test")
+    test = inputs_of(config).whole_split("test")
     x, y = test.prepared(np.arange(len(test)))
     with torch.no_grad():
         errors = (model.eval()(x) - y).double().numpy()
@@ -127,8 +128,8 @@ def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patie
         "partition": "natural:hospital", "num_clients": 20, "client": client, "strategy": "fedavg",
     }  # fmt: skip
     config, alone = configured(**keys), configured(**keys, fast="off")
-    assert why_one_by_one(config) == ""
-    assert len({len(rows) for rows in partitions_of(config).train}) > 5
+    assert why_one_by_one(inputs_of(config)) == ""
+    assert len({len(rows) for rows in inputs_of(config).partitions.train}) > 5
     results = [
         Federation(c).run(InlineGrid(20, c.to_user_config(), cohort), [])
         for c, cohort in ((config, 8), (alone, 1))
@@ -183,7 +184,7 @@ def test_numbers_are_learnt_from_images(run, values):
     ("keys", "words"),
     [
         ({"test": [1]}, "test: given without data"),
-        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: given beside arrays"),
+        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: not used with arrays"),
         (
             {"data": (np.ones((4, 2)), np.arange(4)) * 2, "partition": "natural:client"},
             "natural:client' is not",
@@ -192,11 +193,11 @@ def test_numbers_are_learnt_from_images(run, values):
         ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "normalize": True}, "normalize: True is not allowed"),
         (
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
-            "natural:site' is not allowed; expected another one: data holds arrays",
+            "natural:site' is not allowed; expected another partition: data is given as arrays",
         ),
         (
             {"data": (np.ones((4, 8, 8), np.uint8), np.arange(4)) * 2, "label_column": "y"},
-            "label-column: 'y' is not allowed; expected 'auto': data holds arrays",
+            "label-column: 'y' is not allowed; expected 'auto': data is given as arrays",
         ),
     ],
 )
@@ -215,7 +216,7 @@ def test_whose_data_a_client_has_is_told(run, patients):
     table = pd.read_csv(patients)
     assert len(set(names)) == 4
     assert set(names) <= set(table["hospital"])
-    config = RunConfig.of({k: v for k, v in stored_configuration(result.folder).items() if k != "resume"})
+    config = RunConfig.of({k: v for k, v in read_configuration(result.folder).items() if k != "resume"})
     shown = summary_table(config, result.summary)
     assert list(shown.columns[0].cells)[-4:] == [f"client {name}" for name in names]
     clients = json.loads((result.folder / "summary.json").read_text())["clients"]
@@ -227,7 +228,7 @@ def test_a_run_does_not_go_on_with_other_data(run, patients):
     result = run(**given, rounds=1)
     table = pd.read_csv(patients)
     table[::-1].to_csv(patients, index=False)
-    with pytest.raises(UserError, match="no longer holds the data that the run was made with"):
+    with pytest.raises(UserError, match="no longer holds the data that the run was started with"):
         run(resume=result.folder, rounds=2)
     table.to_csv(patients, index=False)
     assert len(run(resume=result.folder, rounds=2).history) == 2

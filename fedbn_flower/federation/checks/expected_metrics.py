@@ -1,7 +1,6 @@
-"""What the server knows beforehand of what its clients report."""
+"""What the server expects of its clients' reports, before any has arrived."""
 
 import torch
-from torch import nn
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.modules.head import features
@@ -18,10 +17,10 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.settings import declared
 
-from ..config.client_unions import parts
-from ..config.registry import CLIENT, OBJECTIVE
-from ..config.run_config import RunConfig
-from ..records.columns import (
+from ...config.client_unions import parts
+from ...config.registry import CLIENT, OBJECTIVE
+from ...config.run_config import RunConfig
+from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
     COSTS,
@@ -32,49 +31,50 @@ from ..records.columns import (
     WORST,
     WORST_TENTH,
 )
-from .inputs import dataset_of
+from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
-"""How many further metrics a client may report at a time, and how many numbers their lists may hold."""
-ROUNDED = 1e-6  # by which a share of many may be off
+"""How many further metrics a client may report in one reply, and how many numbers their lists may hold."""
+ROUNDING = 1e-6  # relative error of a mean over many examples
 
 
-def known_beforehand(config: RunConfig, model: nn.Module, rule: type) -> dict[str, int]:
-    """The settings of a rule by which it knows what an answer holds beside the model.
+def known_beforehand(inputs: RunInputs, rule: type) -> dict[str, int]:
+    """Return the settings of a rule that say which sizes to expect in replies (classes, features, steps).
 
-    How many steps a client does is known of those that train as the project's own do.
+    The number of local steps is known only for built-in clients and objectives.
     """
+    config, (model, _) = inputs.config, inputs.model()
     known = {"num_clients": config.num_training}
     wanted = declared(rule).keys()
     if wanted & {"num_classes", "num_features"}:
         model.eval()
         with torch.no_grad():
-            inputs = dataset_of(config).spec.zeros(2, config.device)
+            batch = inputs.dataset.spec.zeros(2, config.device)
             if "num_features" in wanted:
-                z, output = features(model, inputs)
+                z, output = features(model, batch)
                 known["num_features"] = z.shape[1]
             else:
-                output = model(inputs)
+                output = model(batch)
         known["num_classes"] = output.shape[1]
-    if "local_epochs" in wanted and _trains_as_told(config):
+    if "local_epochs" in wanted and _trains_as_built_in(config):
         head_epochs = config.settings_for(CLIENT.find(config.client)).get("head_epochs", 0)
         known |= {"local_epochs": max(config.local_epochs, head_epochs), "batch_size": config.batch_size}
     return {name: value for name, value in known.items() if name in wanted}
 
 
-def _trains_as_told(config: RunConfig) -> bool:
-    own = {*parts(config.client)} - CLIENT.names.keys()
-    return not own and config.objective in OBJECTIVE.names
+def _trains_as_built_in(config: RunConfig) -> bool:
+    custom = {*parts(config.client)} - CLIENT.names.keys()
+    return not custom and config.objective in OBJECTIVE.names
 
 
 def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
-    """What clients may report of a problem, of ``classes`` classes or 0.
+    """Return the ranges of the metrics of a problem, with ``classes`` classes or 0.
 
-    The loss that is minimised may be any number: objectives add terms to it.
+    The training loss may be any number: objectives add terms to it.
     """
-    held_out = {name: Range(0.0) for name in problem.figures}
+    held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
-        held_out[name] = Range(low, high * (1 + ROUNDED))
+        held_out[name] = Range(low, high * (1 + ROUNDING))
     ranges = {prefix + name: known for prefix in ("", f"{TEST}-") for name, known in held_out.items()}
     ranges |= {f"train-{name}": Range() if name == LOSS else known for name, known in held_out.items()}
     ranges[NUM_EXAMPLES] = Range(1, MAX_WEIGHT, whole=True)

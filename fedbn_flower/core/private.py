@@ -1,0 +1,79 @@
+"""Flower's and Ray's private parts: nothing else in the project imports or touches one.
+
+Both may change them in any version: ``pyproject.toml`` bounds the versions by what was tried.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from flwr.app import Array, Message
+from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
+from flwr.common.constant import (
+    SUPERLINK_NODE_ID,  # what a reply is addressed to
+    ErrorCode,  # Error, which is public, takes one
+)
+from flwr.common.logger import ConsoleHandler  # writes colours into files too
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run  # Grid, which is public, has one
+from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
+
+__all__ = [
+    "SUPERLINK_NODE_ID",
+    "ErrorCode",
+    "Run",
+    "console_handlers",
+    "daemons_in_groups_of_their_own",
+    "identify_process",
+    "replace_data",
+    "retries_of",
+    "set_message_id",
+    "without_content",
+]
+
+
+def identify_process(run_id: int) -> None:
+    """Give this process the identity that ``Message.__init__`` asks for."""
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    TaskIdentity.task_id = 1
+
+
+def set_message_id(message: Message, message_id: str) -> None:
+    """Set a message's id, as Flower's own grids do: a reply names it."""
+    message.metadata.__dict__["_message_id"] = message_id
+
+
+def replace_data(array: Array, data: object) -> None:
+    """Put other data into a frozen Array, unchecked: they are pickled in their own way."""
+    array.__dict__["data"] = data
+
+
+def console_handlers(logger: logging.Logger) -> list[ConsoleHandler]:
+    """Return the handlers of Flower's log that colour what they write."""
+    return [handler for handler in logger.handlers if isinstance(handler, ConsoleHandler)]
+
+
+def retries_of(grid: Grid) -> Any:
+    """Return what repeats the calls of Flower's own grid, by default for ever; None of other grids."""
+    return getattr(grid, "_retry_invoker", None)
+
+
+@contextmanager
+def daemons_in_groups_of_their_own() -> Iterator[None]:
+    """Start Ray's daemons in process groups of their own.
+
+    What is sent to this process's group, as by a terminal or a scheduler of jobs, does not reach the daemons
+    of a Ray that is started within: without its raylet, Ray would end this process without a word before
+    what was done is saved. They end with this process.
+    """
+    from ray._private import services  # Ray has no option for it; imported late: half a second
+
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen  # type: ignore[misc]

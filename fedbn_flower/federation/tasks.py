@@ -1,0 +1,108 @@
+"""What one client works on: its examples, its model, how it trains."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from flwr.app import UserConfigValue
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Examples, LocalTask, LocalTraining
+
+from ..config.registry import CLIENT, LOSS, OBJECTIVE
+from ..config.run_config import RunConfig
+from ..core.errors import UserError
+from ..core.process_cache import process_cache
+from ..data.images.shift_spec import domain_of, seen_by
+from ..records.columns import TEST, VALIDATION
+from .inputs import RunInputs, inputs_of, prepared_split
+from .participation import share_of_work
+
+
+def local_task(
+    config: RunConfig, partition_id: int | None, node_config: Mapping[str, UserConfigValue]
+) -> LocalTask:
+    """The task of the client of a partition.
+
+    A node with a ``data-path`` trains on that folder's training set and is tested on its test set. What is
+    decoded of it goes to the node's ``cache-dir``, and the server does not learn of which classes its
+    examples are.
+
+    Raises
+    ------
+    UserError
+        When there is no such partition, or the data cannot be read.
+    """
+    torch.set_num_threads(1)  # the same bits on every runtime
+    place: tuple[str, ...] = ()
+    if "data-path" in node_config:
+        place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto"))
+    return task_of(inputs_of(config, *place), partition_id or 0)
+
+
+@process_cache(maxsize=4096)
+def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
+    """The task of a client, by the inputs of its run in this process; see `local_task`."""
+    config, dataset = inputs.config, inputs.dataset
+    if not dataset.has_examples:
+        raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
+    rows = _rows_of(inputs, partition_id)
+    prepare = dataset.kind.prepare(rows["train"], config.normalize)
+    train, test = (
+        seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
+    )
+    columns = {"train": train, VALIDATION: train, TEST: test}
+    augment = dataset.kind.augmentation(config.augment)
+    examples = {
+        split: Examples(
+            columns[split], indices, prepare, augment if split == "train" else None, device=config.device
+        )
+        for split, indices in rows.items()
+    }
+    for split in (VALIDATION, TEST):
+        if split not in examples:
+            domain = domain_of(config.feature_shift, partition_id)
+            examples[split] = prepared_split(inputs, split, prepare, domain)
+    model, initial = inputs.model(partition_id)
+    loss = LOSS.find(config.loss)
+    training = LocalTraining(
+        epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        optimizer=config.client_optimizer,
+        momentum=config.client_momentum,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+    )
+    return LocalTask(
+        model,
+        initial,
+        examples.pop("train"),
+        examples,
+        training,
+        (config.seed, partition_id),
+        OBJECTIVE.find(config.objective),
+        dataset.problem,
+        loss,
+        config.settings_for(loss),
+        config.settings_for(CLIENT.find(config.client)),
+        partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
+        tells_classes=not inputs.data_path,
+    )
+
+
+def _rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:
+    """A client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
+    config, dataset = inputs.config, inputs.dataset
+    if inputs.data_path:
+        order = np.random.default_rng([config.seed, partition_id]).permutation(len(dataset.train))
+        cut = int(config.val_fraction * len(order))
+        whole_test = np.arange(len(dataset.test))
+        return {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut]), TEST: whole_test}
+    if partition_id >= config.num_clients:
+        raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
+    shares = inputs.partitions
+    train = shares.train[partition_id]
+    if inputs.evaluates_locally:
+        return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
+    return {"train": train}

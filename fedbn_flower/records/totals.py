@@ -1,0 +1,34 @@
+"""Running totals of a run."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class RunTotals:
+    """Running totals of a run.
+
+    They are saved in every checkpoint by the names of the fields, so that a resumed run goes on counting.
+    """
+
+    train_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
+    server_seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    client_updates: int = 0
+    """Answers to train messages that were used."""
+    mean_reached: int | None = None
+    """The first round in which the clients' mean over held-out examples reached the target."""
+    global_reached: int | None = None
+    """The same of the global model."""
+    best: float | None = None
+    """With patience, the best value so far of the metric that runs are compared by."""
+    best_round: int | None = None
+    stopped: str | None = None
+    """Why the run ended before its last round."""
+
+    def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
+        """The rounds in which the target was reached, for the summary; None without a target."""
+        if not target:
+            return None
+        return {"target": target, "mean": self.mean_reached, "global": self.global_reached}

@@ -1,0 +1,52 @@
+"""One run on any Grid, its folder written and its observers called: what all runtimes share."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from ..federation.federation import Federation
+from ..records.checkpoint import Checkpoint
+from ..records.events import Observer, RunInfo, observed
+from ..results.run_folder import RunFolder
+
+
+def recorded_run(
+    federation: Federation,
+    grid: Grid,
+    results: RunFolder,
+    observers: Iterable[Observer],
+    checkpoint: Checkpoint | None,
+) -> dict[str, Any] | None:
+    """Run a federation and return its summary; whatever ends the run, the folder is finished.
+
+    A round is written before other observers see it, and the folder is finished before their ``on_end``.
+
+    Raises
+    ------
+    UserError, RunFailed
+        See `Federation.run`.
+    """
+    observers = list(observers)
+    info = run_info(federation, results.path, checkpoint)
+    with observed(observers, info, results.finish):
+        federation.run(grid, [results, *observers], checkpoint)
+    return results.summary
+
+
+def run_info(federation: Federation, folder: Path | None, checkpoint: Checkpoint | None) -> RunInfo:
+    """Return what is known of a run before its first round."""
+    config, problem = federation.config, federation.problem
+    return RunInfo(
+        config=config.to_user_config(),
+        folder=folder,
+        first_round=checkpoint.server_round + 1 if checkpoint else 1,
+        rounds=config.rounds,
+        dataset=config.dataset,
+        partition=config.partition,
+        client_names=federation.inputs.client_names,
+        metrics=problem.metrics,
+        compared_by=problem.compared_by,
+        higher_is_better=problem.higher_is_better,
+    )

@@ -1,0 +1,228 @@
+"""Every code block of README and docs: commands are understood, Python runs, TOML is a run's configuration.
+
+The commands of docs/deployment.md are executed by tests/integration/test_deployment.py.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import fedbn_flower
+from fedbn_flower.cli import main
+
+from .pages import DOCS, ROOT, blocks
+
+EXECUTED_ELSEWHERE = DOCS / "deployment.md"
+BUILT_IN = ("digits", "synthetic:", "quadratic:")
+GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out", "grid", "arrays")
+"""What a reader of a Python block has already."""
+LOOKS = ("report", "compare")
+
+
+def understood(arguments):
+    """Parse and check a command line of run_sim.py as the program does; nothing runs, no data are read."""
+    from fedbn_flower.cli.parser import parse_command_line
+
+    return parse_command_line(arguments)
+
+
+def commands_of(block):
+    """Its commands, as lists of words; of a line with ``&&`` each one."""
+    for line in block.body.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while words:
+            end = words.index("&&") if "&&" in words else len(words)
+            yield words[:end]
+            words = words[end + 1 :]
+
+
+COMMANDS = [
+    pytest.param(words, id=f"{block.name}: {' '.join(words)[:60]}")
+    for block in blocks("bash")
+    if block.page != EXECUTED_ELSEWHERE
+    for words in commands_of(block)
+]
+
+
+def flags_of_simulation(words):
+    """The arguments of run_sim.py where it is that, else None."""
+    match words:
+        case ["python" | ".venv/bin/python", "run_sim.py", *arguments] | ["fedbn-sim", *arguments]:
+            return arguments
+    return None
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory, cache_dir):
+    """A folder with what the documents name: a run, and the files that blocks write."""
+    folder = tmp_path_factory.mktemp("desk")
+    for name in ("run_sim.py", "benchmarks", "deploy", "examples", "experiments", "scripts"):
+        (folder / name).symlink_to(ROOT / name)
+    for block in blocks("python"):
+        if block.file_name:
+            (folder / block.file_name).write_text(block.body)
+    run = ["--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir)]
+    assert main([*run, "--run-dir", str(folder / "runs" / "first")]) == 0
+    return folder
+
+
+@pytest.fixture
+def at_desk(desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    return desk
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_is_understood(words, at_desk):
+    arguments = flags_of_simulation(words)
+    match words:
+        case _ if arguments and arguments[0] in LOOKS:
+            look(arguments, at_desk)
+        case _ if arguments is not None:
+            understood(arguments)
+        case ["flwr", "run", ".", *rest]:
+            check_flower(rest)
+        case [
+            "python",
+            "deploy/local_federation.py",
+            "--supernodes",
+            number,
+            "--",
+            "flwr",
+            "run",
+            ".",
+            *rest,
+        ]:
+            assert number.isdigit()
+            check_flower(rest)
+        case ["python", script, *rest]:
+            text = (at_desk / script).read_text()
+            assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
+        case ["python3", "-m", "venv", ".venv"] | [".venv/bin/python", "-m", "pytest"]:
+            pass
+        case [".venv/bin/pip", "install", "-e", what]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            assert set(re.findall(r"\w+", what)) <= extras.keys()
+        case _:
+            raise AssertionError(f"no test knows this command: {words}")
+
+
+def look(arguments, desk):
+    """Run ``report`` or ``compare``; folders that it names are copies of a run."""
+    if "--to" not in arguments and arguments[0] == "compare":
+        arguments = [*arguments, "--to", "runs/to"]
+    made = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
+    if made:
+        shutil.rmtree(desk / made, ignore_errors=True)
+    for name in {word for word in arguments if word.startswith("runs/")} - {made}:
+        if not (desk / name).exists():
+            shutil.copytree(desk / "runs" / "first", desk / name)
+    assert main(arguments) == 0
+
+
+def check_flower(words):
+    """Options of ``flwr run``: the run configuration means what the same flags mean."""
+    options = [word for word in words if word != "--stream"]
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        assert option in {"--run-config", "--federation-config"}
+        parsed = tomllib.loads("\n".join(pairs_of(value)))
+        assert parsed
+        if option == "--run-config":
+            understood([word for key, given in parsed.items() for word in (f"--{key}", str(given))])
+
+
+def pairs_of(text):
+    """``a='b c' d=1`` as ``a='b c'`` and ``d=1``."""
+    return re.findall(r"[\w-]+=(?:'[^']*'|\S+)", text)
+
+
+def may_be_tried(words):
+    """Whether it is a simulation of built-in data that needs no cluster, GPU, earlier run or search."""
+    arguments = flags_of_simulation(words)
+    elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment"}
+    if arguments is None or (arguments and arguments[0] in LOOKS) or elsewhere & set(arguments):
+        return False
+    dataset = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "digits"
+    return dataset.startswith(BUILT_IN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [command for command in COMMANDS if may_be_tried(*command.values)])
+def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys):
+    """With ``--dry-run``: the data are read and divided, the model and the algorithms made."""
+    given = [word for word in flags_of_simulation(words) if word != "--dry-run"]
+    assert main([*given, "--cache-dir", str(cache_dir), "--dry-run"]) == 0
+    assert " to go" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.name)
+def test_an_experiment_file_is_understood(block, tmp_path):
+    file = tmp_path / "experiment.toml"
+    file.write_text(block.body)
+    understood(["--experiment", str(file)])
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
+def test_python_compiles(block):
+    compile(block.body, block.name, "exec")
+
+
+@pytest.mark.slow
+def test_python_is_typed(tmp_path):
+    """By mypy, as an editor checks it: names, arguments and attributes of this project exist."""
+    given = "".join(f"{name}: Any = None\n" for name in GIVEN)
+    for block in blocks("python"):
+        file = tmp_path / (re.sub(r"\W+", "_", block.name) + ".py")
+        file.write_text(f"from typing import Any\n{given}{block.body}")
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--no-site-packages",
+        "--ignore-missing-imports",
+    ]
+    command += ["--follow-imports=silent", "--check-untyped-defs", "--no-error-summary"]
+    done = subprocess.run(
+        [*command, f"--cache-dir={tmp_path / 'cache'}", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr
+
+
+@pytest.fixture
+def small_runs(cache_dir, monkeypatch):
+    """``from fedbn_flower import simulate`` gives one that runs two rounds in this process."""
+    real = fedbn_flower.simulate
+
+    def simulate(**keys):
+        few = {"rounds": 2, "backend": "inline", "progress": False, "cache_dir": cache_dir}
+        return real(**{**keys, **few})
+
+    monkeypatch.setattr(fedbn_flower, "simulate", simulate, raising=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block",
+    [block for block in blocks("python") if "grid=grid" not in block.body],
+    ids=lambda block: block.name,
+)
+def test_python_runs(block, at_desk, small_runs):
+    """All but those that need Flower's grid, which are typed above."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(400, 5)), rng.normal(size=(100, 5))
+    given = {"x": x, "x_test": x_test, "y": (x[:, 0] > 0) * 1, "y_test": (x_test[:, 0] > 0) * 1}
+    for name in ("first", "second", "held_out"):
+        rows = torch.tensor(rng.normal(size=(60, 5)), dtype=torch.float32)
+        given[name] = TensorDataset(rows, (rows[:, 0] > 0).long())
+    exec(compile(block.body, block.name, "exec"), given)

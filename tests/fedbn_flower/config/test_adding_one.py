@@ -1,0 +1,224 @@
+"""Adding an algorithm, a problem or a model takes a file and a line; everything else follows from them."""
+
+import difflib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_house import ROOT
+
+COPIED = ("strategies", "clients", "fedbn_flower")
+FILES = ("pyproject.toml", "run_sim.py", "docs/reference.md", "docs/algorithms.md")
+GENERATED = {"pyproject.toml", "docs/reference.md", "docs/algorithms.md"}
+FOR_REFERENCE_AND_HELP = """
+import runpy
+from fedbn_flower import cli
+runpy.run_module("fedbn_flower.reference", run_name="__main__")
+cli.main(["--strategy", "half-step", "--help"])
+"""
+
+NEW = {
+    "strategy": ("half-step", "half_step:HalfStep", '''
+from ..aggregation.fold import Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..settings import setting
+
+
+class HalfStep(PseudoGradientStrategy):
+    """``x += share D`` for a rule that is new."""
+
+    paper = "reddi2021adaptive"
+    requires = {"objective": {"half-pull"}}
+
+    share: float = setting(0.5, gt=0, alias="step-share", description="share of D that is stepped")
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        return self.share * delta
+'''),
+    "client": ("home-bias", "home_bias:HomeBiasClient", '''
+from torch import nn
+
+from ..base import FedAvgClient
+
+
+class HomeBiasClient(FedAvgClient):
+    """Keeps every bias at home, for a client that is new."""
+
+    @staticmethod
+    def local_entries(model: nn.Module) -> frozenset[str]:
+        return frozenset(name for name in model.state_dict() if name.endswith("bias"))
+'''),
+    "objective": ("half-pull", "half_pull:HalfPull", '''
+from ..settings import setting
+from .base import Objective
+
+
+class HalfPull(Objective):
+    """f with weights pulled to zero, for an objective that is new."""
+
+    to_zero: float = setting(0.001, ge=0, description="how strongly weights are pulled")
+
+    def correct_gradients(self) -> None:
+        for _, w, gradient in self.gradients():
+            gradient.add_(w, alpha=self.to_zero)
+'''),
+    "loss": ("doubled", "doubled:Doubled", '''
+from torch import Tensor
+
+from .base import Loss
+
+
+class Doubled(Loss):
+    """Twice the usual loss, for a loss that is new."""
+
+    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        return 2 * super().__call__(output, targets, reduction)
+'''),
+    "problem": ("ranking", "ranking:Ranking", '''
+from .classification import Classification
+
+
+class Ranking(Classification):
+    """Classes in an order, for a problem that is new."""
+'''),
+    "model": ("narrow", "narrow:narrow", '''
+from torch import nn
+
+from ..core.input_spec import InputSpec
+from ..core.papers import paper
+
+
+@paper("he2016resnet")
+def narrow(spec: InputSpec) -> nn.Module:
+    """Three units between two layers, for a model that is new."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 3), nn.ReLU(), nn.Linear(3, spec.outputs))
+'''),
+}  # fmt: skip
+"""By kind: a name, where it is in the package that names it, and the text of its file."""
+
+
+def stated_places():
+    """By kind, where CONTRIBUTING says that a new one's file and its line go."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", text, re.MULTILINE)
+    return {kind: (folder, registry) for kind, folder, registry in rows}
+
+
+def texts(folder):
+    """Every text file of a folder by its path in it."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
+
+
+def changed_lines(before, after):
+    """The lines that a file lost and those that it got."""
+    changes = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    return [line for line in changes if line[0] == "-"], [line for line in changes if line[0] == "+"]
+
+
+def add(project, kind):
+    """Write a new one's file, and its line at the end of the table of names."""
+    name, place, text = NEW[kind]
+    folder, registry = stated_places()[kind]
+    module, _, attribute = place.partition(":")
+    (project / folder / f"{module}.py").write_text(f'"""New."""\n{text}')
+    path = project / registry
+    inside = (project / folder / module).relative_to(path.parent).as_posix().replace("/", ".")
+    table = re.compile(r"(?<=^_PLACES = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
+    path.write_text(table.sub(rf'\g<1>    "{name}": "{inside}:{attribute}",\n', path.read_text()))
+
+
+def python(project, *arguments):
+    """Run Python in the copy of the project; what it printed."""
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project's packages, with one of each kind added; as it was before and then."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in COPIED:
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (folder / "docs").mkdir()
+    for name in FILES:
+        shutil.copy(ROOT / name, folder / name)
+    before = texts(folder)
+    for kind in NEW:
+        add(folder, kind)
+    return folder, before, texts(folder)
+
+
+@pytest.fixture(scope="module")
+def help_text(project):
+    """What ``--help`` shows, after ``python -m fedbn_flower.reference``."""
+    return python(project[0], "-c", FOR_REFERENCE_AND_HELP)
+
+
+def test_adding_one_is_a_file_and_a_line(project):
+    _, before, after = project
+    assert stated_places().keys() == NEW.keys()
+    assert after.keys() - before.keys() == {
+        f"{stated_places()[kind][0]}{place.partition(':')[0]}.py" for kind, (_, place, _) in NEW.items()
+    }
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {registry for _, registry in stated_places().values()}
+    for name in changed:
+        lost, got = changed_lines(before[name], after[name])
+        assert (len(lost), len(got)) == (0, 1), name
+
+
+def test_the_list_shows_each_with_its_description(project):
+    listed = {
+        tuple(line.split(maxsplit=2)) for line in python(project[0], "run_sim.py", "--list").splitlines()
+    }
+    for kind, (name, _, text) in NEW.items():
+        assert (kind, name, first_line(text).replace("``", "")) in listed
+
+
+def test_docs_and_help_follow(project, help_text):
+    folder, _, added = project
+    after = texts(folder)
+    assert {name for name in after if after[name] != added.get(name)} == GENERATED
+    for name in GENERATED:
+        lost, got = changed_lines(added[name], after[name])
+        assert got
+        assert not lost
+    for kind, (name, _, text) in NEW.items():
+        words = first_line(text).replace("``", "`")
+        assert f"## {kind.capitalize()} `{name}`\n\n{words}" in after["docs/reference.md"]
+        assert f"| `{name}` | {words} |" in after["docs/algorithms.md"]
+    paper = "[Reddi et al. 2021](https://arxiv.org/abs/2003.00295)"
+    assert f"| `step-share` 0.5 | `objective` half-pull | {paper} |" in after["docs/algorithms.md"]
+    assert 'step-share = "auto"\n' in after["pyproject.toml"]
+    assert 'to-zero = "auto"\n' in after["pyproject.toml"]
+    assert "strategy half-step:\n  --step-share VALUE" in help_text
+
+
+def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, cache_dir):
+    chosen = [word for kind in NEW if kind != "problem" for word in (f"--{kind}", NEW[kind][0])]
+    settings = ["--step-share", 0.25, "--to-zero", 0.01]
+    chosen += [*settings, "--cache-dir", cache_dir, "--run-dir", tmp_path / "run"]
+    python(project[0], "run_sim.py", "--backend", "inline", "--rounds", 1, *chosen)
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
+    page = (tmp_path / "run" / "report.html").read_text()
+    cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
+    assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet"]
+
+
+def first_line(text):
+    """The first line of the only indented docstring of a file's text."""
+    return re.search(r'^    """(.*?)(?:""")?$', text, re.MULTILINE)[1]

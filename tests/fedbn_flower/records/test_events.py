@@ -1,0 +1,108 @@
+"""Who watches a run: called at its start, and once at its end, whatever that is."""
+
+import dataclasses
+
+import pytest
+
+from fedbn_flower.records.events import Observer, observed
+
+from .helpers import info
+
+SUMMARY = {"rounds": 3}
+
+
+class Notes(Observer):
+    """Writes down its calls, and raises in those it is told to."""
+
+    def __init__(self, notes, name, raises=()):
+        self.notes, self.name, self.raises = notes, name, raises
+
+    def note(self, call, *told):
+        self.notes.append((self.name, call, *told))
+        if call in self.raises:
+            raise LookupError(f"{self.name} in {call}")
+
+    def on_start(self, info):
+        self.note("start", info.first_round)
+
+    def on_end(self, summary, error):
+        self.note("end", summary, error)
+
+
+def test_each_starts_in_order_and_ends_after_the_summary_is_made():
+    notes = []
+
+    def finish():
+        notes.append("finished")
+        return SUMMARY
+
+    with observed([Notes(notes, "a"), Notes(notes, "b")], info(first_round=2), finish):
+        notes.append("rounds")
+    assert notes == [
+        ("a", "start", 2),
+        ("b", "start", 2),
+        "rounds",
+        "finished",
+        ("a", "end", SUMMARY, None),
+        ("b", "end", SUMMARY, None),
+    ]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("failed"), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_ends_a_run_each_is_told_of_it_once(error):
+    notes = []
+    with (
+        pytest.raises(type(error)) as caught,
+        observed([Notes(notes, "a"), Notes(notes, "b")], info(), lambda: SUMMARY),
+    ):
+        raise error
+    assert caught.value is error
+    assert notes[2:] == [("a", "end", SUMMARY, error), ("b", "end", SUMMARY, error)]
+
+
+def test_a_folder_that_cannot_be_finished_ends_the_run_too():
+    notes, error = [], OSError("the disk is full")
+
+    def finish():
+        raise error
+
+    with pytest.raises(OSError, match="full"), observed([Notes(notes, "a")], info(), finish):
+        pass
+    assert notes[1:] == [("a", "end", None, error)]
+
+
+def test_who_cannot_start_ends_the_run_and_only_who_started_is_told():
+    notes = []
+    three = [Notes(notes, "a"), Notes(notes, "b", raises=["start"]), Notes(notes, "c")]
+    with pytest.raises(LookupError, match="b in start") as caught, observed(three, info(), lambda: None):
+        notes.append("rounds")
+    assert notes == [("a", "start", 1), ("b", "start", 1), ("a", "end", None, caught.value)]
+
+
+def test_what_is_raised_at_the_end_comes_after_everybodys_end(caplog):
+    notes = []
+    three = [Notes(notes, name, raises=["end"]) for name in "ab"] + [Notes(notes, "c")]
+    with pytest.raises(LookupError, match="a in end"), observed(three, info(), lambda: SUMMARY):
+        pass
+    assert [name for name, call, *_ in notes if call == "end"] == ["a", "b", "c"]
+    assert caplog.messages == ["Notes.on_end: LookupError: b in end"]
+
+
+def test_what_is_raised_at_the_end_of_a_failed_run_does_not_hide_why_it_failed(caplog):
+    notes, error = [], RuntimeError("failed")
+    two = [Notes(notes, "a", raises=["end"]), Notes(notes, "b")]
+    with pytest.raises(RuntimeError) as caught, observed(two, info(), lambda: None):
+        raise error
+    assert caught.value is error
+    assert notes[-1] == ("b", "end", None, error)
+    assert caplog.messages == ["Notes.on_end: LookupError: a in end"]
+
+
+def test_an_observer_needs_no_method():
+    with observed([Observer()], info(), lambda: None):
+        pass
+
+
+def test_what_is_known_of_a_run_stays():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        info().rounds = 7

@@ -1,0 +1,56 @@
+"""Citations: what each class names, and the bibliography."""
+
+import re
+
+import pytest
+
+from clients import PROBLEMS
+from fedbn_flower.config.selection import NAMED
+from fedbn_flower.core.papers import paper_of
+from fedbn_flower.results.report.citations import FLOWER, citations, entries, source
+from strategies import FedYogi
+from strategies.aggregation.means import MEANS
+
+from .written import CONFIG
+
+
+def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
+    named = {paper_of(cls) for table in (*NAMED.values(), PROBLEMS, MEANS) for cls in table.values()} - {""}
+    assert named | {FLOWER} == entries().keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        ("strategy", "fedyogi", "reddi2021adaptive"), ("strategy", "scaffold-momentum", "li2022niidbench"),
+        ("client", "fedavg", "mcmahan2017fedavg"), ("client", "alone", ""), ("objective", "sgd", ""),
+        ("objective", "fedprox", "li2020fedprox"), ("loss", "auto", ""), ("loss", "focal", "lin2017focal"),
+        ("model", "cnn-bn", "li2021fedbn"), ("model", "linear", ""),
+    ],
+)  # fmt: skip
+def test_what_a_class_names(kind, name, key):
+    assert paper_of(NAMED[kind][name]) == key
+
+
+def test_cited_are_the_algorithms_that_ran():
+    cited = citations([CONFIG | {"client": "fedbn+fedper", "strategy": "my.py:Rule", "mean": "median"}])
+    keys = re.findall(r"^@\w+\{(.*),$", cited, re.MULTILINE)
+    assert keys == ["beutel2020flower", "li2021fedbn", "arivazhagan2019fedper", "yin2018byzantine"]
+
+
+def test_a_class_names_the_paper_of_its_own_method():
+    class Faster(FedYogi):
+        eta = 0.1
+
+    class Kept(FedYogi):
+        paper = FedYogi.paper
+
+    named = [paper_of(cls) for cls in (FedYogi, Faster, Kept)]
+    assert named == ["reddi2021adaptive", "", "reddi2021adaptive"]
+
+
+def test_a_paper_in_a_table_of_the_docs():
+    assert source("hsu2019measuring") == "[Hsu et al. 2019](https://arxiv.org/abs/1909.06335)"
+    assert source("li2021fedrs") == "Li and Zhan 2021"
+    with pytest.raises(KeyError, match="nobody1900nothing"):
+        source("nobody1900nothing")

@@ -1,0 +1,141 @@
+"""Observers of whole runs, on every runtime of this machine."""
+
+import json
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedbn_flower import Observer, simulate
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime import InlineGrid, server_app, simulation
+from fedbn_flower.runtime.recorded_run import run_info
+
+SILOS = {"partition": "silos:0-4,5-9", "num_clients": 2}
+
+
+class Notes(Observer):
+    """Writes down every call, and raises after a round."""
+
+    def __init__(self, after=0, error=None):
+        self.notes, self.after, self.error = [], after, error
+
+    def on_start(self, info):
+        self.info = info
+        assert (info.folder / "config.json").exists()
+        self.notes.append(("start", info.first_round))
+
+    def on_answer(self, server_round, phase, done, asked):
+        self.notes.append((phase, done))
+
+    def on_round(self, result):
+        self.notes.append(("round", result.server_round))
+        if result.server_round == self.after:
+            raise self.error
+
+    def on_end(self, summary, error):
+        self.summary, self.ended_by = summary, error
+        self.notes.append(("end", summary and summary["rounds"]))
+
+    @property
+    def without_answers(self):
+        return [note for note in self.notes if note[0] in {"start", "round", "end"}]
+
+
+ANSWERS = [("train", 1), ("train", 2), ("evaluate", 1), ("evaluate", 2)]
+TWO_ROUNDS = [("start", 1), *ANSWERS, ("round", 1), *ANSWERS, ("round", 2), ("end", 2)]
+
+
+def check(notes, folder):
+    """Of a run of two rounds that went well."""
+    assert notes.notes == TWO_ROUNDS
+    assert notes.ended_by is None
+    assert notes.summary == json.loads((folder / "summary.json").read_text())
+    assert notes.info.folder == folder
+
+
+@pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.slow)])
+def test_the_calls_of_a_simulation_in_their_order(run, tmp_path, backend):
+    notes = Notes()
+    keys = {"backend": backend, "workers": 1 if backend == "ray" else 0}
+    result = run(run_dir=tmp_path / "run", observers=[notes], **SILOS, **keys)
+    check(notes, result.folder)
+
+
+def test_the_calls_under_the_server_app(tmp_path, cache_dir, monkeypatch):
+    """Its RoundLog stands for every observer: there are no others."""
+    notes = Notes()
+    monkeypatch.setattr(server_app, "RoundLog", lambda: notes)
+    config = {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "run"), "rounds": 2}
+    server_app.main(InlineGrid(2, config), Context(0, 0, {}, RecordDict(), config))
+    check(notes, tmp_path / "run")
+
+
+def test_what_is_told_of_a_run(configured, tmp_path):
+    config = configured(strategy="fedadam", tau=0.01, rounds=7, **SILOS)
+    told = run_info(Federation(config), tmp_path, None)
+    assert (told.first_round, told.rounds, told.folder) == (1, 7, tmp_path)
+    assert (told.dataset, told.partition, told.client_names) == ("digits", "silos:0-4,5-9", ())
+    assert (told.metrics, told.compared_by) == (("loss", "accuracy"), "accuracy")
+    assert told.higher_is_better == {"accuracy"}
+    assert told.config["tau"] == 0.01
+    assert told.config.keys() >= {"strategy", "client-lr", "beta-1"}
+    json.dumps(dict(told.config))
+
+
+def test_a_run_that_fails(run, tmp_path):
+    """Every client fails, so no round has a figure; the summary still counts the failures."""
+    notes = Notes()
+    with pytest.raises(RunFailed) as caught:
+        run(run_dir=tmp_path / "run", observers=[notes], client_lr=1e30, rounds=1, **SILOS)
+    assert notes.ended_by is caught.value
+    assert notes.without_answers == [("start", 1), ("round", 1), ("end", 1)]
+    assert notes.summary["failures"] == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), LookupError("an observer's own")])
+def test_a_run_that_is_stopped_and_one_that_goes_on(run, tmp_path, error):
+    """By a person, or by an observer that raises: the others are told, and the run can be resumed."""
+    stopped, other, later = Notes(after=2, error=error), Notes(), Notes()
+    with pytest.raises(type(error)):
+        run(run_dir=tmp_path / "run", observers=[stopped, other], rounds=3, **SILOS)
+    assert stopped.ended_by is other.ended_by is error
+    assert stopped.without_answers == [("start", 1), ("round", 1), ("round", 2), ("end", 2)]
+    assert other.without_answers == [("start", 1), ("round", 1), ("end", 2)]
+    result = simulate(resume=tmp_path / "run", progress=False, observers=[later])
+    assert later.without_answers == [("start", 3), ("round", 3), ("end", 3)]
+    assert (later.info.first_round, later.info.rounds) == (3, 3)
+    assert later.ended_by is None
+    assert later.summary == result.summary
+
+
+def test_who_cannot_start_leaves_a_folder_without_rounds(run, tmp_path):
+    class Offline(Observer):
+        def on_start(self, info):
+            raise ConnectionError("the tracker cannot be reached")
+
+    before = Notes()
+    with pytest.raises(ConnectionError, match="cannot be reached"):
+        run(run_dir=tmp_path / "run", observers=[before, Offline()], **SILOS)
+    assert before.without_answers == [("start", 1), ("end", None)]
+    assert isinstance(before.ended_by, ConnectionError)
+    assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 1
+
+
+def test_what_an_observer_raises_at_the_end_is_told_after_the_run(run, tmp_path):
+    class Unwell(Observer):
+        def on_end(self, summary, error):
+            raise ConnectionError("the tracker is gone")
+
+    after = Notes()
+    with pytest.raises(ConnectionError, match="gone"):
+        run(run_dir=tmp_path / "run", observers=[Unwell(), after], **SILOS)
+    check(after, tmp_path / "run")
+
+
+def test_nobody_is_told_of_a_run_that_cannot_begin(configured, tmp_path):
+    notes = Notes()
+    config = configured(resume=str(tmp_path))
+    with pytest.raises(ValueError, match="resume"):
+        simulation.simulate(Federation(config), tmp_path, None, [notes])
+    assert notes.notes == []
