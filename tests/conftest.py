@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-from types import SimpleNamespace
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -23,7 +22,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.results import report
+from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
@@ -94,12 +93,17 @@ def cache_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+def touch_curves(folder):
+    if plots.metric_names(plots.Run.read(folder).metrics):
+        (folder / "curves.png").touch()
+
+
 @pytest.fixture
 def pictures_not_drawn(monkeypatch):
     """They are half of a small run's time, and that is more in what they are made of than in the drawing."""
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
     monkeypatch.setattr(plots, "class_counts", lambda *_: None)
-    monkeypatch.setattr(plots, "curves", lambda run: SimpleNamespace(axes=plots.metric_names(run.metrics)))
+    monkeypatch.setattr(run_folder, "plot_curves", touch_curves)
     monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
 
 

@@ -1,4 +1,4 @@
-"""Shared by the integration tests: what takes long to start, once a session: Ray's workers, a SuperLink."""
+"""Shared by the integration tests: what takes long to start: Ray's workers, a SuperLink."""
 
 import json
 import socket
@@ -24,11 +24,24 @@ def marked_environment():
         yield mark_and_environment
 
 
-@pytest.fixture(scope="session")
+POOLS = []
+"""The pool, while tests that have it follow each other. Others want a process in which no Ray runs."""
+
+
+@pytest.fixture
 def pool():
-    pool = RayPool(2, verbose=False)
-    yield pool
-    pool.close()
+    if not POOLS:
+        POOLS.append(RayPool(2, verbose=False))
+    return POOLS[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    try:
+        return (yield)
+    finally:
+        if POOLS and "pool" not in getattr(nextitem, "fixturenames", ()):
+            POOLS.pop().close()
 
 
 @pytest.fixture(scope="session")

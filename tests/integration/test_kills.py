@@ -140,4 +140,4 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
     result = run_sim("--resume", parts, "--cache-dir", cache_dir)
     assert result.returncode == 0, result.stderr
     assert bits(parts) == bits(whole)
-    assert rounds_done(parts) == 30
+    assert rounds_done(parts) == 20

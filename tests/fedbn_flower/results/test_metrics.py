@@ -12,7 +12,6 @@ from clients import Classification, NextCharacter
 from fedbn_flower.records.events import RoundResult
 from fedbn_flower.records.metrics import held_out_means, round_means
 from fedbn_flower.results.plotting import plots
-from fedbn_flower.results.plotting.plots import curves
 from fedbn_flower.results.progress import ProgressBar, summary_table
 from fedbn_flower.runtime.server_app import RoundLog
 from fedbn_flower.sweeps import grid_table as comparison
@@ -194,7 +193,6 @@ def test_a_runs_table_has_both_means_by_name(configured):
 def drawn(monkeypatch):
     """The figures that would be saved."""
     figures = []
-    monkeypatch.setattr(plots, "curves", curves)
     for module in (comparison, plots):
         monkeypatch.setattr(module, "save_figure", lambda figure, _: figures.append(figure))
     return figures
