@@ -9,8 +9,8 @@ from ...records.metrics import shown
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import client_curves, metric_curve, partition_counts, seconds_split
 from ..run_reader import Run
-from ..summary import NON_METRICS
 from .citations import citations
+from .client_tables import MODELS, metrics_table, new_clients, worst_clients
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
 from .repeat_command import command_of, uses_session_objects
 from .tables import Table
@@ -18,18 +18,7 @@ from .tables import Table
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
-MAX_LISTED = 12  # clients, above which they have no row each
-WORST = 5  # clients in the table of the worst
 MAX_CLASSES = 30  # rows in the table of classes
-MODELS = {
-    "global": "global model",
-    "mean": "mean over examples",
-    "client-mean": "mean over clients",
-    "worst-client": "worst client",
-    "worst-tenth": "worst tenth of clients",
-    "client-std": "standard deviation of clients",
-}
-"""Keys of the summary that hold metrics, each with its name in the report."""
 ENDINGS = {
     "patience": "the validation metric stopped improving",
     "target": "the target accuracy was reached",
@@ -57,9 +46,9 @@ def run_page(run: Run) -> str:
         [
             warning("Failures", *_failures(run)),
             section("Results", *results, gallery(figures)),
-            section("Worst clients", *_worst(run)),
+            section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run)),
-            section("New clients", *_new_clients(run)),
+            section("New clients", *new_clients(run)),
             section("Reproduce this run", *how_to_reproduce(run)),
             *closing_sections([run.config], table),
         ],
@@ -126,48 +115,6 @@ def size(number: float) -> str:
     return f"{number:.4g} TB"
 
 
-def metrics_table(run: Run) -> Table:
-    """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
-    found = {name: run.summary.get(key) for key, name in MODELS.items()}
-    models: dict[str, Mapping[str, Any]] = {name: metrics for name, metrics in found.items() if metrics}
-    clients = run.summary.get("clients", {})
-    if len(clients) <= MAX_LISTED:
-        models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
-    return _table("model", models)
-
-
-def _table(first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return a row per model, with a column of training examples if any model has a count."""
-    names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
-    names = [name for name in names if name not in NON_METRICS]
-    counted = any("num-examples" in metrics for metrics in models.values())
-    rows = [
-        [
-            model,
-            *([str(metrics.get("num-examples", ""))] if counted else []),
-            *(shown(name, metrics.get(name)) for name in names),
-        ]
-        for model, metrics in models.items()
-    ]
-    return Table([first, *(["training examples"] if counted else []), *names], rows)
-
-
-def _name(run: Run, partition: str) -> str:
-    return run.client_names.get(int(partition), partition)
-
-
-def _worst(run: Run) -> Iterator[str]:
-    metric = run.main_metric
-    clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(metric) is not None}
-    if len(clients) <= MAX_LISTED:
-        return
-    higher_is_better = metric == "accuracy"
-    order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
-    yield _table("client", {_name(run, i): clients[i] for i in order}).html()
-    worst = "lowest" if higher_is_better else "highest"
-    yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {metric}.", "note")
-
-
 def _classes(run: Run) -> Iterator[str]:
     found = {"clients": "per-class", "global model": "global-per-class"}
     columns = {name: table for name, key in found.items() if (table := run.summary.get(key))}
@@ -186,18 +133,6 @@ def _classes(run: Run) -> Iterator[str]:
         rows = [rows[i] for i in order[:MAX_CLASSES]]
     yield Table(header, rows).html()
     yield paragraph(note, "note") if note else ""
-
-
-def _new_clients(run: Run) -> Iterator[str]:
-    new = run.summary.get("new-clients")
-    if not new:
-        return
-    models = {MODELS[key]: new[key] for key in ("mean", "client-mean") if new.get(key)}
-    clients = new.get("clients", {})
-    if len(clients) <= MAX_LISTED:
-        models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
-    yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
-    yield _table("model", models).html()
 
 
 def _failures(run: Run) -> Iterator[str]:

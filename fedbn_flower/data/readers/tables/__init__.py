@@ -1,7 +1,7 @@
 """Read tables: CSV or Parquet files with a column to predict."""
 
-from .files import SUFFIXES, table_files
+from .decoding import decode_tables
 from .kind import Table
-from .reading import decode_tables
+from .table_file import SUFFIXES, table_files
 
 __all__ = ["SUFFIXES", "Table", "decode_tables", "table_files"]

@@ -11,8 +11,8 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Decoded, Request
 from ...splits import held_out_fifth
 from .features import Feature, as_text, encode, format_columns, parse_columns
-from .files import read_table
 from .labels import encode_targets, find_label
+from .table_file import read_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

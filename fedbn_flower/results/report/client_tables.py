@@ -1,0 +1,78 @@
+"""Tables of models and clients: a row each, with their held-out metrics."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...records.metrics import shown
+from ..run_reader import Run
+from ..summary import NON_METRICS
+from .html import paragraph
+from .tables import Table
+
+MAX_LISTED = 12  # clients, above which they have no row each
+WORST = 5  # clients in the table of the worst
+MODELS = {
+    "global": "global model",
+    "mean": "mean over examples",
+    "client-mean": "mean over clients",
+    "worst-client": "worst client",
+    "worst-tenth": "worst tenth of clients",
+    "client-std": "standard deviation of clients",
+}
+"""Keys of the summary that hold metrics, each with its name in the report."""
+
+
+def metrics_table(run: Run) -> Table:
+    """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
+    found = {name: run.summary.get(key) for key, name in MODELS.items()}
+    models: dict[str, Mapping[str, Any]] = {name: metrics for name, metrics in found.items() if metrics}
+    clients = run.summary.get("clients", {})
+    if len(clients) <= MAX_LISTED:
+        models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
+    return _table("model", models)
+
+
+def _table(first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return a row per model, with a column of training examples if any model has a count."""
+    names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
+    names = [name for name in names if name not in NON_METRICS]
+    counted = any("num-examples" in metrics for metrics in models.values())
+    rows = [
+        [
+            model,
+            *([str(metrics.get("num-examples", ""))] if counted else []),
+            *(shown(name, metrics.get(name)) for name in names),
+        ]
+        for model, metrics in models.items()
+    ]
+    return Table([first, *(["training examples"] if counted else []), *names], rows)
+
+
+def _name(run: Run, partition: str) -> str:
+    return run.client_names.get(int(partition), partition)
+
+
+def worst_clients(run: Run) -> Iterator[str]:
+    """Yield a table of the worst clients, where the clients are too many to have a row each."""
+    metric = run.main_metric
+    clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(metric) is not None}
+    if len(clients) <= MAX_LISTED:
+        return
+    higher_is_better = metric == "accuracy"
+    order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
+    yield _table("client", {_name(run, i): clients[i] for i in order}).html()
+    worst = "lowest" if higher_is_better else "highest"
+    yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {metric}.", "note")
+
+
+def new_clients(run: Run) -> Iterator[str]:
+    """Yield a table of the clients that did not train."""
+    new = run.summary.get("new-clients")
+    if not new:
+        return
+    models = {MODELS[key]: new[key] for key in ("mean", "client-mean") if new.get(key)}
+    clients = new.get("clients", {})
+    if len(clients) <= MAX_LISTED:
+        models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
+    yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
+    yield _table("model", models).html()
