@@ -94,11 +94,6 @@ def cache_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-def touch_curves(folder):
-    if plots.metric_names(plots.Run.read(folder).metrics):
-        (folder / "curves.png").touch()
-
-
 @pytest.fixture
 def pictures_not_drawn(monkeypatch):
     """Write empty files in place of a run's figures, which take half of a small run's time."""
