@@ -160,7 +160,8 @@ def test_stopped_while_its_processes_start_a_sweep_says_one_line(tmp_path, cache
     process = start(
         ["--seed", "0,1", "--workers", 2, "--cache-dir", cache_dir, "--run-dir", place], environment
     )
-    wait_for(lambda: len(processes_with(mark)) > 1, process)
+    # Once the sweep has begun: what is imported before may have a short-lived process of its own.
+    wait_for(lambda: (place / "experiment.json").exists() and len(processes_with(mark)) > 1, process)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
