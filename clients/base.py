@@ -20,7 +20,7 @@ from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
-from .settings import set_values, values
+from .settings import refuse_former_name, set_values, values
 from .training import (
     EVALUATION_BATCH,
     LocalRun,
@@ -28,6 +28,7 @@ from .training import (
     all_work,
     evaluate_splits,
     load_entries,
+    to_array,
     train_model,
 )
 from .update import NamedArrays, Received, Records, Update, by_name
@@ -92,6 +93,8 @@ class FedAvgClient(NumPyClient):
     ------
     ValueError
         When a tied tensor is local under one of its names and shared under another.
+    TypeError
+        When a subclass defines ``figures``, the former name of `held_out_metrics`.
     """
 
     paper = "mcmahan2017fedavg"
@@ -104,6 +107,10 @@ class FedAvgClient(NumPyClient):
     personal_group: ClassVar[str] = ""
     """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
     local entries."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_former_name(cls, "figures", "held_out_metrics")
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
@@ -291,8 +298,3 @@ class FedAvgClient(NumPyClient):
 
     def _sent(self, entries: Mapping[str, Tensor]) -> NamedArrays:
         return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})
-
-
-def to_array(entry: Tensor) -> NDArray:
-    """Return a copy on the CPU, in C order."""
-    return np.array(entry.detach().cpu().numpy(), order="C")

@@ -207,6 +207,11 @@ class _Tally:
         self.batches, self.held = [], 0
 
 
+def to_array(entry: Tensor) -> NDArray:
+    """Return a copy on the CPU, in C order."""
+    return np.array(entry.detach().cpu().numpy(), order="C")
+
+
 def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:
     """Copy a whole state dict into the tensors of a model.
 

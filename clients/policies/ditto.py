@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from flwr.common import NDArrays, Scalar
 
-from ..base import FedAvgClient, to_array
+from ..base import FedAvgClient
 from ..objectives.fedprox import FedProx
 from ..settings import setting
-from ..training import load_entries, train_model
+from ..training import load_entries, to_array, train_model
 from ..update import Update
 
 PERSONAL = "personal"

@@ -6,6 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..settings import refuse_former_name
+
 
 class Problem:
     """A learning problem: the loss and the metrics of predictions.
@@ -29,8 +31,7 @@ class Problem:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if "figures" in vars(cls):
-            raise TypeError(f"{cls.__name__}.figures: name this attribute metrics")
+        refuse_former_name(cls, "figures", "metrics")
 
     def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         """Return the loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).

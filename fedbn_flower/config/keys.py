@@ -156,7 +156,7 @@ class Evaluation(_Group):
     patience: int = setting(
         0,
         ge=0,
-        description="rounds without a better validation figure after which a run ends, with the model of its "
+        description="rounds without a better validation metric after which a run ends, with the model of its "
         "best round; 0 never",
     )
     target_accuracy: float = setting(

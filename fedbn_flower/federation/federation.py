@@ -45,7 +45,7 @@ from .totals import add_round, ends_run, note_evaluation
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
-TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
+ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
 """Exceptions of a strategy whose message is one line."""
 
 
@@ -53,7 +53,7 @@ TOLD = (TooFewNodes, AggregationError, InconsistentMessageReplies)
 def _one_line_ends_the_run() -> Iterator[None]:
     try:
         yield
-    except TOLD as error:
+    except ONE_LINE_ERRORS as error:
         raise RunFailed(str(error)) from None
 
 
@@ -148,7 +148,7 @@ class Federation:
         divergence.check_end()
         if sampled and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
-                "round %d, the last: nobody was evaluated, so the summary has no figures", server_round
+                "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )
         return arrays
 
@@ -181,9 +181,9 @@ class Federation:
             train_config.update(by_class)
         evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
 
-        def on_answer(phase: str, done: int, asked: int) -> None:
+        def on_answer(phase: str, done: int, total: int) -> None:
             for observer in observers:
-                observer.on_answer(server_round, phase, done, asked)
+                observer.on_answer(server_round, phase, done, total)
 
         with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
@@ -241,7 +241,11 @@ class Federation:
     def _errors_of_custom_strategies(self) -> AbstractContextManager[None]:
         """Turn exceptions of a user's strategy into errors of one line."""
         name = self.config.strategy
-        return nullcontext() if name in STRATEGY.names else as_user_error("strategy", name, RunFailed, TOLD)
+        return (
+            nullcontext()
+            if name in STRATEGY.names
+            else as_user_error("strategy", name, RunFailed, ONE_LINE_ERRORS)
+        )
 
     def _rates(self) -> dict[str, float]:
         """The entries of a message about the clients' learning rate."""
@@ -254,7 +258,7 @@ class Federation:
     def _judged(
         self, arrays: ArrayRecord, splits: str, classes: int, report: PhaseReport
     ) -> tuple[dict[str, Any] | None, str]:
-        """The global model's figures, and who found the model no longer finite; the clients only where the
+        """The global model's metrics, and who found the model no longer finite; the clients only where the
         server cannot evaluate."""
         if not splits:
             return None, ""

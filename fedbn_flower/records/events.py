@@ -95,6 +95,11 @@ class RoundResult:
         return self.metrics
 
     @property
+    def figure_names(self) -> tuple[str, ...]:
+        """The name of `metric_names` up to version 0.2."""
+        return self.metric_names
+
+    @property
     def failures(self) -> int:
         evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
         return len(self.train.failures) + evaluated + len(self.new.failures if self.new else ())

@@ -70,13 +70,13 @@ def held_out_means(
     means: dict[str, float] = {}
     for name, key in count_keys(problem).items():
         instead = "num-examples" if key == "eval-examples" and not after_training else key
-        figures = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
-        told = [(a, n) for a, n in figures if a is not None]
-        counted = [(a, n) for a, n in told if n is not None and n > 0]
+        pairs = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
+        values = [(a, n) for a, n in pairs if a is not None]
+        counted = [(a, n) for a, n in values if n is not None and n > 0]
         if counted:
             means[name] = sum(n * a for a, n in counted) / sum(n for _, n in counted)
-        if told:
-            means[CLIENT_MEAN + name] = sum(a for a, _ in told) / len(told)
+        if values:
+            means[CLIENT_MEAN + name] = sum(a for a, _ in values) / len(values)
     for prefix in ("", f"{TEST}-"):
         means |= _derived(means, prefix, problem)
     return means
@@ -99,15 +99,15 @@ def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, fl
     """
     found: dict[str, float] = {}
     for prefix in ("", f"{TEST}-"):
-        for figure in problem.metrics:
-            name = prefix + figure
-            told = np.sort([a for a in (number(m, name) for m in reported) if a is not None])
-            if not len(told):
+        for metric in problem.metrics:
+            name = prefix + metric
+            values = np.sort([a for a in (number(m, name) for m in reported) if a is not None])
+            if not len(values):
                 continue
-            worst_first = told if figure in problem.higher_is_better else told[::-1]
+            worst_first = values if metric in problem.higher_is_better else values[::-1]
             found[WORST + name] = float(worst_first[0])
-            found[WORST_TENTH + name] = float(worst_first[: max(1, round(len(told) / 10))].mean())
-            found[DEVIATION + name] = float(told.std())
+            found[WORST_TENTH + name] = float(worst_first[: max(1, round(len(values) / 10))].mean())
+            found[DEVIATION + name] = float(values.std())
     return found
 
 

@@ -108,9 +108,9 @@ class ProgressBar(Observer):
     def on_end(self, *_: object) -> None:
         self._bar.stop()
 
-    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
-        share = (self._phases.index(phase) + done / asked) / len(self._phases)
-        clients = f"{phase} {done}/{asked}"
+    def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
+        share = (self._phases.index(phase) + done / total) / len(self._phases)
+        clients = f"{phase} {done}/{total}"
         rounds = server_round - 1 + share
         self._bar.update(self._task, completed=rounds, clients=clients, metrics=self._metrics)
 
@@ -132,8 +132,8 @@ class NotebookBar(ProgressBar):
     def on_end(self, *_: object) -> None:
         self._shown.update(self._bar)
 
-    def on_answer(self, server_round: int, phase: str, done: int, asked: int) -> None:
-        super().on_answer(server_round, phase, done, asked)
+    def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
+        super().on_answer(server_round, phase, done, total)
         if time.monotonic() - self._updated >= PAUSE:
             self._shown.update(self._bar)
             self._updated = time.monotonic()

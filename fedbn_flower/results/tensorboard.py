@@ -23,7 +23,7 @@ def check_tensorboard(config: RunConfig) -> None:
 
 
 class TensorBoard(Observer):
-    """Writes every figure of a round under its name in ``metrics.csv``, and its seconds and failures.
+    """Writes every metric of a round under its name in ``metrics.csv``, and its seconds and failures.
 
     What an earlier process wrote of the first round and later ones, TensorBoard forgets.
     """
@@ -35,8 +35,8 @@ class TensorBoard(Observer):
         self._writer = SummaryWriter(info.folder / FOLDER, purge_step=info.first_round)
 
     def on_round(self, result: RoundResult) -> None:
-        told = {"seconds": result.seconds, "failures": float(result.failures), **result.metrics}
-        for name, value in told.items():
+        numbers = {"seconds": result.seconds, "failures": float(result.failures), **result.metrics}
+        for name, value in numbers.items():
             self._writer.add_scalar(name, value, result.server_round)
         self._writer.flush()
 

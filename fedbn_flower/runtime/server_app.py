@@ -23,7 +23,7 @@ from .recorded_run import recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
-LONGEST_LINE = 50  # figures
+LONGEST_LINE = 50  # metrics
 LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
@@ -51,7 +51,7 @@ def main(grid: Grid, context: Context) -> None:
     Raises
     ------
     UserError, RunFailed
-        Told in one line; Flower marks the run as failed.
+        In one line; Flower marks the run as failed.
     """
     logging.getLogger("flwr").addFilter(_without_traceback)
     colour_in_terminals_only()

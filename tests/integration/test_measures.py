@@ -36,10 +36,11 @@ def test_on_all_workers(on_all_workers):
 
 
 def test_under_flwr_run(under_flwr_run, tmp_path):
-    """Of clients some of which are sampled, drop out, are late or are not there."""
+    """Of clients some of which are sampled, drop out, are late or are not there, with a loss of ours."""
     there = tmp_path / "there.csv"
     there.write_text("partition-id,from,to\n0,2,3\n3,1,1\n3,4,4\n")
     own = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2, "availability": str(there)}
+    own |= {"loss": "focal", "fast": "off"}
     expected, flower = map(told, under_flwr_run(SETTINGS | own))
     assert flower == expected
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
