@@ -12,7 +12,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from fedbn_flower.clients import evaluate_splits, load_entries
 from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
 from fedbn_flower.strategies.messages.wire import (
     CHECKPOINT_ROUND,
@@ -34,8 +33,9 @@ from ..records.metrics import round_means, spread
 from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
-from .divergence import Divergence, first_to_diverge
+from .divergence import Divergence
 from .exchange import Exchange
+from .global_model import evaluate_global
 from .inputs import inputs_of
 from .new_clients import evaluate_new
 from .refusals import Refusals
@@ -79,7 +79,7 @@ class Federation:
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
             raise not_allowed("client", config.client, "another one: no entry is left to share")
-        if config.may_end_early and not (config.clients_evaluate or self.server_evaluates):
+        if config.may_end_early and not (config.clients_evaluate or self.inputs.server_evaluates):
             key, value, allowed = (
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
             )
@@ -106,7 +106,7 @@ class Federation:
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
-        for notice in notices(self.inputs, self.server_evaluates):
+        for notice in notices(self.inputs):
             LOGGER.warning("%s", notice)
         arrays = ArrayRecord(
             {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
@@ -211,7 +211,9 @@ class Federation:
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
-        of_global, diverged = self._judged(arrays, splits, classes, evaluate_report)
+        of_global, diverged = evaluate_global(
+            self.inputs, self.model, arrays, splits, classes, evaluate_report
+        )
         improved = due and note_evaluation(
             self.totals, config, self.problem, server_round, means, of_global or {}
         )
@@ -254,36 +256,6 @@ class Federation:
     def _fine_tuning(self) -> dict[str, float]:
         """The same for clients that fine-tune before they evaluate; empty without."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
-
-    def _judged(
-        self, arrays: ArrayRecord, splits: str, classes: int, report: PhaseReport
-    ) -> tuple[dict[str, Any] | None, str]:
-        """The global model's metrics, and who found the model no longer finite; the clients only where the
-        server cannot evaluate."""
-        if not splits:
-            return None, ""
-        if self.server_evaluates:
-            try:
-                return self.evaluate_global(arrays, splits, classes), ""
-            except FloatingPointError as error:
-                return None, f"server: {error}"
-        of_received = self.config.eval_model != "local"
-        at_least = min(2, self.config.num_training)
-        return None, first_to_diverge(report, at_least) if of_received else ""
-
-    @property
-    def server_evaluates(self) -> bool:
-        """Whether the server can: not where BatchNorm, or all data, stay at home."""
-        return not self.local_names and self.dataset.has_examples
-
-    def evaluate_global(self, arrays: ArrayRecord, splits: str, classes: int = 0) -> dict[str, Any] | None:
-        """The global model on the whole held-out sets, with ``classes`` also by class; None where the server
-        cannot evaluate."""
-        if not self.server_evaluates:
-            return None
-        load_entries(self.model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
-        held_out = {s: self.inputs.whole_split(s) for s in splits.split(",")}
-        return evaluate_splits(self.model, held_out, splits, self.problem, classes)
 
     def _checkpoint_before(self, server_round: int) -> int:
         """The last round that this one may have to be done again from: the last checkpoint may be on its way

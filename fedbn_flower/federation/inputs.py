@@ -167,6 +167,11 @@ class RunInputs:
             raise UserError(f"client: {name!r} keeps at home what the model does not have: {missing}")
         return local
 
+    @property
+    def server_evaluates(self) -> bool:
+        """Whether the server can evaluate: not where BatchNorm, or all data, stay at home."""
+        return not self.local_names and self.dataset.has_examples
+
     @cached_property
     def remembers(self) -> bool:
         """Whether clients remember anything between rounds."""

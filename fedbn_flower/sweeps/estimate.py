@@ -77,12 +77,12 @@ def work_of(federation: Federation) -> Work:
     share = float(np.mean([len(r) for r in rows])) if local else full
     identical = not (local or federation.local_names or after_training or config.fine_tune)
     times = min(1, evaluating) if identical else evaluating  # the first evaluation is reused by the others
-    server = full if federation.server_evaluates else 0
+    server = full if inputs.server_evaluates else 0
     every = config.evaluate_every
     return Work(
         trained,
         trained * steps + evaluating * config.fine_tune / every,
-        (times + federation.server_evaluates) / every,
+        (times + inputs.server_evaluates) / every,
         (times * share + server) / every,
     )
 

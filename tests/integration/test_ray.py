@@ -59,6 +59,7 @@ def staffed(pool):
         pool._actor = ray.remote(num_cpus=1, max_restarts=0)(cls)
         for i in range(len(pool.workers)):
             pool.replace(i)
+        ray.get([worker.process_id.remote() for worker in pool.workers])  # they have started
         return pool
 
     yield staff
@@ -123,19 +124,21 @@ def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configur
 
 def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(staffed, configured):
     config = configured(
-        partition="iid", num_clients=12, rounds=2, round_timeout=6, fraction_evaluate=0, fast="off"
+        partition="iid", num_clients=12, rounds=2, round_timeout=20, fraction_evaluate=0, fast="off"
     )
-    failures = []
+    rounds = []
 
     class Watch(Observer):
         def on_round(self, result):
-            failures.append(result.train.failures)
+            rounds.append(result)
 
-    started = time.monotonic()
     final_model(config, staffed(Slow), [Watch()])
-    assert time.monotonic() - started < 120
-    assert [f[UNLUCKY] for f in failures] == ["no answer came, or the app left it out"] * 2
-    assert all(len(f) < 6 for f in failures)
+    for result in rounds:
+        failures = result.train.failures
+        assert failures[UNLUCKY] == "no answer came, or the app left it out"
+        # Only those whose calls wait behind the one that hangs are lost with it.
+        assert len(failures) < 6
+        assert result.seconds < 600  # it hangs for an hour
 
 
 def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):

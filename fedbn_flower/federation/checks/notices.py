@@ -12,14 +12,14 @@ from .model_fit import clients_of_one_example
 from .outputs import of_outputs
 
 
-def notices(inputs: RunInputs, server_evaluates: bool) -> list[str]:
+def notices(inputs: RunInputs) -> list[str]:
     """Return the warnings of this run, one line each."""
     found = (
         *inputs.dataset.notes,
         *_of_clients_data(inputs),
         *of_outputs(inputs),
         *_of_the_policy(inputs),
-        *_of_evaluation(inputs, server_evaluates),
+        *_of_evaluation(inputs),
     )
     return [line for line in found if line]
 
@@ -60,7 +60,7 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
             yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
 
 
-def _of_evaluation(inputs: RunInputs, server_evaluates: bool) -> Iterator[str]:
-    if not inputs.config.clients_evaluate and not server_evaluates:
+def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
+    if not inputs.config.clients_evaluate and not inputs.server_evaluates:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
         yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"

@@ -174,7 +174,7 @@ def test_a_part_that_keeps_nothing_is_told(configured):
 
 def told(config):
     federation = Federation(config)
-    return notices(federation.inputs, federation.server_evaluates)
+    return notices(federation.inputs)
 
 
 NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]

@@ -49,6 +49,18 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
         assert rows(parts / name) == rows(whole / name)
 
 
+def test_a_resumed_run_goes_on_counting(configured, tmp_path):
+    """Its bytes and failures are those of both parts, and the target was reached in the first."""
+    chosen = SAMPLED | {"client": "fedavg", "partition": "iid", "target_accuracy": 0.05}
+    expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None)
+    simulate(Federation(configured(**chosen, rounds=2)), tmp_path / "parts", None)
+    resumed = configured(**chosen, rounds=4, resume=str(tmp_path / "parts"))
+    got = simulate(Federation(resumed), tmp_path / "parts", None)
+    assert got["rounds-to-target"]["global"] < 3
+    for key in ("bytes-sent", "bytes-received", "rounds-to-target", "failures"):
+        assert got[key] == expected[key], key
+
+
 def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     simulate(Federation(configured(**SAMPLED, rounds=4)), whole, None)

@@ -36,7 +36,7 @@ def keys_for(sites):
 def notices_of(config):
     """What is said of evaluation; that a fifth is held out is said of every table without a test set."""
     federation = Federation(config)
-    found = notices(federation.inputs, federation.server_evaluates)
+    found = notices(federation.inputs)
     return [line for line in found if line.startswith("eval-data")]
 
 
