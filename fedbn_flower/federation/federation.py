@@ -34,10 +34,9 @@ from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
 from .divergence import Divergence
+from .evaluation import evaluate_global, evaluate_new
 from .exchange import Exchange
-from .global_model import evaluate_global
 from .inputs import inputs_of
-from .new_clients import evaluate_new
 from .refusals import Refusals
 from .strategy import make_strategy, participation
 from .totals import add_round, ends_run, note_evaluation

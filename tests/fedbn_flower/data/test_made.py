@@ -9,8 +9,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
 from fedbn_flower.data.readers.synthetic import decode_synthetic
 from fedbn_flower.federation.cohorts import cohort_size
+from fedbn_flower.federation.evaluation import evaluate_global
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.global_model import evaluate_global
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
