@@ -26,7 +26,7 @@ PLACES = {
 """Where ours may be, by name; in a wheel there are two copies."""
 
 
-class Finder(MetaPathFinder):
+class AliasFinder(MetaPathFinder):
     """Finds both packages below this one, and gives them under their plain names where those are ours."""
 
     def find_spec(
@@ -41,14 +41,14 @@ class Finder(MetaPathFinder):
         first = loaded and loaded.__name__ == package and _is_ours(package, getattr(loaded, "__file__", None))
         if fullname != plain:  # below this package
             if first:
-                return _same_as(plain, fullname)
+                return _alias_spec(plain, fullname)
             return None if submodule else spec_from_file_location(long, PLACES[package][0] / "__init__.py")
         if first:
             return None
-        same = loaded is sys.modules.get(long) if submodule else self._means_ours(package)
-        return _same_as(PREFIX + plain, fullname) if same else None
+        same = loaded is sys.modules.get(long) if submodule else self._plain_name_is_free(package)
+        return _alias_spec(PREFIX + plain, fullname) if same else None
 
-    def _means_ours(self, package: str) -> bool:
+    def _plain_name_is_free(self, package: str) -> bool:
         """Whether the plain name is ours: nothing else is found under it."""
         others = (finder.find_spec(package, None) for finder in sys.meta_path if not _is_of_this_kind(finder))
         spec = next(filter(None, others), None)
@@ -57,7 +57,7 @@ class Finder(MetaPathFinder):
 
 def install() -> None:
     """Ask this finder first, and no earlier one: an app that is loaded anew brings another."""
-    sys.meta_path[:] = [Finder(), *(finder for finder in sys.meta_path if not _is_of_this_kind(finder))]
+    sys.meta_path[:] = [AliasFinder(), *(finder for finder in sys.meta_path if not _is_of_this_kind(finder))]
 
 
 def _is_of_this_kind(finder: object) -> bool:
@@ -68,7 +68,7 @@ def _is_ours(package: str, file: str | None) -> bool:
     return file is not None and Path(file).resolve().parent in PLACES[package]
 
 
-class _Same(Loader):
+class _AliasLoader(Loader):
     """Gives a module under a further name."""
 
     def __init__(self, name: str) -> None:
@@ -79,6 +79,8 @@ class _Same(Loader):
         sys.modules[module.__name__] = import_module(self.name)
 
 
-def _same_as(name: str, fullname: str) -> ModuleSpec | None:
+def _alias_spec(name: str, fullname: str) -> ModuleSpec | None:
     spec = find_spec(name)
-    return spec and ModuleSpec(fullname, _Same(name), is_package=spec.submodule_search_locations is not None)
+    return spec and ModuleSpec(
+        fullname, _AliasLoader(name), is_package=spec.submodule_search_locations is not None
+    )

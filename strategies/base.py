@@ -16,7 +16,7 @@ from .aggregation.vectors import Vector, squared_norm
 from .messages.nodes import sample
 from .messages.validation import LOGGER, check_metrics
 from .messages.wire import SERVER_ROUND
-from .reply_reader import Reading
+from .reply_reader import ReplyReader
 from .rule import ServerRule
 
 
@@ -139,7 +139,7 @@ class PseudoGradientStrategy(ServerRule):
             finite.
         """
         phase = self._train_phase_
-        reading = Reading(self, server_round, phase, self._phase_replies_.count(MessageType.TRAIN))
+        reading = ReplyReader(self, server_round, phase, self._phase_replies_.count(MessageType.TRAIN))
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):

@@ -9,7 +9,7 @@ from .aggregation.fold import TrainPhase
 from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
 from .messages.wire import SUM_WEIGHTS, SUMS
-from .reply_reader import Reading
+from .reply_reader import ReplyReader
 from .rule import ServerRule
 
 AS_THE_BASE = (
@@ -58,8 +58,8 @@ class GroupSum:
     """
 
     def __init__(self, rule: PseudoGradientStrategy, server_round: int, sent: Mapping[str, NDArray]) -> None:
-        self._reading = Reading(rule, server_round, TrainPhase(sent))
-        self._partial = self._reading.new_partial()
+        self._reading = ReplyReader(rule, server_round, TrainPhase(sent))
+        self._partial = self._reading.new_partial_sum()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
         """Add an answer. Its model is not in ``content`` but given as ``arrays``, not encoded.

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Fold, Partial, Round, TrainPhase
+from .aggregation.fold import Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import new_mean
 from .aggregation.vectors import Vector
 from .messages.validation import (
@@ -24,7 +24,7 @@ from .rule import ServerRule
 
 
 @dataclass(frozen=True)
-class Read:
+class CheckedReply:
     """The used parts of an answer.
 
     It has either the answer and the rule's extras; or, if workers summed the answers, only its metrics. Then
@@ -34,10 +34,10 @@ class Read:
     metrics: MetricRecord
     answer: Answer | None = None
     extras: Extras = field(default_factory=Extras)
-    group: Partial | None = None
+    group: PartialSum | None = None
 
 
-class Reading:
+class ReplyReader:
     """The fold over the answers of a round, and their metrics.
 
     ``round`` is None until the model's layout is known: if no model was sent, the first answer gives it.
@@ -62,7 +62,7 @@ class Reading:
         self.round: Round | None = None
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
-        self.fold = Fold(self.new_partial, count)
+        self.fold = Fold(self.new_partial_sum, count)
         self._reference: tuple[Vector, Vector] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, from the first answer
         if phase.model:
@@ -72,15 +72,15 @@ class Reading:
         self.round = self.rule.new_round(self.server_round, phase)
         self._reference = self.round.reference()
 
-    def new_partial(self) -> Partial:
+    def new_partial_sum(self) -> PartialSum:
         """Return an empty sum of this round's answers."""
         assert self.round
         assert self._reference
-        return Partial(
+        return PartialSum(
             self._reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
         )
 
-    def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> Read:
+    def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> CheckedReply:
         """Check an answer. ``arrays`` is its model if that was never encoded.
 
         Raises
@@ -102,18 +102,20 @@ class Reading:
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
                 raise ReplyRefused(f"{name}: shape {vector.shape}, expected {expected}", "shape")
-        return Read(answer.metrics, answer, extras)
+        return CheckedReply(answer.metrics, answer, extras)
 
-    def _summed(self, content: RecordDict) -> Read:
+    def _summed(self, content: RecordDict) -> CheckedReply:
         metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))
         assert isinstance(metrics, MetricRecord)
         if not isinstance(sums, ArrayRecord) or not isinstance(weights, MetricRecord):
-            return Read(metrics)
+            return CheckedReply(metrics)
         assert self.round
         assert self._reference
-        return Read(metrics, group=Partial.from_records(self._reference, self.round.layout, sums, weights))
+        return CheckedReply(
+            metrics, group=PartialSum.from_records(self._reference, self.round.layout, sums, weights)
+        )
 
-    def sum(self, into: Partial, answer: Answer, extras: Extras) -> None:
+    def sum(self, into: PartialSum, answer: Answer, extras: Extras) -> None:
         """Add an answer to a partial sum."""
         assert self.round
         rule, factor = self.rule, extras.factor
@@ -124,7 +126,7 @@ class Reading:
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight)
 
-    def add(self, position: int, partition: int, read: Read) -> None:
+    def add(self, position: int, partition: int, read: CheckedReply) -> None:
         """Add an answer to the fold. ``position`` is that of its message in the round."""
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})

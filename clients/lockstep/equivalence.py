@@ -25,7 +25,7 @@ RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
 TRAINING = LocalTraining(epochs=2, batch_size=4)
 
 
-def why_alone(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
+def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
     """Run the trial. Return "" if both ways agree, otherwise the reason to train clients one by one.
 
     Two clients with this ``task`` and random examples of the same shape train for two rounds by plain SGD,

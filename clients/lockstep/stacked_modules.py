@@ -126,7 +126,7 @@ def stacked(model: nn.Module, count: int) -> nn.Module:
     """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
     Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
-    models' examples, concatenated. The model must be supported, see `why_unknown`.
+    models' examples, concatenated. The model must be supported, see `reason_not_supported`.
     """
     layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
     return copy.deepcopy(model, layers)  # each layer replaced by its stacked one

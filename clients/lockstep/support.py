@@ -34,7 +34,7 @@ CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
 """Modules that are supported only if the condition holds."""
 
 
-def why_unknown(client: type[FedAvgClient], task: LocalTask) -> str:
+def reason_not_supported(client: type[FedAvgClient], task: LocalTask) -> str:
     """Return the reason that clients cannot train in lockstep, or "" if none is visible.
 
     A custom module class is supported if it sets ``lockstep_safe = True``: its forward processes each example

@@ -22,7 +22,7 @@ ALGORITHMS = {
 }
 
 
-def reference_of(values: Mapping[str, Any]) -> dict[str, Any]:
+def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """The one configuration that a reference comes to, from all keys and settings of a run it goes with.
 
     - ``alone``: every client trains alone on its data, in every round; nothing of a model travels.

@@ -19,7 +19,7 @@ from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .availability import absolute_availability
-from .baselines import reference_of
+from .baselines import baseline_keys
 from .defaults import defaults_for
 from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import MODEL, models_named
@@ -128,7 +128,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
 @process_cache(maxsize=64)  # a worker sees the same configuration with every message
 def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
     config = _checked(dict(items))
-    return config if config.reference == "none" else _checked(reference_of(config.to_user_config()))
+    return config if config.reference == "none" else _checked(baseline_keys(config.to_user_config()))
 
 
 def _checked(values: Mapping[str, Any]) -> RunConfig:
@@ -150,7 +150,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     check_requirements(algorithms, config.to_user_config())
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
-    _check_trust(config, resolved)
+    _check_bounds(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
     if config.reference == "pooled" and config.feature_shift != PLAIN:
@@ -208,7 +208,7 @@ def _parsed(text: str) -> dict[str, str]:
     return parsed
 
 
-def _check_trust(config: RunConfig, settings: Mapping[str, Any]) -> None:
+def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
     """Refuse bounds that no round could meet, or that would bound nothing."""
     sampled = config.clients_a_round
     if (wanted := settings.get("min-replies", 1)) > sampled:

@@ -178,7 +178,7 @@ def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -
                 raise UserError(f"{algorithm}: it requires {key!r}, which is no key of this run")
             value = values[key]
             if key in partners:
-                met = any(_is_called(partners[key], str(name)) for name in wanted)
+                met = any(_has_name(partners[key], str(name)) for name in wanted)
             else:
                 met = value in wanted
             if not met:
@@ -186,13 +186,13 @@ def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -
                 raise not_allowed(key, value, f"{words}, which goes with {algorithm}")
 
 
-def _is_called(algorithm: Named, name: str) -> bool:
+def _has_name(algorithm: Named, name: str) -> bool:
     """By its name as given, or its class's; one from a file also by those of the classes it extends; several
     joined by what one of them is called."""
     if algorithm.kind == CLIENT.key and len(several := parts(algorithm.name)) > 1:
         classes = algorithm.cls.__bases__
         pairs = zip(several, classes, strict=True)
-        return any(_is_called(_named(algorithm.kind, one, cls), name) for one, cls in pairs)
+        return any(_has_name(_named(algorithm.kind, one, cls), name) for one, cls in pairs)
     if name in (algorithm.name, algorithm.cls.__name__) or algorithm.name.endswith(f"/{name}"):
         return True
     if algorithm.built_in:

@@ -28,7 +28,7 @@ __all__ = [
     "daemons_in_groups_of_their_own",
     "identify_process",
     "replace_data",
-    "retries_of",
+    "retry_invoker_of",
     "set_message_id",
     "without_content",
 ]
@@ -56,7 +56,7 @@ def console_handlers(logger: logging.Logger) -> list[ConsoleHandler]:
     return [handler for handler in logger.handlers if isinstance(handler, ConsoleHandler)]
 
 
-def retries_of(grid: Grid) -> Any:
+def retry_invoker_of(grid: Grid) -> Any:
     """Return what repeats the calls of Flower's own grid, by default for ever; None of other grids."""
     return getattr(grid, "_retry_invoker", None)
 

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 from torch import nn
 
-from fedbn_flower.clients.lockstep import why_alone, why_unknown
+from fedbn_flower.clients.lockstep import reason_not_equivalent, reason_not_supported
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
 from ..config.registry import CLIENT
@@ -44,7 +44,9 @@ def why_one_by_one(inputs: RunInputs) -> str:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
-    return why_unknown(client, task) or why_alone(client, task, config.messages_for(task.objective))
+    return reason_not_supported(client, task) or reason_not_equivalent(
+        client, task, config.messages_for(task.objective)
+    )
 
 
 def _weights(model: nn.Module) -> int:

@@ -74,7 +74,7 @@ def evaluate_new(
     examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
     """
     nodes = strategy.node_directory
-    held_out = participation(config).held_out
+    held_out = participation(config).held_out_clients
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
     content = RecordDict(
         {ARRAYS: arrays, CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round})}

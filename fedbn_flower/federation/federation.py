@@ -172,7 +172,7 @@ class Federation:
         after_training = splits if config.eval_model == "local" else ""
         moment: dict[str, str | int] = {
             RUN: self.run_name,
-            CHECKPOINT_ROUND: self._checkpoint_before(server_round),
+            CHECKPOINT_ROUND: self._last_sure_checkpoint(server_round),
         }
         train_config.update(moment)
         train_config[EVAL_SPLITS] = after_training
@@ -256,9 +256,8 @@ class Federation:
         """The same for clients that fine-tune before they evaluate; empty without."""
         return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
-    def _checkpoint_before(self, server_round: int) -> int:
-        """The last round that this one may have to be done again from: the last checkpoint may be on its way
-        to the disk."""
+    def _last_sure_checkpoint(self, server_round: int) -> int:
+        """The last round whose checkpoint is on the disk by now; a later one may still be on its way."""
         every = self.config.checkpoint_every or 1
         return max(0, (server_round - 1) // every - 1) * every
 

@@ -91,7 +91,7 @@ class RunInputs:
         )
 
     @cached_property
-    def held_out(self) -> frozenset[int]:
+    def held_out_clients(self) -> frozenset[int]:
         """The partitions that take no part in the rounds."""
         config = self.config
         return held_out_clients(config.seed, config.num_clients, config.holdout_clients)
@@ -103,7 +103,7 @@ class RunInputs:
         if self.config.reference != "pooled":
             return shares
         pooled = self._rows_that_train(shares)
-        train = [rows if i in self.held_out else pooled for i, rows in enumerate(shares.train)]
+        train = [rows if i in self.held_out_clients else pooled for i, rows in enumerate(shares.train)]
         return replace(shares, train=train)
 
     def _divided(self, dataset: Dataset) -> Partitions:
@@ -114,7 +114,7 @@ class RunInputs:
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
-        rows = [rows for client, rows in enumerate(partitions.train) if client not in self.held_out]
+        rows = [rows for client, rows in enumerate(partitions.train) if client not in self.held_out_clients]
         return np.unique(np.concatenate(rows))
 
     @cached_property

@@ -59,7 +59,7 @@ class SeededParticipation:
         In which rounds a client is there.
     trains : int, optional
         The one client that trains, where only one does.
-    held_out : frozenset[int]
+    held_out_clients : frozenset[int]
         Partitions that take no part; see `held_out_clients`.
     """
 
@@ -68,10 +68,10 @@ class SeededParticipation:
     dropped: float
     is_there: Availability
     trains: int | None = None
-    held_out: frozenset[int] = frozenset()
+    held_out_clients: frozenset[int] = frozenset()
 
     def takes_part(self, partition: int) -> bool:
-        return partition not in self.held_out
+        return partition not in self.held_out_clients
 
     def available(self, server_round: int, partition: int) -> bool:
         return self.is_there(server_round, partition)

@@ -36,8 +36,8 @@ def partition_of(message: Message) -> int:
     return message.metadata.dst_node_id - FIRST_NODE_ID
 
 
-def about_node(message: Message) -> bool:
-    """Whether it asks of the node, to which the client's memory is nothing."""
+def queries_node(message: Message) -> bool:
+    """Whether the message queries the node itself, which needs no client memory."""
     return message.metadata.message_type.startswith(MessageType.QUERY)
 
 

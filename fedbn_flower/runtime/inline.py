@@ -7,7 +7,7 @@ from flwr.app import Context, Message, UserConfig
 from fedbn_flower.clients import ContextStore, Groups
 
 from .client_adapter import answer_all
-from .grid import LocalGrid, about_node, in_groups, node_context, partition_of
+from .grid import LocalGrid, in_groups, node_context, partition_of, queries_node
 
 
 class InlineGrid(LocalGrid):
@@ -28,7 +28,7 @@ class InlineGrid(LocalGrid):
 
     def _context_for(self, message: Message) -> Context:
         partition = partition_of(message)
-        if about_node(message):
+        if queries_node(message):
             return node_context(partition, self.num_clients, self.run_config)
         return self._context(partition)
 

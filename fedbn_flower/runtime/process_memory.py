@@ -1,4 +1,4 @@
-"""What processes that train are started with."""
+"""Memory settings for processes that train."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2*
 
 
 @contextmanager
-def memory_kept() -> Iterator[None]:
-    """Processes started within keep the memory that they free."""
+def keeping_freed_memory() -> Iterator[None]:
+    """Let processes that are started in the block keep the memory that they free."""
     new = {name: value for name, value in MEMORY.items() if name not in os.environ}
     os.environ.update(new)
     try:

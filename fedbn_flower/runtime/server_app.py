@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.logs import colour_in_terminals_only
-from ..core.private import retries_of
+from ..core.private import retry_invoker_of
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
 from ..results.resume import check_unchanged, load_checkpoint
@@ -73,7 +73,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 @contextmanager
 def _superlink_lost(grid: Grid) -> Iterator[None]:
     """End when the SuperLink is lost: Flower's grid retries for ever, and the folder would stay locked."""
-    retries = retries_of(grid)
+    retries = retry_invoker_of(grid)
     if retries:
         retries.max_time = LOST
     try:

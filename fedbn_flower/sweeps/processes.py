@@ -17,7 +17,7 @@ import torch
 
 from ..config.run_config import RunConfig
 from ..core.logs import show_log
-from ..runtime.process_memory import memory_kept
+from ..runtime.process_memory import keeping_freed_memory
 from ..runtime.signals import stop_once, stopping_later
 from .cells import Cell, Outcome, run_cell
 
@@ -111,7 +111,7 @@ class _Worker:
         resource_tracker.ensure_running()  # its start would let signals through
         self.connection, child_end = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(child_end, verbose))
-        with memory_kept(), stopping_later():
+        with keeping_freed_memory(), stopping_later():
             process.start()
             self._process = process
         child_end.close()

@@ -106,8 +106,8 @@ class Extras:
     weight: float | None = None
 
 
-class Partial:
-    """Partial sums of some answers of a round. They can be computed by a worker, merged and sent.
+class PartialSum:
+    """PartialSum sums of some answers of a round. They can be computed by a worker, merged and sent.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Partial:
         for name, vector in extras.items():
             self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
 
-    def merge(self, other: "Partial") -> None:
+    def merge(self, other: "PartialSum") -> None:
         """Append the answers of another partial sum."""
         for name, mean in other.sums.items():
             if name in self.sums:
@@ -184,7 +184,7 @@ class Partial:
     @classmethod
     def from_records(
         cls, reference: tuple[Vector, Vector], layout: Layout, sums: ArrayRecord, weights: MetricRecord
-    ) -> "Partial":
+    ) -> "PartialSum":
         """Rebuild a partial sum from the records of `to_records`."""
         partial = cls(reference, layout)
         for name, array in sums.items():
@@ -216,36 +216,36 @@ class Fold:
 
     Parameters
     ----------
-    new_partial : callable
-        Makes an empty `Partial`.
+    new_partial_sum : callable
+        Makes an empty `PartialSum`.
     count : int
         Number of messages of the round. Answers to other messages form further groups at the end.
     """
 
-    def __init__(self, new_partial: Callable[[], Partial], count: int = 0) -> None:
-        self._new_partial = new_partial
+    def __init__(self, new_partial_sum: Callable[[], PartialSum], count: int = 0) -> None:
+        self._new_partial_sum = new_partial_sum
         self._count = count
         self._starts = [group.start for group in groups(count)]
-        self._done: Partial | None = None
-        self._group: tuple[int, Partial] | None = None
+        self._done: PartialSum | None = None
+        self._group: tuple[int, PartialSum] | None = None
 
-    def group_of(self, position: int) -> Partial:
+    def group_of(self, position: int) -> PartialSum:
         """Return the partial sum for the answer at this position. Positions must not decrease."""
         number = self._number(position)
         if self._group is None or self._group[0] != number:
             self._close()
-            self._group = number, self._new_partial()
+            self._group = number, self._new_partial_sum()
         return self._group[1]
 
-    def put(self, position: int, group: Partial) -> None:
+    def put(self, position: int, group: PartialSum) -> None:
         """Set the partial sum of the group at this position, computed in another process."""
         self._close()
         self._group = self._number(position), group
 
-    def result(self) -> Partial:
+    def result(self) -> PartialSum:
         """Return the sum of all groups."""
         self._close()
-        return self._done or self._new_partial()
+        return self._done or self._new_partial_sum()
 
     def _number(self, position: int) -> int:
         if position < self._count:

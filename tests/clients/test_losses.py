@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients import CLIENTS, LOSSES, Examples, FedAvgClient, LocalTraining
-from clients.lockstep import why_alone, why_unknown
+from clients.lockstep import reason_not_equivalent, reason_not_supported
 
 from .helpers import CONFIG
 from .helpers import make_client as small_client
@@ -196,7 +196,10 @@ def test_clients_whose_losses_are_alike_train_in_lockstep(name):
         runs.append(rounds(clients, {"mu": 0.1}, lockstep))
     assert_same(*runs)
     task = clients[0].task
-    assert (why_unknown(FedAvgClient, task), why_alone(FedAvgClient, task, {})) == ("", "")
+    assert (reason_not_supported(FedAvgClient, task), reason_not_equivalent(FedAvgClient, task, {})) == (
+        "",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_clients_whose_losses_are_alike_train_in_lockstep(name):
 def test_what_needs_something_of_the_client_trains_alone(objective, loss, why):
     task = small_client(FedAvgClient, objective=objective).task
     task.__dict__["loss"] = LOSSES[loss]
-    assert why in why_unknown(FedAvgClient, task)
+    assert why in reason_not_supported(FedAvgClient, task)
 
 
 class OwnFocal(LOSSES["focal"]):
@@ -220,4 +223,4 @@ class OwnFocal(LOSSES["focal"]):
 def test_a_class_that_extends_one_says_it_anew():
     task = small_client(FedAvgClient, model=dropping()).task
     task.__dict__["loss"] = OwnFocal
-    assert why_unknown(FedAvgClient, task) == "loss OwnFocal does not set `alike`"
+    assert reason_not_supported(FedAvgClient, task) == "loss OwnFocal does not set `alike`"

@@ -101,7 +101,9 @@ def clients_of_one_example(inputs: RunInputs) -> list[int]:
     return [
         partition
         for partition, rows in enumerate(inputs.partitions.train)
-        if len(rows) == 1 and partition not in inputs.held_out and not _trains_on_one(inputs, partition)
+        if len(rows) == 1
+        and partition not in inputs.held_out_clients
+        and not _trains_on_one(inputs, partition)
     ]
 
 

@@ -15,7 +15,7 @@ from fedbn_flower.clients import ContextStore, Groups
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
-from ..grid import CALLS, LocalGrid, about_node, in_groups, partition_of
+from ..grid import CALLS, LocalGrid, in_groups, partition_of, queries_node
 from .clusters import check_raylet
 from .pool import RayPool
 
@@ -84,7 +84,7 @@ class RayGrid(LocalGrid):
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         check_raylet(self._pool.raylet)
         calls = self._longest_first(self._calls(messages))
-        remembers = self._remembers and not (messages and about_node(messages[0]))
+        remembers = self._remembers and not (messages and queries_node(messages[0]))
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
         self._pool.begin(phase)
         try:

@@ -72,7 +72,7 @@ class Worker:
             contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
         replies = answer_all(envelopes, contexts, summed)
         for reply in replies:
-            lend(reply)
+            send_out_of_band(reply)
         if not memories:
             return replies, []
         changed = [
@@ -99,7 +99,7 @@ def stored(objects: Mapping[str, object]) -> Any:
         raise UserError(f"{', '.join(objects)}: cannot be sent to Ray's workers ({words})") from error
 
 
-class _Lent:
+class _OutOfBand:
     """Bytes that arrive as a view of where they lie in the object store; `pickle` would copy them twice."""
 
     def __init__(self, data: bytes) -> None:
@@ -109,11 +109,11 @@ class _Lent:
         return memoryview, (pickle.PickleBuffer(self.data),)
 
 
-def lend(reply: Message) -> None:
-    """Have large arrays go out of band, and the driver read them in place."""
+def send_out_of_band(reply: Message) -> None:
+    """Pickle large arrays out of band, so that the driver reads them in place."""
     if reply.has_content():
         for record in reply.content.values():
             if isinstance(record, ArrayRecord):
                 for array in record.values():
                     if len(array.data) >= LARGE:
-                        replace_data(array, _Lent(array.data))
+                        replace_data(array, _OutOfBand(array.data))

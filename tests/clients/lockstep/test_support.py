@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
-from clients.lockstep import why_alone, why_unknown
+from clients.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import make_client, small_model
 from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Tokens, network
@@ -19,12 +19,12 @@ from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
 
 def why_not(make_model, cls=FedAvgClient, objective="sgd", values=None):
     client = make_client(cls, model=make_model(), objective=objective)
-    return why_unknown(cls, client.task) or why_alone(cls, client.task, values or {})
+    return reason_not_supported(cls, client.task) or reason_not_equivalent(cls, client.task, values or {})
 
 
 def unknown(model, device="cpu"):
     task = make_client(FedAvgClient, model=model).task
-    return why_unknown(FedAvgClient, replace(task, train=replace(task.train, device=device)))
+    return reason_not_supported(FedAvgClient, replace(task, train=replace(task.train, device=device)))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -36,7 +36,7 @@ def test_models_that_are_not_known_train_alone(name):
 def test_models_that_fail_the_trial_train_alone(name):
     model = TRIED[name]()
     assert not unknown(model)
-    assert "the trial" in why_alone(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
+    assert "the trial" in reason_not_equivalent(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -56,9 +56,9 @@ def test_a_hook_on_every_module():
 def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
     task = make_client(FedAvgClient, model=small_model()).task
     augmented = replace(task, train=replace(task.train, augment=lambda inputs: inputs))
-    assert why_unknown(FedAvgClient, augmented) == "examples are augmented"
+    assert reason_not_supported(FedAvgClient, augmented) == "examples are augmented"
     several = replace(task, problem=NextCharacter())
-    assert why_unknown(FedAvgClient, several) == "an example has several predictions"
+    assert reason_not_supported(FedAvgClient, several) == "an example has several predictions"
 
 
 def test_convolutions_gain_only_on_a_gpu():
@@ -103,7 +103,7 @@ def test_the_trial_leaves_everything_as_it_was():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    assert why_alone(CLIENTS["fedbn"], client.task, {"alpha": 0.1}) == ""
+    assert reason_not_equivalent(CLIENTS["fedbn"], client.task, {"alpha": 0.1}) == ""
     assert torch.equal(torch.rand(2), expected)
     assert not model.training
     assert all(torch.equal(entry, before[n]) for n, entry in model.state_dict().items())
@@ -138,7 +138,7 @@ def test_an_objective_says_of_itself_that_it_is_elementwise(monkeypatch):
 def test_the_trial_of_a_model_that_draws_leaves_torchs_generator_alone():
     client = make_client(FedAvgClient, model=TRIED["functional dropout"]())
     before = torch.get_rng_state()
-    assert why_alone(FedAvgClient, client.task, {})
+    assert reason_not_equivalent(FedAvgClient, client.task, {})
     assert torch.equal(torch.get_rng_state(), before)
 
 

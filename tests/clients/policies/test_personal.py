@@ -21,7 +21,7 @@ from clients import (
     SiloBNClient,
 )
 from clients.fine_tuning import FineTuning
-from clients.lockstep import why_alone, why_unknown
+from clients.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import CONFIG, make_client, small_model
 
@@ -223,9 +223,9 @@ def test_fine_tuning_is_forgotten(name):
 
 def test_who_trains_in_lockstep():
     task = make_client(FedPerClient).task
-    assert why_unknown(FedPerClient, task) or why_alone(FedPerClient, task, {}) == ""
-    assert why_unknown(FedRepClient, task) == "client FedRepClient overrides train"
-    assert why_unknown(DittoClient, task) == "client DittoClient overrides fit"
+    assert reason_not_supported(FedPerClient, task) or reason_not_equivalent(FedPerClient, task, {}) == ""
+    assert reason_not_supported(FedRepClient, task) == "client FedRepClient overrides train"
+    assert reason_not_supported(DittoClient, task) == "client DittoClient overrides fit"
 
 
 def test_a_tied_head_keeps_the_embedding_at_home():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
-from clients.lockstep import why_alone
+from clients.lockstep import reason_not_equivalent
 from clients.objectives import Objective
 from clients.training import LocalRun, evaluate_model, train_model
 
@@ -100,4 +100,4 @@ def test_the_trial_before_lockstep_does_all_of_its_work():
         raise AssertionError
 
     task = replace(make_client(FedAvgClient).task, share=never)
-    assert why_alone(FedAvgClient, task, {}) == ""
+    assert reason_not_equivalent(FedAvgClient, task, {}) == ""

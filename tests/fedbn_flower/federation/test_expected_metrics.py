@@ -199,7 +199,7 @@ def test_clients_that_never_train_are_checked_too(configured, monkeypatch, tmp_p
 
     monkeypatch.setitem(CLIENTS, "new", New)
     config = configured(client="new", partition="iid", num_clients=3, rounds=1, holdout_clients=1)
-    (held_out,) = Federation(config).strategy.node_participation.held_out
+    (held_out,) = Federation(config).strategy.node_participation.held_out_clients
     simulate(Federation(config), tmp_path / "run", None)
     assert strictly((tmp_path / "run" / "summary.json").read_text())["new-clients"]["clients"] == {}
     assert "'accuracy' is 7.0, not a number in [0, 1" in (tmp_path / "run" / "failures.csv").read_text()

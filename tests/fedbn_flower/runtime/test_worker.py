@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedbn_flower.runtime.grid import identify_process
-from fedbn_flower.runtime.ray.worker import LARGE, lend
+from fedbn_flower.runtime.ray.worker import LARGE, send_out_of_band
 from strategies.messages.npy import decoded, encoded
 
 
@@ -18,7 +18,7 @@ def test_large_arrays_travel_beside_the_pickle_and_are_read_in_place():
         "metrics": MetricRecord(),
     }
     reply = Message(RecordDict(content), dst_node_id=1, message_type="train")
-    lend(reply)
+    send_out_of_band(reply)
     buffers = []
     pickled = pickle.dumps(reply, protocol=5, buffer_callback=buffers.append)
     assert len(pickled) < LARGE

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from strategies import Answer, Extras, FedAvg, PseudoGradientStrategy, setting
-from strategies.aggregation.fold import PARAMETERS, STATISTICS, Fold, Partial, Round, groups
+from strategies.aggregation.fold import PARAMETERS, STATISTICS, Fold, PartialSum, Round, groups
 from strategies.aggregation.means import MEANS, new_mean
 from strategies.aggregation.vectors import Layout
 
@@ -28,7 +28,7 @@ def answer_of(arrays, weight=1.0):
 def partial_of(kind="weighted", sent=MODEL):
     layout = Layout(sent)
     reference = Round(1, 1, layout, sent, 0).reference()
-    return Partial(reference, layout, partial(new_mean, kind, 0.2))
+    return PartialSum(reference, layout, partial(new_mean, kind, 0.2))
 
 
 def draw(count):
@@ -93,7 +93,7 @@ def test_the_same_bits_wherever_a_group_is_summed(kind, missing):
             for place in here:
                 add(sums[-1], answers[place])
             if kind == "weighted":
-                sums[-1] = Partial.from_records(_reference(), LAYOUT, *sums[-1].to_records())
+                sums[-1] = PartialSum.from_records(_reference(), LAYOUT, *sums[-1].to_records())
             fold.put(here[-1], sums[-1])
     assert bits(fold.result()) == in_one_go
 
