@@ -35,6 +35,7 @@ from ..results.progress import waiting
 from ..results.resume import resumed
 from ..runtime import simulation
 from ..runtime.capacity import check_workers
+from ..runtime.pools import pool_for
 from .arrays import arrays_by_name, keep_arrays
 from .result import Result
 from .torch_datasets import are_datasets, pooled
@@ -149,7 +150,7 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
         federation = Federation(config)
     folder = simulation.prepared_folder(config)
     with waiting(console, "starting workers"):
-        pool = simulation.ray_pool(config)
+        pool = pool_for(config)
     try:
         simulation.simulate(federation, folder, pool, [show_progress(config, console), *observers])
     except BaseException as error:  # Ctrl-C too

@@ -13,7 +13,8 @@ from ..results.progress import cell_name, progress, say, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
-from ..runtime.simulation import check_simulation, prepared_folder, ray_pool, simulate
+from ..runtime.pools import pool_for
+from ..runtime.simulation import check_simulation, prepared_folder, simulate
 from ..search.run import run_search
 from ..search.search import Search
 from ..sweeps.cells import Cell, cells_of
@@ -73,7 +74,7 @@ def _cells(job: Job) -> list[Cell]:
 def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     """Run one configuration and return whether it succeeded."""
     with waiting(console, "starting workers"):
-        pool = ray_pool(config)
+        pool = pool_for(config)
     try:
         summary = simulate(Federation(config), folder, pool, [progress(config, console)])
     except RunFailed as error:

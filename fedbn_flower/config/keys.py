@@ -171,7 +171,11 @@ class Evaluation(_Group):
 class Runtime(_Group):
     """Runtime"""
 
-    backend: Literal["ray", "inline"] = setting("ray", description="inline is for debugging")
+    backend: Literal["auto", "inline", "ray"] = setting(
+        "auto",
+        description="where clients run: inline is this process, ray its workers; auto begins here and "
+        "moves to Ray's workers once they save time",
+    )
     workers: int = setting(0, ge=0, description="Ray actors; 0 for one a core")
     ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to run in")
     fast: Literal["auto", "off"] = setting(

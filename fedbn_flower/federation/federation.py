@@ -218,7 +218,7 @@ class Federation:
         )
         last = (due and ends_run(self.totals, config, server_round)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
-        add_round(self.totals, seconds, exchange, len(train_report.metrics))
+        add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
         return RoundResult(
             server_round,
             seconds,

@@ -15,8 +15,16 @@ from .exchange import Exchange
 PATIENCE, TARGET = "patience", "target"
 
 
-def add_round(totals: RunTotals, seconds: float, exchange: Exchange, updates: int) -> None:
-    """Add a round's seconds, bytes and used updates."""
+FLOWER = {"backend": "flower"}
+"""Where clients run under Flower's own grids."""
+
+
+def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:
+    """Add a round's seconds, bytes and used updates, and where its clients ran."""
+    place = dict(getattr(exchange.grid, "place", FLOWER))
+    last = totals.runtime[-1] if totals.runtime else {}
+    if {"from-round": last.get("from-round"), **place} != last:
+        totals.runtime.append({"from-round": server_round, **place})
     train, evaluate = exchange.seconds[MessageType.TRAIN], exchange.seconds[MessageType.EVALUATE]
     totals.train_seconds += train
     totals.evaluate_seconds += evaluate

@@ -1,6 +1,7 @@
 """Running totals of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -26,6 +27,8 @@ class RunTotals:
     best_round: int | None = None
     stopped: str | None = None
     """Why the run ended before its last round."""
+    runtime: list[dict[str, Any]] = field(default_factory=list)
+    """Where clients ran (``backend``, ``workers``), each with the first round that ended there."""
 
     def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
         """The rounds in which the target was reached, for the summary; None without a target."""

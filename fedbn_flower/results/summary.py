@@ -100,6 +100,7 @@ def run_totals(totals: RunTotals, target: float, rounds: int, seconds: float) ->
         "rounds-to-target": totals.rounds_to_target(target),
         "best-round": totals.best_round,
         "stopped": totals.stopped,
+        "runtime": totals.runtime,
     }
 
 

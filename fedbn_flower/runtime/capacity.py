@@ -34,7 +34,7 @@ def check_workers(config: RunConfig) -> None:
         When the memory that is available is too little.
     """
     ray = sys.modules.get("ray")
-    if config.backend != "ray" or config.ray_address or (ray and ray.is_initialized()):
+    if config.backend == "inline" or config.ray_address or (ray and ray.is_initialized()):
         return
     cores, available = os.cpu_count() or 1, available_memory()
     most = max(cores, available // WORKER)  # as many as cores are the default

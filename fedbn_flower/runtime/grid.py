@@ -1,8 +1,9 @@
 """The base of the project's Grids: virtual nodes, message ids, groups of messages answered together."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, groupby
+from typing import Any
 
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid
@@ -73,6 +74,11 @@ class LocalGrid(Grid):
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """The replies as they come, in any order; those not there after ``timeout`` seconds are left out."""
 
+    @property
+    @abstractmethod
+    def place(self) -> Mapping[str, Any]:
+        """Where clients run: the ``backend``, and its number of ``workers``."""
+
     @abstractmethod
     def client_memory(self, partition_id: int) -> Groups:
         """What a client remembers."""
@@ -120,6 +126,11 @@ class LocalGrid(Grid):
         """Replies stream back as they come."""
         message_ids = self.push_messages(messages)
         return self.work([self._pushed.pop(message_id) for message_id in message_ids], timeout)
+
+    def groups_of(self, messages: list[Message], processes: int = 1) -> tuple[list[list[Message]], bool]:
+        """The messages that are answered together, and whether the models of each group are summed."""
+        summed = self.to_be_summed(messages, processes)
+        return summed or list(in_groups(messages, self.cohort)), bool(summed)
 
     def to_be_summed(self, messages: list[Message], processes: int) -> list[list[Message]]:
         """The groups of a phase's messages, if each is to be summed where it is trained; else none.

@@ -1,13 +1,14 @@
-"""Run every client in this process, one after the other: for debugging."""
+"""Run every client in this process, one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flwr.app import Context, Message, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
 from .client_adapter import answer_all
-from .grid import LocalGrid, in_groups, node_context, partition_of, queries_node
+from .grid import LocalGrid, node_context, partition_of, queries_node
 
 
 class InlineGrid(LocalGrid):
@@ -20,11 +21,18 @@ class InlineGrid(LocalGrid):
     def client_memory(self, partition_id: int) -> Groups:
         return ContextStore(self._context(partition_id).state).groups()
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        return {"backend": "inline"}
+
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        summed = self.to_be_summed(messages, 1)
-        for group in summed or in_groups(messages, self.cohort):
-            contexts = [self._context_for(message) for message in group]
-            yield from answer_all(group, contexts, bool(summed))
+        groups, summed = self.groups_of(messages)
+        for group in groups:
+            yield from self.answer(group, summed)
+
+    def answer(self, group: list[Message], summed: bool) -> list[Message]:
+        """The replies of clients that train together or whose models are summed; see `answer_all`."""
+        return answer_all(group, [self._context_for(message) for message in group], summed)
 
     def _context_for(self, message: Message) -> Context:
         partition = partition_of(message)

@@ -1,7 +1,5 @@
 """One simulated run, in this process or on Ray."""
 
-import logging
-import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -20,16 +18,19 @@ from ..results.run_directory import default_run_folder, prepare_run_folder, run_
 from ..results.run_folder import RunFolder
 from ..results.tensorboard import check_tensorboard, tensorboard
 from . import InlineGrid, LocalGrid
+from .auto_grid import AutoGrid
+from .pools import BackgroundPool, Pool
 from .recorded_run import recorded_run
 
 if TYPE_CHECKING:
+    from .ray.grid import RayGrid
     from .ray.pool import RayPool
 
 
 def simulate(
-    federation: Federation, folder: Path, pool: "RayPool | None", observers: Iterable[Observer] = ()
+    federation: Federation, folder: Path, pool: "Pool | None", observers: Iterable[Observer] = ()
 ) -> dict[str, Any]:
-    """Run a federation on the pool, or in this process without one, and return its summary.
+    """Run a federation on the pool's workers, or in this process without a pool, and return its summary.
 
     With ``resume`` in its configuration it goes on in that folder from the last checkpoint: the server's
     state and every client's are those of the checkpoint's round, so the final model is the same, bit for
@@ -72,7 +73,7 @@ def check_simulation(config: RunConfig) -> None:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
 
 
-def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
+def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
     """A Grid for this federation with one virtual node for each partition."""
     config = federation.config
     if sums := federation.shares and can_be_summed(federation.strategy):
@@ -82,10 +83,16 @@ def make_grid(federation: Federation, pool: "RayPool | None") -> LocalGrid:
     settings = (config.num_clients, run_config, cohort_size(federation.inputs), sums)
     if pool is None:
         return InlineGrid(*settings)
-    from .ray.grid import RayGrid
 
-    examples = [len(rows) for rows in federation.inputs.partitions.train]
-    return RayGrid(pool, *settings, federation.inputs.remembers, examples)
+    def ray_grid(workers: "RayPool") -> "RayGrid":
+        from .ray.grid import RayGrid
+
+        examples = [len(rows) for rows in federation.inputs.partitions.train]
+        return RayGrid(workers, *settings, federation.inputs.remembers, examples)
+
+    if isinstance(pool, BackgroundPool):
+        return AutoGrid(InlineGrid(*settings), pool, ray_grid, config.rounds)
+    return ray_grid(pool)
 
 
 def prepared_folder(config: RunConfig) -> Path:
@@ -105,15 +112,3 @@ def prepared_folder(config: RunConfig) -> Path:
     else:
         prepare_run_folder(folder)
     return folder
-
-
-def ray_pool(config: RunConfig) -> "RayPool | None":
-    """The workers that the configuration asks for; None for this process alone."""
-    if config.backend != "ray":
-        return None
-    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
-    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
-        warnings.filterwarnings("ignore", "IProgress not found")
-        from .ray.pool import RayPool  # half a second that nobody else is to wait for
-
-    return RayPool(config.workers, config.verbose, config.ray_address)

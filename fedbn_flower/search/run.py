@@ -20,7 +20,8 @@ from ..results.progress import progress, say, summary_table, waiting
 from ..results.run_directory import folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
-from ..runtime.simulation import check_simulation, ray_pool
+from ..runtime.pools import pool_for
+from ..runtime.simulation import check_simulation
 from .search import CHANGEABLE, Search
 from .search_folder import (
     COMPLETE,
@@ -35,7 +36,7 @@ from .trial import Outcome, TrialObserver, complete_run, metrics_by_round, round
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
-    from ..runtime.ray.pool import RayPool
+    from ..runtime.pools import Pool
 
 
 def run_search(search: Search) -> int:
@@ -97,7 +98,7 @@ class _SearchRunner:
     def run(self) -> int:
         start = f"from round {warm_up_rounds(self.first.rounds) + 1} on, after {WARM_UP} complete trials"
         say(self.console, f"trials that are worse than the median of the others are pruned {start}")
-        pool = ray_pool(self.first)
+        pool = pool_for(self.first)
         try:
             for number in range(len(self.table.rows), self.search.trials):
                 self._run_trial(number, pool)
@@ -124,7 +125,7 @@ class _SearchRunner:
     def _values(self, row: dict[str, str]) -> dict[str, Any]:
         return {dimension.key: dimension.parse(row[dimension.key]) for dimension in self.search.space}
 
-    def _run_trial(self, number: int, pool: "RayPool | None") -> None:
+    def _run_trial(self, number: int, pool: "Pool | None") -> None:
         trial = self.study.ask(number)
         folder = f"trials/{number}"
         config = self.search.config(trial.params, run_dir=str(self.folder / folder), final_test=False)
@@ -158,7 +159,7 @@ class _SearchRunner:
         result = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
         say(self.console, f"{title}  {result} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
 
-    def _run_best(self, best: dict[str, str], pool: "RayPool | None") -> int:
+    def _run_best(self, best: dict[str, str], pool: "Pool | None") -> int:
         """Do the run with the best values, the only one that uses the test set; resume it if it exists."""
         values, folder = self._values(best), self.folder / "best"
         config = self.search.config(values, run_dir=str(folder))

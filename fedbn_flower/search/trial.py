@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
     from ..config.run_config import RunConfig
-    from ..runtime.ray.pool import RayPool
+    from ..runtime.pools import Pool
 
 
 def metric_of(metrics: Mapping[str, object], name: str) -> float | None:
@@ -91,7 +91,7 @@ def rounds_done(folder: Path) -> int:
     return 0
 
 
-def run_trial(config: "RunConfig", pool: "RayPool | None", observer: TrialObserver) -> Outcome:
+def run_trial(config: "RunConfig", pool: "Pool | None", observer: TrialObserver) -> Outcome:
     """Run or resume a trial in its folder.
 
     Raises
@@ -119,7 +119,7 @@ def run_trial(config: "RunConfig", pool: "RayPool | None", observer: TrialObserv
     return Outcome(state, problem, summary["rounds"], summary["seconds"], final)
 
 
-def complete_run(config: "RunConfig", done: int, pool: "RayPool | None", *observers: Observer) -> None:
+def complete_run(config: "RunConfig", done: int, pool: "Pool | None", *observers: Observer) -> None:
     """Do the remaining rounds of a run, if any, in its folder."""
     folder = Path(config.run_dir)
     if done:

@@ -21,7 +21,7 @@ from ..results.run_directory import run_folder_locked
 from ..runtime.simulation import simulate
 
 if TYPE_CHECKING:
-    from ..runtime.ray.pool import RayPool
+    from ..runtime.pools import Pool
 
 DONE = ".done"
 """The file that marks a completed run; a failed run may have reached its last round too."""
@@ -121,7 +121,7 @@ def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) ->
     return [Cell(name, c.model_copy(update={"run_dir": str(folder / name)})) for name, c in names]
 
 
-def run_cell(config: RunConfig, pool: "RayPool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:
+def run_cell(config: RunConfig, pool: "Pool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:
     """Run one cell in its folder; errors are returned, so that the other cells still run."""
     folder = Path(config.run_dir)
     try:

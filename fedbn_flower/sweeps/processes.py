@@ -45,9 +45,9 @@ def number_in_parallel(runs: int, workers: int, clients: int) -> int:
 
 
 def can_run_in_parallel(cells: Sequence[Cell]) -> bool:
-    """Return whether all runs use Ray workers on this machine's CPU cores."""
+    """Return whether all runs may use all of this machine's CPU cores."""
     configs = [cell.config for cell in cells]
-    return all(c.backend == "ray" and not c.ray_address and c.device == "cpu" for c in configs)
+    return all(c.backend != "inline" and not c.ray_address and c.device == "cpu" for c in configs)
 
 
 def workers_of(cells: Sequence[Cell]) -> int:

@@ -15,7 +15,7 @@ from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..results.terminal import fit_to_width
-from ..runtime.simulation import ray_pool
+from ..runtime.pools import pool_for
 from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
 from .grid_table import Comparison
@@ -128,7 +128,7 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
                 for number, outcome in outcomes:
                     yield cells[number], outcome
     rest = cells[parallel:]
-    pool = ray_pool(rest[0].config) if rest else None
+    pool = pool_for(rest[0].config) if rest else None
     try:
         for cell in rest:
             watch = progress(cell.config, console, cell.name)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,10 +81,28 @@ class RayGrid(LocalGrid):
         memory = self._memories[partition_id]
         return {} if memory is None else ContextStore(ray.get(memory)).groups()
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        return {"backend": "ray", "workers": self._pool.size}
+
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        summed = self.to_be_summed(messages, self._pool.size)
+        calls = [Call(i, group, summed=True) for i, group in enumerate(summed)] or self._calls(messages)
+        yield from self._run(calls, timeout)
+
+    def work_in_groups(
+        self, groups: Sequence[list[Message]], summed: bool, timeout: float | None
+    ) -> Iterator[Message]:
+        """The replies to the last groups of a phase, whose first ones were answered elsewhere."""
+        if summed:
+            yield from self._run([Call(i, group, summed=True) for i, group in enumerate(groups)], timeout)
+        else:
+            yield from self._run(self._calls([message for group in groups for message in group]), timeout)
+
+    def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         check_raylet(self._pool.raylet)
-        calls = self._longest_first(self._calls(messages))
-        remembers = self._remembers and not (messages and queries_node(messages[0]))
+        remembers = self._remembers and not (calls and queries_node(calls[0].messages[0]))
+        calls = self._longest_first(calls)
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
         self._pool.begin(phase)
         try:
@@ -93,12 +111,9 @@ class RayGrid(LocalGrid):
             raise RunCutOff(f"Ray failed: {str(error).strip().splitlines()[0]}") from error
 
     def _calls(self, messages: list[Message]) -> list[Call]:
-        """Groups that are summed, or cohorts where clients train in lockstep, whatever the workers; otherwise
-        what balances them."""
+        """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""
         if not messages:
             return []
-        if summed := self.to_be_summed(messages, len(self._pool.workers)):
-            return [Call(i, group, summed=True) for i, group in enumerate(summed)]
         size = self.cohort
         if size == 1 or messages[0].metadata.message_type != MessageType.TRAIN:
             arrays = messages[0].content.array_records.values()

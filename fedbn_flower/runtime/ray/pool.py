@@ -109,6 +109,24 @@ class RayPool:
         except RayError as error:
             raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
 
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self.workers)
+
+    def wait_for_workers(self) -> None:
+        """Wait until every worker has started.
+
+        Raises
+        ------
+        RunFailed
+            When one cannot be had.
+        """
+        try:
+            ray.get([worker.process_id.remote() for worker in self.workers])
+        except RayError as error:
+            raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
+
     def replace(self, index: int) -> None:
         """End a worker, if it still lives, and put a new one into its place."""
         ray.kill(self.workers[index])

@@ -1,0 +1,168 @@
+"""Clients in this process, and on Ray's workers once these pay."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Message
+
+from fedbn_flower.clients import Groups
+from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
+
+from ..core.errors import RunFailed, UserError
+from .grid import LocalGrid, queries_node
+from .inline import InlineGrid
+from .pools import BackgroundPool
+
+if TYPE_CHECKING:
+    from .ray.grid import RayGrid
+    from .ray.pool import RayPool
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+START = 10.0
+"""Seconds that workers have to save: on two cores they take 8 to start, and slow this process meanwhile."""
+WARM_UP = 5.0
+"""Seconds after which a run's first round says how long the others take."""
+
+
+@dataclass
+class Workload:
+    """The clients' work of a run, in seconds of one process, as far as it is known.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of the run's last round.
+    """
+
+    rounds: int
+    server_round: int = 0
+    first_round: int = 0
+    seconds: float = 0.0
+    """Of this round so far."""
+    phase: float = 0.0
+    """Of this phase so far."""
+    a_round: float = 0.0
+    """Of the last round that was complete; 0 before the second of this process is."""
+
+    def begin_phase(self, server_round: int) -> None:
+        """Begin a phase of this round."""
+        self.phase = 0.0
+        if server_round != self.server_round:
+            if self.server_round != self.first_round:
+                self.a_round = self.seconds
+            self.first_round = self.first_round or server_round
+            self.server_round, self.seconds = server_round, 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add the seconds of some of the phase's clients."""
+        self.phase += seconds
+        self.seconds += seconds
+
+    def left(self, done: int, groups: int) -> float:
+        """Return the seconds that are left, at least, once ``done`` of the phase's ``groups`` are.
+
+        A first round that is short says nothing: most of it is what happens once in a process.
+        """
+        if self.server_round == self.first_round and self.seconds < WARM_UP:
+            return 0.0
+        phase = self.phase / done * (groups - done)
+        return phase + (self.rounds - self.server_round) * (self.a_round or self.seconds + phase)
+
+
+class AutoGrid(LocalGrid):
+    """Runs clients in this process until the workers that pay have started, and then on these.
+
+    Replies are the same bits wherever they are made. So the run moves as soon as it can, also in the middle
+    of a phase, and takes the clients' memories along. Workers pay if they save more than `START` seconds.
+
+    Parameters
+    ----------
+    inline : InlineGrid
+        Runs clients here.
+    pool : BackgroundPool
+        The workers.
+    ray_grid : callable
+        Makes the grid that runs clients on the workers.
+    rounds : int
+        Number of the run's last round.
+    """
+
+    def __init__(
+        self,
+        inline: InlineGrid,
+        pool: BackgroundPool,
+        ray_grid: "Callable[[RayPool], RayGrid]",
+        rounds: int,
+    ) -> None:
+        super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums)
+        self._inline = inline
+        self._pool = pool
+        self._ray_grid = ray_grid
+        self._ray: RayGrid | None = None
+        self._work = Workload(rounds)
+
+    @property
+    def place(self) -> Mapping[str, Any]:
+        return (self._ray or self._inline).place
+
+    def client_memory(self, partition_id: int) -> Groups:
+        return (self._ray or self._inline).client_memory(partition_id)
+
+    def restore_memories(self, saved: Callable[[int], Groups]) -> None:
+        self._inline.restore_memories(saved)
+
+    def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        if ray := self._moved():
+            yield from ray.work(messages, timeout)
+        elif not messages or queries_node(messages[0]):
+            yield from self._inline.work(messages, timeout)
+        else:
+            yield from self._work_here(messages, timeout)
+
+    def _work_here(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """Run groups of clients here, and those that are left on the workers once they are there."""
+        groups, summed = self.groups_of(messages)
+        self._work.begin_phase(_round_of(messages[0]))
+        for done, group in enumerate(groups, start=1):
+            started = time.monotonic()
+            replies = self._inline.answer(group, summed)
+            self._work.add(time.monotonic() - started)
+            self._consider(done, groups)
+            yield from replies
+            if done < len(groups) and (ray := self._moved()):
+                yield from ray.work_in_groups(groups[done:], summed, timeout)
+                return
+
+    def _consider(self, done: int, groups: Sequence[list[Message]]) -> None:
+        """Start the workers in the background if they pay."""
+        if self._pool.started:
+            return
+        left = self._work.left(done, len(groups))
+        saved = left * (1 - 1 / min(self._pool.workers, len(groups)))
+        if saved > START:
+            LOGGER.info("Ray's workers start, since they save some %.0f of %.0f s that are left", saved, left)
+            self._pool.start()
+
+    def _moved(self) -> "RayGrid | None":
+        """The grid on the workers, if these have started; the first time the run moves to them."""
+        if self._ray is None and (pool := self._pool.ready):
+            try:
+                ray = self._ray_grid(pool)
+            except (UserError, RunFailed) as error:  # as of an object that cannot be sent
+                self._pool.give_up(error)
+                return None
+            ray.restore_memories(self._inline.client_memory)
+            self._ray = ray
+            LOGGER.info("from round %d on, clients run on %d Ray workers", self._work.server_round, pool.size)
+        return self._ray
+
+
+def _round_of(message: Message) -> int:
+    """The number of the round that a message is of; 0 where it does not say."""
+    config = message.content.config_records.get(CONFIG)
+    number = config.get(SERVER_ROUND, 0) if config else 0
+    return number if type(number) is int else 0

@@ -1,0 +1,104 @@
+"""The workers that a configuration asks for: none, Ray's at once, or Ray's once they pay."""
+
+import logging
+import os
+import threading
+import warnings
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..config.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from .ray.pool import RayPool
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+class BackgroundPool:
+    """Ray's workers, started in a thread while clients train in this process.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The configuration that says how many workers, and whether Ray's log lines are shown.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.workers = config.workers or os.cpu_count() or 1
+        self._config = config
+        self._pool: RayPool | None = None
+        self._thread: threading.Thread | None = None
+        self._usable = True
+        self._tried, self._closing = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Start the workers; nothing happens where they have been started."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="Ray", daemon=True)
+            self._thread.start()
+
+    def _live(self) -> None:
+        """Start Ray, and wait: its daemons end with the thread that started them."""
+        try:
+            pool = start_ray(self._config)
+            pool.wait_for_workers()
+        except Exception as error:
+            self.give_up(error)
+        else:
+            self._pool = pool
+        self._tried.set()
+        self._closing.wait()
+
+    @property
+    def started(self) -> bool:
+        """Whether `start` was called."""
+        return self._thread is not None
+
+    @property
+    def ready(self) -> "RayPool | None":
+        """The workers, if all have started and can be used."""
+        return self._pool if self._usable else None
+
+    def give_up(self, error: Exception) -> None:
+        """Warn that the workers cannot be used, and do without them."""
+        self._usable = False
+        reason = str(error).strip() or type(error).__name__
+        LOGGER.warning("Ray's workers are not used, everything runs in this process: %s", reason)
+
+    def close(self) -> None:
+        """End the workers, if they were started."""
+        if self._thread:
+            self._tried.wait()
+            if self._pool:
+                self._pool.close()
+            self._closing.set()
+            self._thread.join()
+
+
+Pool: TypeAlias = "RayPool | BackgroundPool"
+
+
+def pool_for(config: RunConfig) -> "Pool | None":
+    """Return the workers that the configuration asks for; None for this process alone.
+
+    With ``auto``, a cluster's address asks for its workers at once, and a device other than the CPU for none.
+    """
+    if config.backend == "ray" or (config.backend == "auto" and config.ray_address):
+        return start_ray(config)
+    return BackgroundPool(config) if config.backend == "auto" and config.device == "cpu" else None
+
+
+def start_ray(config: RunConfig) -> "RayPool":
+    """Start Ray and its workers.
+
+    Raises
+    ------
+    UserError
+        See `RayPool`.
+    """
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from .ray.pool import RayPool  # half a second that nobody else is to wait for
+
+    return RayPool(config.workers, config.verbose, config.ray_address)
