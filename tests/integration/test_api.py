@@ -26,7 +26,8 @@ own = {
         nn.Flatten(), nn.Linear(spec.size, width), nn.BatchNorm1d(width), nn.Linear(width, spec.classes)
     ),
 }
-common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "progress": False}
+common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "backend": "ray", "progress": False}
+here = common | {"backend": "inline"}
 """
 )
 
@@ -53,7 +54,7 @@ def test_own_objects_reach_the_workers_twice_in_one_process(script, tmp_path, ma
     script("""
 simulate(**own, **common, run_dir="ray")
 assert not ray.is_initialized()
-simulate(**own, **common, backend="inline", run_dir="inline")
+simulate(**own, **here, run_dir="inline")
 width = 5
 assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
 """)
@@ -71,7 +72,7 @@ kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
 simulate(**own, **common, run_dir="again")
 simulate({words}, **common, run_dir="python")
-simulate(**own, **common, backend="inline", run_dir="inline")
+simulate(**own, **here, run_dir="inline")
 assert ray.is_initialized() and ray.get(kept) == "kept"
 for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
     try:

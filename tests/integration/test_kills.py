@@ -128,7 +128,7 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
     words = (*common, "--backend", "inline", "--run-dir", whole)
     assert cli.main([str(word) for word in words]) == 0
     process = subprocess.Popen(
-        [sys.executable, "run_sim.py", *map(str, common), "--run-dir", parts],
+        [sys.executable, "run_sim.py", *map(str, common), "--backend", "ray", "--run-dir", parts],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while rounds_done(parts) < 3 and process.poll() is None:
@@ -141,3 +141,46 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
     assert result.returncode == 0, result.stderr
     assert bits(parts) == bits(whole)
     assert rounds_done(parts) == 20
+
+
+MOVES = """
+import os, signal, sys, time
+from fedbn_flower import cli
+from fedbn_flower.runtime import auto_grid
+auto_grid.START = 0.0
+moved = auto_grid.AutoGrid._moved
+def dies(grid):
+    while grid._pool.started and not grid._pool.ready and grid._work.server_round > 4:
+        time.sleep(0.05)  # until the workers have started
+    ray = moved(grid)
+    if ray and sys.argv[1] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ray
+auto_grid.AutoGrid._moved = dies
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def test_killed_while_it_moves_to_ray_a_run_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):
+    """Rounds go on here while the workers start. Killed as it moves, it begins here again, and moves."""
+    mark, environment = marked_environment
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    common = (*JOB, "--rounds", 12, "--client", "silobn", "--checkpoint-every", 2, "--cache-dir", cache_dir)
+    words = (*common, "--backend", "inline", "--run-dir", whole)
+    assert cli.main([str(word) for word in words]) == 0
+
+    def go(what, *arguments):
+        command = [sys.executable, "-c", MOVES, what, *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    killed = go("die", *common, "--run-dir", parts)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    end(mark)
+    check_whole(parts)
+    assert 2 < rounds_done(parts) < 12
+    result = go("live", "--resume", parts, "--cache-dir", cache_dir)
+    assert result.returncode == 0, result.stderr
+    assert bits(parts) == bits(whole)
+    used = json.loads((parts / "summary.json").read_text())["runtime"]
+    assert [place["backend"] for place in used] == ["inline", "ray"]
+    assert 2 < used[1]["from-round"] <= 12

@@ -30,7 +30,7 @@ def test_a_rule_from_a_file_outside_the_checkout_on_ray(tmp_path, cache_dir):
     common = (*SMALL, "--strategy", f"{tmp_path}/my.py:Scaled", "--scale", 0.5, "--cache-dir", cache_dir)
     run_inline(*common, "--rounds", 3, "--run-dir", tmp_path / "inline")
     for arguments in (
-        (*common, "--rounds", 1, "--run-dir", tmp_path / "ray"),
+        (*common, "--rounds", 1, "--backend", "ray", "--run-dir", tmp_path / "ray"),
         ("--resume", tmp_path / "ray", "--rounds", 3),
     ):
         result = run_sim(*arguments)

@@ -19,6 +19,7 @@ from flwr.app import RecordDict
 from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.auto_grid import AutoGrid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid
@@ -139,6 +140,41 @@ def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_r
         # Only those whose calls wait behind the one that hangs are lost with it.
         assert len(failures) < 6
         assert result.seconds < 600  # it hangs for an hour
+
+
+class Ready:
+    """The pool, ready when it was asked so many times."""
+
+    started = True
+
+    def __init__(self, pool, moment):
+        self.pool, self.workers, self.left = pool, pool.size, moment
+
+    @property
+    def ready(self):
+        self.left -= 1
+        return self.pool if self.left < 0 else None
+
+
+@pytest.mark.parametrize("names", [("scaffold", "scaffold", "silobn"), ("fedyogi", "sgd", "fedavg")])
+def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(pool, configured, names):
+    """Before the first client, and later by one poll each: between rounds, phases and groups."""
+    strategy, objective, client = names
+    config = configured(
+        strategy=strategy, objective=objective, client=client, partition="iid", num_clients=18, rounds=3
+    )
+    expected = final_model(config, None)
+    for moment in (0, 1, 2, 4, 5, 7):
+        federation = Federation(config)
+        settings = make_grid(federation, None), Ready(pool, moment)
+        grid = AutoGrid(*settings, lambda workers: make_grid(Federation(config), workers), config.rounds)
+        arrays = federation.run(grid, [])
+        assert {name: array.numpy().tobytes() for name, array in arrays.items()} == expected, moment
+        assert federation.totals.runtime[-1] == {
+            **federation.totals.runtime[-1],
+            "backend": "ray",
+            "workers": 2,
+        }
 
 
 def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):

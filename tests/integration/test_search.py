@@ -102,7 +102,9 @@ def test_killed_at_each_change_of_its_files_a_search_ends_in_the_same_table(tmp_
 
 
 def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole):
-    result = run_sim(*JOB, "--cache-dir", cache_dir, "--workers", 2, "--run-dir", tmp_path / "ray")
+    result = run_sim(
+        *JOB, "--cache-dir", cache_dir, "--backend", "ray", "--workers", 2, "--run-dir", tmp_path / "ray"
+    )
     assert result.returncode == 0, result.stderr
     assert table(tmp_path / "ray") == table(whole)
 

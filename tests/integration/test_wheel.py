@@ -77,7 +77,18 @@ def test_it_runs_without_a_checkout(wheel, tmp_path, cache_dir):
         f"import fedbn_flower.cli as cli; assert cli.__file__.startswith({str(target)!r})\n"
         "sys.exit(cli.main())"
     )
-    flags = ["--rounds", "1", "--workers", "1", "--run-dir", str(run), "--cache-dir", str(cache_dir)]
+    flags = [
+        "--rounds",
+        "1",
+        "--backend",
+        "ray",
+        "--workers",
+        "1",
+        "--run-dir",
+        str(run),
+        "--cache-dir",
+        str(cache_dir),
+    ]
     result = subprocess.run(
         [sys.executable, "-c", code, *flags], cwd=tmp_path, capture_output=True, text=True
     )
