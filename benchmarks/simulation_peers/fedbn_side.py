@@ -1,7 +1,7 @@
 """This project on its Ray pool.
 
-A round's seconds end before the server evaluates the new model, which no other side does; what the clients
-evaluate, where a job has them do so, is within. What comes to the driver is counted as its grid hands it on.
+No timed round evaluates, since no other side does, unless the job has clients evaluate. The last round, which
+is not timed, always evaluates. What comes to the driver is counted as its grid hands it on.
 """
 
 from collections.abc import Iterator
@@ -52,6 +52,8 @@ class RoundTimes(Observer):
         if len(result.train.metrics) != self.job.per_round or result.failures:
             failures = {**result.train.failures, **result.evaluate.failures}
             raise RuntimeError(f"{len(result.train.metrics)} answers: {failures}")
+        if result.splits and not self.job.evaluating and result.server_round < self.job.all_rounds:
+            raise RuntimeError(f"round {result.server_round} evaluated, which no other side does")
         self.recorder.add(result.seconds)
 
 
@@ -63,6 +65,7 @@ def config_of(job: Job) -> RunConfig:
         "num-clients": job.clients, "fraction-train": job.per_round / job.clients,
         "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,
         "batch-size": job.batch, "client-lr": job.lr, "seed": job.seed, "checkpoint-every": 0,
+        "evaluate-every": 1 if job.evaluating else job.all_rounds,
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep

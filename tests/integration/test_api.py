@@ -50,13 +50,11 @@ def script(tmp_path, cache_dir, marked_environment):
     return run
 
 
-def test_own_objects_reach_the_workers_twice_in_one_process(script, tmp_path, marked_environment):
+def test_own_objects_reach_the_workers(script, tmp_path, marked_environment):
     script("""
 simulate(**own, **common, run_dir="ray")
 assert not ray.is_initialized()
 simulate(**own, **here, run_dir="inline")
-width = 5
-assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
 """)
     assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
     assert not processes_with(marked_environment[0])
@@ -71,6 +69,9 @@ ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=Fal
 kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
 simulate(**own, **common, run_dir="again")
+width = 5
+assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
+width = 12
 simulate({words}, **common, run_dir="python")
 simulate(**own, **here, run_dir="inline")
 assert ray.is_initialized() and ray.get(kept) == "kept"

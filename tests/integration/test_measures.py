@@ -15,16 +15,17 @@ SETTINGS = {
     "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
 }  # fmt: skip
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
+PLACE = {"runtime"}
 
 
 def told(folder):
-    """All that does not tell the time."""
+    """All that tells neither the time nor the place."""
     tables = [
         csv.DictReader((folder / name).open()) for name in ("metrics.csv", "clients.csv", "classes.csv")
     ]
     rows = [[{k: v for k, v in row.items() if "seconds" not in k} for row in table] for table in tables]
     summary = json.loads((folder / "summary.json").read_text())
-    return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES}
+    return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES | PLACE}
 
 
 def test_on_all_workers(on_all_workers):

@@ -54,7 +54,9 @@ def check(notes, folder):
     assert notes.info.folder == folder
 
 
-@pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend", ["inline", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
 def test_the_calls_of_a_simulation_in_their_order(run, tmp_path, backend):
     notes = Notes()
     keys = {"backend": backend, "workers": 1 if backend == "ray" else 0}

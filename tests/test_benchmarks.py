@@ -1,0 +1,46 @@
+"""What the benchmarks measure: rounds that do what every other side does."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
+from benchmarks.simulation_peers.job import Job, write_data
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.simulation import make_grid
+
+
+@pytest.fixture
+def job(tmp_path):
+    write_data(tmp_path / "data", (1, 4, 4), 80, 40)
+    fields = {"clients": 4, "images": 20, "per_round": 2, "rounds": 3, "workers": 1, "batch": 10}
+    return Job(data=str(tmp_path / "data"), model="mlp-bn", shape=(1, 4, 4), lr=0.1, seed=0, **fields)
+
+
+def run(job, config=None):
+    federation = Federation(config or config_of(job))
+    times = RoundTimes(job, make_grid(federation, None))
+    evaluated = []
+
+    def on_round(result):
+        evaluated.append(result.global_metrics is not None)
+        RoundTimes.on_round(times, result)
+
+    times.on_round = on_round
+    federation.run(make_grid(federation, None), [times])
+    return evaluated, len(times.recorder.measured.seconds)
+
+
+def test_the_server_evaluates_in_no_round_that_is_timed(job):
+    """Only in the last round, which follows the timed ones."""
+    assert run(job) == ([False, False, False, True], 3)
+
+
+def test_a_timed_round_that_evaluates_ends_the_benchmark(job):
+    config = config_of(job).model_copy(update={"evaluate_every": 1})
+    with pytest.raises(RuntimeError, match="round 1 evaluated"):
+        run(job, config)
+
+
+def test_where_clients_evaluate_every_round_does(job):
+    assert run(replace(job, evaluating=1.0)) == ([True, True, True, True], 3)
