@@ -62,15 +62,18 @@ class Workload:
         self.phase += seconds
         self.seconds += seconds
 
-    def left(self, done: int, groups: int) -> float:
+    def left(self, done: int, groups: int, later_runs: int = 0) -> float:
         """Return the seconds that are left, at least, once ``done`` of the phase's ``groups`` are.
+
+        ``later_runs`` are runs like this one that will have the same workers.
 
         A first round that is short says nothing: most of it is what happens once in a process.
         """
         if self.server_round == self.first_round and self.seconds < WARM_UP:
             return 0.0
         phase = self.phase / done * (groups - done)
-        return phase + (self.rounds - self.server_round) * (self.a_round or self.seconds + phase)
+        rounds = self.rounds - self.server_round + later_runs * self.rounds
+        return phase + rounds * (self.a_round or self.seconds + phase)
 
 
 class AutoGrid(LocalGrid):
@@ -99,6 +102,7 @@ class AutoGrid(LocalGrid):
         rounds: int,
     ) -> None:
         super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums)
+        pool.runs_left -= 1
         self._inline = inline
         self._pool = pool
         self._ray_grid = ray_grid
@@ -141,7 +145,7 @@ class AutoGrid(LocalGrid):
         """Start the workers in the background if they pay."""
         if self._pool.started:
             return
-        left = self._work.left(done, len(groups))
+        left = self._work.left(done, len(groups), self._pool.runs_left)
         saved = left * (1 - 1 / min(self._pool.workers, len(groups)))
         if saved > START:
             LOGGER.info("Ray's workers start, since they save some %.0f of %.0f s that are left", saved, left)

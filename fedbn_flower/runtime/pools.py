@@ -21,9 +21,12 @@ class BackgroundPool:
     ----------
     config : RunConfig
         The configuration that says how many workers, and whether Ray's log lines are shown.
+    runs_left : int
+        How many runs that have not begun will use the workers.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, runs_left: int = 1) -> None:
+        self.runs_left = runs_left
         self.workers = config.workers or os.cpu_count() or 1
         self._config = config
         self._pool: RayPool | None = None
@@ -78,14 +81,16 @@ class BackgroundPool:
 Pool: TypeAlias = "RayPool | BackgroundPool"
 
 
-def pool_for(config: RunConfig) -> "Pool | None":
+def pool_for(config: RunConfig, runs: int = 1) -> "Pool | None":
     """Return the workers that the configuration asks for; None for this process alone.
+
+    ``runs`` is the number of runs that share them.
 
     With ``auto``, a cluster's address asks for its workers at once, and a device other than the CPU for none.
     """
     if config.backend == "ray" or (config.backend == "auto" and config.ray_address):
         return start_ray(config)
-    return BackgroundPool(config) if config.backend == "auto" and config.device == "cpu" else None
+    return BackgroundPool(config, runs) if config.backend == "auto" and config.device == "cpu" else None
 
 
 def start_ray(config: RunConfig) -> "RayPool":

@@ -98,7 +98,7 @@ class _SearchRunner:
     def run(self) -> int:
         start = f"from round {warm_up_rounds(self.first.rounds) + 1} on, after {WARM_UP} complete trials"
         say(self.console, f"trials that are worse than the median of the others are pruned {start}")
-        pool = pool_for(self.first)
+        pool = pool_for(self.first, self.search.trials - len(self.table.rows) + 1)
         try:
             for number in range(len(self.table.rows), self.search.trials):
                 self._run_trial(number, pool)

@@ -128,7 +128,7 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
                 for number, outcome in outcomes:
                     yield cells[number], outcome
     rest = cells[parallel:]
-    pool = pool_for(rest[0].config) if rest else None
+    pool = pool_for(rest[0].config, len(rest)) if rest else None
     try:
         for cell in rest:
             watch = progress(cell.config, console, cell.name)

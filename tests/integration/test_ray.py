@@ -145,7 +145,7 @@ def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_r
 class Ready:
     """The pool, ready when it was asked so many times."""
 
-    started = True
+    started, runs_left = True, 1
 
     def __init__(self, pool, moment):
         self.pool, self.workers, self.left = pool, pool.size, moment

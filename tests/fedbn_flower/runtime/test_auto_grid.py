@@ -28,6 +28,7 @@ def test_what_is_left_is_known_from_the_last_whole_round():
     work.begin_phase(3)
     work.add(0.5)
     assert work.left(done=1, groups=4) == pytest.approx(1.5 + 7 * 3.0)
+    assert work.left(done=1, groups=4, later_runs=2) == pytest.approx(1.5 + (7 + 2 * 10) * 3.0)
 
 
 def test_a_long_first_round_says_what_is_left_before_it_ends():
@@ -48,7 +49,7 @@ class Elsewhere(InlineGrid):
 class Late:
     """A pool that is ready when it was asked so many times."""
 
-    workers, size, started = 2, 2, True
+    workers, size, started, runs_left = 2, 2, True, 1
 
     def __init__(self, moment):
         self.moment = moment
@@ -105,7 +106,7 @@ def test_workers_that_would_save_nothing_are_never_started(run, monkeypatch):
 def test_workers_that_pay_are_started_once(configured, monkeypatch):
     monkeypatch.setattr(auto_grid, "START", 0.0)
     config = configured(partition="iid", num_clients=4, rounds=4)
-    pool = SimpleNamespace(workers=2, started=False, ready=None, starts=0)
+    pool = SimpleNamespace(workers=2, started=False, ready=None, starts=0, runs_left=1)
 
     def start():
         pool.started, pool.starts = True, pool.starts + 1
@@ -113,7 +114,7 @@ def test_workers_that_pay_are_started_once(configured, monkeypatch):
     pool.start = start
     federation = Federation(config)
     federation.run(AutoGrid(make_grid(federation, None), pool, None, config.rounds), [])
-    assert pool.starts == 1
+    assert (pool.starts, pool.runs_left) == (1, 0)
 
 
 @pytest.mark.parametrize(
