@@ -204,7 +204,7 @@ def test_what_reads_imports_sees_them():
     read = {"fedbn_flower.config.keys", "fedbn_flower.core.errors", "shlex"}
     assert read <= set(imports(ROOT / "fedbn_flower/config/run_config.py"))
     in_a_function = "fedbn_flower.runtime.ray.pool"
-    assert in_a_function in set(imports(ROOT / "fedbn_flower/runtime/simulation.py"))
+    assert in_a_function in set(imports(ROOT / "fedbn_flower/runtime/pools.py"))
     assert "fedbn_flower.api.simulate" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
     assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py", ast.walk))
 

@@ -161,7 +161,9 @@ class AutoGrid(LocalGrid):
                 return None
             ray.restore_memories(self._inline.client_memory)
             self._ray = ray
-            LOGGER.info("from round %d on, clients run on %d Ray workers", self._work.server_round, pool.size)
+            LOGGER.info(
+                "from round %d on, clients run on %d Ray workers", self._work.server_round, len(pool.workers)
+            )
         return self._ray
 
 

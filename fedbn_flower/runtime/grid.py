@@ -75,9 +75,9 @@ class LocalGrid(Grid):
         """The replies as they come, in any order; those not there after ``timeout`` seconds are left out."""
 
     @property
-    @abstractmethod
     def place(self) -> Mapping[str, Any]:
-        """Where clients run: the ``backend``, and its number of ``workers``."""
+        """Where clients run: the ``backend``, and the number of ``workers`` if it has some."""
+        return {"backend": "inline"}
 
     @abstractmethod
     def client_memory(self, partition_id: int) -> Groups:

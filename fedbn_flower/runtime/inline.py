@@ -1,7 +1,6 @@
 """Run every client in this process, one after the other."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from flwr.app import Context, Message, UserConfig
 
@@ -20,10 +19,6 @@ class InlineGrid(LocalGrid):
 
     def client_memory(self, partition_id: int) -> Groups:
         return ContextStore(self._context(partition_id).state).groups()
-
-    @property
-    def place(self) -> Mapping[str, Any]:
-        return {"backend": "inline"}
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         groups, summed = self.groups_of(messages)

@@ -125,7 +125,7 @@ def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configur
 
 def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(staffed, configured):
     config = configured(
-        partition="iid", num_clients=12, rounds=2, round_timeout=20, fraction_evaluate=0, fast="off"
+        partition="iid", num_clients=12, rounds=2, round_timeout=12, fraction_evaluate=0, fast="off"
     )
     rounds = []
 
@@ -148,7 +148,7 @@ class Ready:
     started, runs_left = True, 1
 
     def __init__(self, pool, moment):
-        self.pool, self.workers, self.left = pool, pool.size, moment
+        self.pool, self.workers, self.left = pool, len(pool.workers), moment
 
     @property
     def ready(self):

@@ -83,21 +83,17 @@ class RayGrid(LocalGrid):
 
     @property
     def place(self) -> Mapping[str, Any]:
-        return {"backend": "ray", "workers": self._pool.size}
+        return {"backend": "ray", "workers": len(self._pool.workers)}
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        summed = self.to_be_summed(messages, self._pool.size)
-        calls = [Call(i, group, summed=True) for i, group in enumerate(summed)] or self._calls(messages)
-        yield from self._run(calls, timeout)
+        yield from self._run(self._calls(messages), timeout)
 
     def work_in_groups(
         self, groups: Sequence[list[Message]], summed: bool, timeout: float | None
     ) -> Iterator[Message]:
         """The replies to the last groups of a phase, whose first ones were answered elsewhere."""
-        if summed:
-            yield from self._run([Call(i, group, summed=True) for i, group in enumerate(groups)], timeout)
-        else:
-            yield from self._run(self._calls([message for group in groups for message in group]), timeout)
+        calls = _summed(groups) if summed else self._balanced([m for group in groups for m in group])
+        yield from self._run(calls, timeout)
 
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         check_raylet(self._pool.raylet)
@@ -111,6 +107,10 @@ class RayGrid(LocalGrid):
             raise RunCutOff(f"Ray failed: {str(error).strip().splitlines()[0]}") from error
 
     def _calls(self, messages: list[Message]) -> list[Call]:
+        summed = self.to_be_summed(messages, len(self._pool.workers))
+        return _summed(summed) or self._balanced(messages)
+
+    def _balanced(self, messages: list[Message]) -> list[Call]:
         """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""
         if not messages:
             return []
@@ -136,6 +136,10 @@ class RayGrid(LocalGrid):
 
     def _work(self, call: Call) -> int:
         return sum(self._examples[partition_of(message)] for message in call.messages)
+
+
+def _summed(groups: Sequence[list[Message]]) -> list[Call]:
+    return [Call(i, group, summed=True) for i, group in enumerate(groups)]
 
 
 class _Memories(dict[int, Any]):

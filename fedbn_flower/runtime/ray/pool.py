@@ -109,11 +109,6 @@ class RayPool:
         except RayError as error:
             raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
 
-    @property
-    def size(self) -> int:
-        """The number of workers."""
-        return len(self.workers)
-
     def wait_for_workers(self) -> None:
         """Wait until every worker has started.
 

@@ -49,7 +49,7 @@ class Elsewhere(InlineGrid):
 class Late:
     """A pool that is ready when it was asked so many times."""
 
-    workers, size, started, runs_left = 2, 2, True, 1
+    workers, started, runs_left = range(2), True, 1
 
     def __init__(self, moment):
         self.moment = moment
@@ -134,7 +134,7 @@ def test_what_cannot_be_sent_stays_here(configured, caplog):
     """A run that need not move goes on without the workers, with a warning."""
     config = configured(partition="iid", num_clients=4, rounds=2)
     pool = BackgroundPool(config)
-    pool._pool = SimpleNamespace(size=2, close=lambda: None)
+    pool._pool = SimpleNamespace(workers=range(2), close=lambda: None)
 
     def refuse(workers):
         raise UserError("Own@1: cannot be sent to Ray's workers")
