@@ -66,7 +66,7 @@ def test_no_sentence_is_long(page):
     assert long == []
 
 
-def test_a_long_sentence_is_found_wherever_it_is():
+def test_a_long_sentence_is_found_in_every_kind_of_text():
     words = " ".join(["word"] * LONGEST)
     code = f"```bash\n{words} {words}\n```\n"
     text = f"# A\n\n{words} et al. more.\nOne.\n{code}"

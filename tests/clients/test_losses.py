@@ -167,8 +167,8 @@ def test_every_objective_learns_with_every_loss(objective, loss):
     client.task.__dict__.update(evaluation={"test": examples}, loss=LOSSES[loss])
     parameters, losses = client.get_parameters({}), []
     for server_round in range(1, 6):
-        told = CONFIG | {"server-round": server_round, "eval-splits": "test"}
-        parameters, _, metrics = client.fit(parameters, told)
+        output = CONFIG | {"server-round": server_round, "eval-splits": "test"}
+        parameters, _, metrics = client.fit(parameters, output)
         client.memory.commit()
         losses.append(metrics["loss"])
         assert np.isfinite(metrics["train-loss"])
@@ -178,8 +178,8 @@ def test_every_objective_learns_with_every_loss(objective, loss):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_held_out_examples_are_scored_by_the_usual_loss(name):
     client = make_client("fedavg", False, "sgd", name, SETTINGS[name])
-    told = CONFIG | {"client-lr": 0.0, "eval-splits": "test"}
-    metrics = client.fit(client.get_parameters({}), told)[2]
+    output = CONFIG | {"client-lr": 0.0, "eval-splits": "test"}
+    metrics = client.fit(client.get_parameters({}), output)[2]
     inputs, targets = client.task.train.prepared(np.arange(40))
     z = forward(client.task.model.state_dict(), inputs)[1]
     assert metrics["loss"] == pytest.approx(cross_entropy(z, targets).mean().item())

@@ -140,7 +140,7 @@ def test_what_fits(problem, model, inputs, outputs):
 
 
 @pytest.mark.parametrize(("problem", "model", "inputs", "outputs", "told"), DOES_NOT_FIT)
-def test_what_does_not_fit_is_told(problem, model, inputs, outputs, told):
+def test_what_does_not_fit_is_reported(problem, model, inputs, outputs, told):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for p in model.parameters():

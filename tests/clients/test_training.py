@@ -174,7 +174,7 @@ def test_an_epoch_visits_every_example_once_and_leaves_no_batch_of_one(count, si
         assert len(batches) == 1
 
 
-def test_what_a_problem_derives_is_told_of_training_too():
+def test_what_a_problem_derives_is_reported_training_too():
     """A summed loss of 6 and 2 hits over 4 characters."""
     run = LocalRun(make_examples(), LocalTraining(), Objective({}, {}, problem=NextCharacter()), 0.1, (0,))
     assert run.metrics(3, {"loss": 6.0, "accuracy": 2.0}, 4) == pytest.approx(
@@ -196,7 +196,7 @@ def test_evaluation_is_the_mean_over_all_examples():
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_fit_and_evaluate_report_the_splits_asked_for():
+def test_fit_and_evaluate_report_the_splits_requested():
     client = make_client(FedAvgClient)
     parameters, count, metrics = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "val,test"})
     assert count == 40

@@ -67,10 +67,10 @@ def flwr_run(tmp_path_factory):
                     [*command, "--federation-config", simulation],
                     cwd=home, env=environment, capture_output=True, text=True, timeout=600,
                 )  # fmt: skip
-                told = result.stdout + result.stderr
-                if "Failed to start local SuperLink" not in told:
+                output = result.stdout + result.stderr
+                if "Failed to start local SuperLink" not in output:
                     break
-            return told
+            return output
 
         yield run
 
@@ -103,8 +103,8 @@ def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
     def run(keys):
         keys = {**keys, "cache-dir": str(cache_dir)}
         simulate(Federation(RunConfig.of(keys)), tmp_path / "here", None)
-        told = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"])
-        assert (tmp_path / "flower" / "summary.json").exists(), told
+        output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"])
+        assert (tmp_path / "flower" / "summary.json").exists(), output
         return tmp_path / "here", tmp_path / "flower"
 
     return run

@@ -33,10 +33,10 @@ def start(*arguments, log):
     return process
 
 
-def watched(folder, last, arguments, log, told):
+def watched(folder, last, arguments, log, output):
     """The command, which ends where it is about to change a file of the folder for the ``last``-th time.
 
-    A change is a file's replacement, its removal, or a row that is added to it. What was changed is told.
+    A change is a file's replacement, its removal, or a row that is added to it. A file lists them.
     """
     changes = []
 
@@ -46,32 +46,32 @@ def watched(folder, last, arguments, log, told):
                 os.kill(os.getpid(), signal.SIGKILL)
             changes.append(f"{kind} {Path(path).relative_to(folder)}")
 
-    def told_before(kind, done, place):
+    def noted_before(kind, done, place):
         def doing(*given, **named):
             change(kind, place(*given))
             return done(*given, **named)
 
         return doing
 
-    os.replace = told_before("replace", os.replace, lambda _, path: path)
-    Path.unlink = told_before("remove", Path.unlink, lambda path: path)
-    CsvLog.append = told_before("append", CsvLog.append, lambda log, _: log.path)
+    os.replace = noted_before("replace", os.replace, lambda _, path: path)
+    Path.unlink = noted_before("remove", Path.unlink, lambda path: path)
+    CsvLog.append = noted_before("append", CsvLog.append, lambda log, _: log.path)
     plots.save_figure = lambda figure, path: path.touch()  # half a small run's time
     report.write_report = lambda of: of / report.NAME
     try:
         command(arguments, log)
     finally:
-        told.write_text(json.dumps(changes))
+        output.write_text(json.dumps(changes))
 
 
 def changes_of(folder, arguments, log):
     """Every change that the command makes of the folder's files, in order."""
-    told = log.with_suffix(".changes")
-    process = CONTEXT.Process(target=watched, args=(folder, None, arguments, log, told))
+    output = log.with_suffix(".changes")
+    process = CONTEXT.Process(target=watched, args=(folder, None, arguments, log, output))
     process.start()
     process.join()
     assert process.exitcode == 0, log.read_text()
-    return json.loads(told.read_text())
+    return json.loads(output.read_text())
 
 
 def first_and_last(changes):

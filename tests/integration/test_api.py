@@ -64,7 +64,7 @@ def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path, ca
     """Built-in algorithms on it have the bits of the command line."""
     keys = {"partition": "dirichlet:0.5", "num-clients": 5, "strategy": "scaffold", "objective": "scaffold"}
     words = ", ".join(f"{key.replace('-', '_')}={value!r}" for key, value in keys.items())
-    told = script(f"""
+    output = script(f"""
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
@@ -82,7 +82,7 @@ for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
         print(error)
 """)
     assert bits(tmp_path / "running") == bits(tmp_path / "again") == bits(tmp_path / "inline")
-    workers, address = told.splitlines()
+    workers, address = output.splitlines()
     assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
     assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
     flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
@@ -92,7 +92,7 @@ for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
 
 
 def test_what_cannot_be_sent_is_one_line(script):
-    told = script("""
+    output = script("""
 import threading, types
 lock = threading.Lock()
 class Locked(KeepsBiases):
@@ -109,6 +109,6 @@ try:
 except RunFailed as error:
     print(error)
 """)
-    here, there = told.splitlines()
+    here, there = output.splitlines()
     assert here.startswith("Locked@1: cannot be sent to Ray's workers (")
     assert "No module named 'ghost'" in there

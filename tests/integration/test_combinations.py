@@ -43,7 +43,7 @@ def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run,
     chosen = SMALL | names
     expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None)
     given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}
-    told = flwr_run({key.replace("_", "-"): value for key, value in given.items()}, 5)
-    assert (tmp_path / "flower" / "summary.json").exists(), told
+    output = flwr_run({key.replace("_", "-"): value for key, value in given.items()}, 5)
+    assert (tmp_path / "flower" / "summary.json").exists(), output
     assert bits(tmp_path / "here") == bits(tmp_path / "flower")
     assert len(expected["clients"]) == 5

@@ -71,5 +71,5 @@ def test_the_observer_of_the_documentation(tmp_path):
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300
     )
-    told = [line for line in done.stdout.splitlines() if "client-mean-accuracy" in line]
-    assert [line.split()[0] for line in told] == ["1", "2"]
+    output = [line for line in done.stdout.splitlines() if "client-mean-accuracy" in line]
+    assert [line.split()[0] for line in output] == ["1", "2"]

@@ -22,8 +22,8 @@ def result(flwr_run):
 
     def run(folder):
         out = folder / "result.json"
-        told = flwr_run({"out": out}, 3, app=folder)
-        assert out.exists(), told
+        output = flwr_run({"out": out}, 3, app=folder)
+        assert out.exists(), output
         return out.read_text()
 
     return run

@@ -40,8 +40,8 @@ def test_one_lying_supernode_among_three_and_a_run_that_fails(tmp_path, cache_di
     config = tmp_path / "run.toml"
     config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
     with LocalFederation(tmp_path / "federation", supernodes=3) as federation:
-        told = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", config], quiet=True).stdout
-        assert federation.all_complete(), told
+        output = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", config], quiet=True).stdout
+        assert federation.all_complete(), output
         before = federation.runs()
         mistake = ["flwr", "run", ROOT, "--run-config", "strategy='fedyog'"]
         assert federation.run(mistake, quiet=True).returncode == 0
@@ -53,9 +53,9 @@ def test_one_lying_supernode_among_three_and_a_run_that_fails(tmp_path, cache_di
     reasons = (tmp_path / "run" / "failures.csv").read_text()
     assert "out of luck" in reasons
     assert "\x1b" not in reasons
-    assert "owned" not in told + reasons
-    assert "Traceback" not in told
-    assert max(map(len, told.splitlines())) < 1000
+    assert "owned" not in output + reasons
+    assert "Traceback" not in output
+    assert max(map(len, output.splitlines())) < 1000
     names = {key.replace("-", "_"): value for key, value in keys.items()}
     inline = simulate(**names | {"run_dir": tmp_path / "inline", "backend": "inline", "progress": False})
     assert refused(inline.folder) == LIES

@@ -77,8 +77,8 @@ def test_killed_at_each_change_of_a_file_a_run_ends_in_the_same_bits(
         else:  # nothing was begun: the folder is no run's
             shutil.rmtree(parts)
         status = cli.main([str(word) for word in arguments])
-        told = capsys.readouterr().err
-        assert status == 0 or f"the run in {str(parts)!r} is complete" in told, (changes[last], told)
+        output = capsys.readouterr().err
+        assert status == 0 or f"the run in {str(parts)!r} is complete" in output, (changes[last], output)
         assert same(parts, whole), changes[last]
         assert status or not list(parts.rglob(".*.tmp"))
         assert rounds_done(parts) == 3

@@ -131,6 +131,6 @@ def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kin
     summary = simulate(Federation(configured(**given, num_clients=3, fine_tune=2)), tmp_path / "here", None)
     assert summary["failures"] == 0
     own = {"num-clients": 3, "rounds": 2, "fine-tune": 2, "cache-dir": tmp_path / "cache"}
-    told = flwr_run({**given, **own, "run-dir": tmp_path / "flower"}, 3)
-    assert (tmp_path / "flower" / "summary.json").exists(), told
+    output = flwr_run({**given, **own, "run-dir": tmp_path / "flower"}, 3)
+    assert (tmp_path / "flower" / "summary.json").exists(), output
     assert bits(tmp_path / "flower") == bits(tmp_path / "here")

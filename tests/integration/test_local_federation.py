@@ -26,7 +26,7 @@ def test_a_federation_in_one_command(tmp_path):
 @pytest.mark.parametrize(
     ("command", "complete", "status"), [(0, True, 0), (0, False, 1), (3, True, 3), (3, False, 3)]
 )
-def test_its_exit_status_is_the_commands_or_tells_of_a_run_that_failed(
+def test_its_exit_status_is_the_commands_or_reports_a_run_that_failed(
     tmp_path, monkeypatch, command, complete, status
 ):
     """What the federation says of its runs is `test_hostile`'s."""

@@ -18,7 +18,7 @@ TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-se
 PLACE = {"runtime"}
 
 
-def told(folder):
+def output(folder):
     """All that tells neither the time nor the place."""
     tables = [
         csv.DictReader((folder / name).open()) for name in ("metrics.csv", "clients.csv", "classes.csv")
@@ -30,7 +30,7 @@ def told(folder):
 
 def test_on_all_workers(on_all_workers):
     """Inline and with one worker the answers are summed where they are made, with two they are not."""
-    expected, *others = map(told, on_all_workers(SETTINGS))
+    expected, *others = map(output, on_all_workers(SETTINGS))
     assert others == [expected] * 2
     assert expected[2]["bytes-received"] > 0
     assert len(expected[2]["new-clients"]["clients"]) == 2
@@ -42,7 +42,7 @@ def test_under_flwr_run(under_flwr_run, tmp_path):
     there.write_text("partition-id,from,to\n0,2,3\n3,1,1\n3,4,4\n")
     own = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2, "availability": str(there)}
     own |= {"loss": "focal", "fast": "off"}
-    expected, flower = map(told, under_flwr_run(SETTINGS | own))
+    expected, flower = map(output, under_flwr_run(SETTINGS | own))
     assert flower == expected
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2

@@ -80,8 +80,8 @@ def test_examples_under_flwr_run(tmp_path, cache_dir, flwr_run, monkeypatch):
     }
     common = {"rounds": 2, "server-lr": 0.02, "cache-dir": cache_dir}
     own = {"settings": "decay=0.5 pull=0.1", "run-dir": tmp_path / "flower"}
-    told = flwr_run({**names, **common, **own}, 2)
-    assert (tmp_path / "flower" / "summary.json").exists(), told
+    output = flwr_run({**names, **common, **own}, 2)
+    assert (tmp_path / "flower" / "summary.json").exists(), output
     config = json.loads((tmp_path / "flower" / "config.json").read_text())
     assert (config["decay"], config["pull"], config["server-lr"]) == (0.5, 0.1, 0.02)
     monkeypatch.chdir(ROOT)

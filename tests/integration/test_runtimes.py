@@ -29,9 +29,9 @@ def test_the_same_bits_on_all_workers(on_all_workers):
 
 
 def test_a_mistake_under_flwr_run_is_one_line(tmp_path, flwr_run):
-    told = flwr_run({"strategy": "fedyog", "run-dir": tmp_path / "never"}, 2)
-    assert "did you mean 'fedyogi'?" in told
-    assert "Traceback" not in told
+    output = flwr_run({"strategy": "fedyog", "run-dir": tmp_path / "never"}, 2)
+    assert "did you mean 'fedyogi'?" in output
+    assert "Traceback" not in output
     assert not (tmp_path / "never").exists()
 
 
@@ -86,10 +86,10 @@ def test_exit_statuses(tmp_path, cache_dir, capsys):
     where = ("--cache-dir", str(cache_dir), "--run-dir")
     never, nan = str(tmp_path / "never"), str(tmp_path / "nan")
     result = run_sim("--strategy", "fedyog", *where, never)
-    told = [(result.returncode, result.stderr)]
+    output = [(result.returncode, result.stderr)]
     for flags in (("--partition", "silos:0-4,15-19"), ("--dataset", "/nowhere")):
-        told.append((cli.main([*flags, *where, never]), capsys.readouterr().err))
-    for status, line in told:
+        output.append((cli.main([*flags, *where, never]), capsys.readouterr().err))
+    for status, line in output:
         assert status == 2
         assert line.startswith("error: ")
         assert line.count("\n") == 1

@@ -116,8 +116,8 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
     result = run_sim(*words, *SHORT, *where, env=environment)
     assert result.returncode == 1
     rows, _ = table(tmp_path / "g")
-    told = ["its process ended: SIGKILL"] * 2 + ["ok"] * 4
-    assert [row["status"] for row in rows] == told
+    output = ["its process ended: SIGKILL"] * 2 + ["ok"] * 4
+    assert [row["status"] for row in rows] == output
     assert "own.Deadly-fedbn-sgd-seed0 failed: its process ended: SIGKILL\n" in result.stderr
     assert "Traceback" not in result.stderr
     assert not processes_with(mark)

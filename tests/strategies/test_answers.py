@@ -88,7 +88,7 @@ def test_an_answer_that_never_came_is_counted():
     assert strategy.phase_report.failures == {0: "no answer came, or the app left it out"}
 
 
-def test_an_error_from_flower_itself_is_told_by_the_message_it_answers():
+def test_an_error_from_flower_itself_belongs_to_the_message_it_answers():
     """Flower answers for a dead node with its own node id, 1."""
 
     def client(message, partition):
@@ -114,7 +114,7 @@ def test_a_second_answer_to_the_same_message_does_not_count():
 
 
 @pytest.mark.parametrize("lazily", [False, True])
-def test_a_reply_is_known_by_its_message_even_if_that_is_sent_as_replies_are_asked_for(lazily):
+def test_a_reply_is_known_by_its_message_even_if_that_is_sent_as_replies_are_requested(lazily):
     """Replies may be a generator that sends: an error of Flower's own, and a lost answer, are told."""
 
     def client(message, partition):

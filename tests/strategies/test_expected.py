@@ -34,7 +34,7 @@ def test_a_range_holds_the_numbers_between_its_bounds(value, one, other, whole):
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "output"),
     [
         ({"accuracy": 1.01}, "'accuracy' is 1.01, not a number in [0, 1]"),
         ({"accuracy": math.nan}, "'accuracy' is nan, not a number in [0, 1]"),
@@ -50,10 +50,10 @@ def test_a_range_holds_the_numbers_between_its_bounds(value, one, other, whole):
         ({"x" * 101: 1}, f"the metric name '{'x' * 100}' is not 1 to 100 printable characters"),
     ],
 )
-def test_what_is_not_expected_is_refused(metrics, told):
+def test_what_is_not_expected_is_refused(metrics, output):
     with pytest.raises(ReplyRefused) as refused:
         EXPECTED.check(MetricRecord(metrics))
-    assert str(refused.value) == told
+    assert str(refused.value) == output
 
 
 def test_what_is_expected_is_not_refused():

@@ -114,26 +114,26 @@ class Changing(CannedGrid):
         return self.present
 
 
-def test_nodes_that_go_and_come_back_are_told_of(caplog):
+def test_nodes_that_go_and_come_back_are_reported(caplog):
     strategy, grid = FedAvg(), Changing(4, plus_one)
     with caplog.at_level("INFO", "flwr.strategies"):
         for server_round, grid.present in enumerate([[0, 1, 2], [0, 2], [0, 2], [0, 1, 2, 3]], 1):
             train(strategy, grid, server_round)
-    told = [line for line in caplog.messages if line.endswith("connected")]
-    assert told == [
+    output = [line for line in caplog.messages if line.endswith("connected")]
+    assert output == [
         "node 1 is no longer connected", "node 1, node 3 are connected",
     ]  # fmt: skip
 
 
-def test_many_nodes_that_go_are_told_of_in_one_line(caplog):
+def test_many_nodes_that_go_are_reported_in_one_line(caplog):
     strategy, grid = FedAvg(), Changing(30, plus_one)
     train(strategy, grid, 1)
     grid.present = range(20, 30)
     with caplog.at_level("WARNING", "flwr.strategies"):
         train(strategy, grid, 2)
     first = ", ".join(f"node {i}" for i in range(8))
-    told = [line for line in caplog.messages if line.endswith("connected")]
-    assert told == [f"{first} and 12 more are no longer connected"]
+    output = [line for line in caplog.messages if line.endswith("connected")]
+    assert output == [f"{first} and 12 more are no longer connected"]
 
 
 def test_a_round_goes_on_with_the_nodes_that_are_left():
@@ -144,8 +144,8 @@ def test_a_round_goes_on_with_the_nodes_that_are_left():
     assert train(strategy, grid, 2)[0] is not None
     assert sorted(strategy.phase_report.metrics) == [1, 4]
     grid.present = [4]
-    told = r"^waited 0.1 s for 2 nodes \(round 3, train: min_replies\); 1 connected$"
-    with pytest.raises(TooFewNodes, match=told):
+    output = r"^waited 0.1 s for 2 nodes \(round 3, train: min_replies\); 1 connected$"
+    with pytest.raises(TooFewNodes, match=output):
         train(strategy, grid, 3)
 
 

@@ -61,7 +61,7 @@ def test_values_by_attribute():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "output"),
     [
         ({"eta": 0.0}, "eta=0.0 is not allowed: expected a number > 0"),
         ({"eta": float("nan")}, "eta=nan is not allowed: expected a number > 0"),
@@ -70,8 +70,8 @@ def test_values_by_attribute():
         ({"server-lr": 1.0}, "has no argument 'server-lr'"),
     ],
 )
-def test_what_is_not_allowed_is_told(given, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_is_not_allowed_is_reported(given, output):
+    with pytest.raises(ValueError, match=output):
         checked(Base, given)
 
 
@@ -122,7 +122,7 @@ def test_signatures_for_help_and_editors():
 
 
 @pytest.mark.parametrize(
-    ("rule", "arguments", "told"),
+    ("rule", "arguments", "output"),
     [
         (FedYogi, {"lr": 0.1}, "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?"),
         (FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
@@ -133,10 +133,10 @@ def test_signatures_for_help_and_editors():
         (FedAvg, {"xyzzy": 1}, "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,"),
     ],
 )
-def test_an_argument_that_there_is_not_names_what_was_meant(rule, arguments, told):
+def test_an_argument_that_there_is_not_names_what_was_meant(rule, arguments, output):
     with pytest.raises(TypeError) as caught:
         rule(**arguments)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
     assert "\n" not in str(caught.value)
 
 

@@ -85,13 +85,13 @@ def answer(message, node):
 
 
 def three_rounds(strategy, grid):
-    arrays, told = record(MODEL), []
+    arrays, output = record(MODEL), []
     for server_round in (1, 2, 3):
         messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
         arrays, metrics = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
         report = strategy.phase_report
-        told.append((dict(metrics), {k: dict(m) for k, m in report.metrics.items()}, report.failures))
-    return {name: a.tobytes() for name, a in ndarrays(arrays).items()}, told
+        output.append((dict(metrics), {k: dict(m) for k, m in report.metrics.items()}, report.failures))
+    return {name: a.tobytes() for name, a in ndarrays(arrays).items()}, output
 
 
 @pytest.mark.parametrize("settings", [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}])
@@ -113,8 +113,8 @@ def test_the_bits_and_the_report_of_whole_answers(rule, settings):
 def test_sums_are_refused_by_who_does_not_ask_for_them():
     """A client that sends a sum of its own could claim any weight."""
     rule = FedAvg(min_available_nodes=1)
-    _, told = three_rounds(rule, CannedGrid(2, lambda m, node: answer(m, node) if node else liar(m)))
-    assert [list(failures) for *_, failures in told] == [[0]] * 3
+    _, output = three_rounds(rule, CannedGrid(2, lambda m, node: answer(m, node) if node else liar(m)))
+    assert [list(failures) for *_, failures in output] == [[0]] * 3
 
 
 def liar(message):

@@ -76,7 +76,7 @@ def test_the_head_is_what_the_model_says_or_the_last_layer_with_parameters(make,
 
 
 @pytest.mark.parametrize("said", ["", "classifier"])
-def test_a_head_that_is_not_there_is_told(said):
+def test_a_head_that_is_not_there_is_reported(said):
     model = small_model()
     model.head = said
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_of_several_calls_the_last_one_counts_and_rows_are_flattened():
     torch.testing.assert_close(features(model, x)[0], layer(x).tanh().reshape(3, 8))
 
 
-def test_a_head_that_is_never_called_is_told():
+def test_a_head_that_is_never_called_is_reported():
     class Passed(Says):
         head = "aside"
 

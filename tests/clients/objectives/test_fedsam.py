@@ -111,7 +111,7 @@ def test_batch_norm_statistics_move_once_a_step(make, passes):
     assert counted == [5 * passes] * 2
 
 
-def test_the_norm_is_over_all_that_is_trained_wherever_it_stays():
+def test_the_norm_is_over_all_that_is_trained_local_or_shared():
     """In its first round a client trains alike whether its BatchNorm stays at home or not."""
     entries = []
     for cls in (FedAvgClient, FedBNClient):

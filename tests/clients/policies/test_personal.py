@@ -176,7 +176,7 @@ def test_dittos_batch_norm_statistics_are_the_personal_models():
         np.testing.assert_array_equal(entry.numpy(), personal[name])
 
 
-def test_a_personal_model_that_diverges_is_told_and_not_kept():
+def test_a_personal_model_that_diverges_is_reported_and_not_kept():
     client = make_client(DittoClient, RecordDict())
     client.ditto_lambda = 1e30
     with pytest.raises(FloatingPointError, match="training diverged"):

@@ -89,10 +89,10 @@ def test_lockstep_does_what_one_by_one_does(objective, batch_size):
             sharing(client, *shares)
         ways.append(rounds(clients, {"alpha": 0.1}, lockstep))
     assert_same(*ways)
-    told = [answer[2]["local-steps"] for answer in ways[0][0]]
+    output = [answer[2]["local-steps"] for answer in ways[0][0]]
     # 17, 40, 8, 33, 9 and 2 examples are 2, 5, 1, 4, 1 and 1 batches of 8, thrice
     by_hand = [1, 5, 3, 12, 2, 3, 6, 14, 2, 1, 2, 1]
-    assert told == (by_hand if batch_size else [1, 1, 3, 3, 2, 3, 3, 3, 2, 1, 2, 1])
+    assert output == (by_hand if batch_size else [1, 1, 3, 3, 2, 3, 3, 3, 2, 1, 2, 1])
 
 
 def test_the_trial_before_lockstep_does_all_of_its_work():

@@ -20,14 +20,14 @@ def test_what_comes_back(run, tmp_path):
     result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
     assert result.folder.parent.name == "runs"
     with (result.folder / "metrics.csv").open() as file:
-        told = [float(row["global-loss"]) for row in csv.DictReader(file)]
-    assert result.history["global-loss"].tolist() == told
+        output = [float(row["global-loss"]) for row in csv.DictReader(file)]
+    assert result.history["global-loss"].tolist() == output
     assert result.history["round"].tolist() == [1, 2, 3]
     evaluated = result.clients.query("phase == 'evaluate' and partition == 1")
     assert evaluated["accuracy"].iloc[-1] == result.summary["clients"]["1"]["accuracy"]
     assert result.plot()._repr_png_().startswith(b"\x89PNG")
     lines = {line.get_label(): line for line in result.plot().axes[0].lines}
-    assert lines["global model, held out"].get_ydata().tolist() == told
+    assert lines["global model, held out"].get_ydata().tolist() == output
     assert Result(result.folder).summary == result.summary
     assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
 

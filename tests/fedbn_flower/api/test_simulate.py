@@ -87,7 +87,7 @@ def test_own_objects_do_what_the_same_code_in_a_file_does(run, tmp_path):
     assert not session_objects()
 
 
-def test_an_instance_stands_for_its_class_with_what_it_was_told(run):
+def test_an_instance_stands_for_its_class_with_its_settings(run):
     """Silos of 721 and 716 examples: weighting tells."""
     expected = bits(run(strategy=Scaled, scale=0.5, weighting="uniform", seed=4).folder)
     assert bits(run(strategy=Scaled(scale=0.5, weighted_by_key=None, seed=4)).folder) == expected

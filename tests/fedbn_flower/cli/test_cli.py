@@ -71,8 +71,8 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
 
 def test_the_version(capsys):
     assert cli.main(["--version"]) == 0
-    told = capsys.readouterr().out
-    assert re.fullmatch(r"fedbn-flower \d+\.\d+\.\d+ \(Python 3\.\S+, flwr \S+, torch \S+\)\n", told)
+    output = capsys.readouterr().out
+    assert re.fullmatch(r"fedbn-flower \d+\.\d+\.\d+ \(Python 3\.\S+, flwr \S+, torch \S+\)\n", output)
 
 
 def test_a_mistake_is_one_line_and_status_2(capsys):
@@ -126,12 +126,12 @@ def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatc
         patched.setattr(RoundLines, "on_round", interrupt)
         chosen = ["--strategy", "fedavg,fedyogi" if grid else "fedyogi", "--run-dir", "a run"]
         assert cli.main([*inline, *chosen]) == 130
-    told = capsys.readouterr().err
-    assert told == (
+    output = capsys.readouterr().err
+    assert output == (
         "interrupted; what was done so far is in a run; "
         "to go on with it: python 'some where/run_sim.py' --resume 'a run'\n"
     )
-    assert cli.main(shlex.split(told)[-2:]) == 0
+    assert cli.main(shlex.split(output)[-2:]) == 0
     cells = ("fedavg-fedbn-sgd-seed0", "fedyogi-fedbn-sgd-seed0") if grid else ("",)
     for cell in cells:
         with open(f"a run/{cell}/metrics.csv") as file:
@@ -194,8 +194,8 @@ def test_help_needs_nothing_that_only_runs_need(tmp_path):
 def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, capsys, cache_dir):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert cli.main(["--device", "cuda", "--backend", "inline", "--cache-dir", str(cache_dir)]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert told == ["error: device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no GPU here"]
+    output = capsys.readouterr().err.splitlines()
+    assert output == ["error: device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no GPU here"]
 
 
 def test_one_signal_ends_a_run_and_another_comes_only_where_the_first_was_lost():

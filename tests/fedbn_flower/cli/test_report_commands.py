@@ -52,9 +52,9 @@ def test_two_runs_side_by_side(two):
 def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
     to = tmp_path / "page"
     assert main(["compare", *map(str, two), "--to", str(to)]) == 0
-    told = capsys.readouterr().out
-    assert "80.0" in told
-    assert told.splitlines()[-1] == f"the page is {to / 'compare.html'}"
+    output = capsys.readouterr().out
+    assert "80.0" in output
+    assert output.splitlines()[-1] == f"the page is {to / 'compare.html'}"
     assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
     assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
     assert "<td>fedadam</td>" in (to / "compare.html").read_text()
@@ -108,7 +108,7 @@ def test_the_same_number_is_no_difference(tmp_path):
     assert row == ["client-lr-decay", "1", "1.5"]
 
 
-def test_folders_of_one_name_are_told_apart(tmp_path):
+def test_folders_of_one_name_are_distinguished(tmp_path):
     places = [write_run(tmp_path / part / "run", summary_of([0.5])) for part in "ab"]
     assert [group.names["folder"] for group in read_groups(places)] == list(map(str, places))
 
@@ -120,7 +120,7 @@ def test_report_writes_the_page_anew(two, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (
             ["compare", "nowhere", "nowhere"],
@@ -136,9 +136,9 @@ def test_report_writes_the_page_anew(two, capsys, monkeypatch):
         (["compare", "one", "--two", "x"], "error: compare: unrecognized arguments: --two"),
     ],
 )
-def test_a_mistake_is_a_line(two, tmp_path, words, told, capsys, monkeypatch):
+def test_a_mistake_is_a_line(two, tmp_path, words, output, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert error.startswith(told)
+    assert error.startswith(output)
     assert error.count("\n") == 1

@@ -105,7 +105,7 @@ def test_a_file_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "output"),
     [
         ({"stragglers": 1.1}, "stragglers: 1.1 is not allowed; expected a number in [0, 1]"),
         ({"dropout": 1}, "dropout: 1 is not allowed; expected a number in [0, 1)"),
@@ -129,15 +129,15 @@ def test_a_file_by_hand(tmp_path):
         ),
     ],
 )
-def test_a_wrong_value_is_one_line(values, told):
+def test_a_wrong_value_is_one_line(values, output):
     with pytest.raises(UserError) as caught:
         RunConfig.of(values)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "output"),
     [
         (None, "is not allowed; expected always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file"),
         (b"\xff\xfe", "is not allowed; expected always, cycle"),
@@ -154,7 +154,7 @@ def test_a_wrong_value_is_one_line(values, told):
     ],
 )
 def test_a_file_that_cannot_be_ends_it_before_anything_starts(
-    tmp_path, monkeypatch, capsys, cache_dir, rows, told
+    tmp_path, monkeypatch, capsys, cache_dir, rows, output
 ):
     monkeypatch.chdir(tmp_path)
     if rows is not None:
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_ends_it_before_anything_starts(
     error = capsys.readouterr().err
     assert error.startswith("error: availability: ")
     assert "there.csv" in error
-    assert told in error
+    assert output in error
     assert "line" not in error or f"'{rows.decode().splitlines()[-1]}' in line 3 of" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -149,7 +149,7 @@ def test_a_grid_has_each_reference_once():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "output"),
     [
         ({"reference": "alone", "dropout": 2}, "dropout: 2 is not allowed"),
         ({"reference": "pooled", "strategy": "fedavg", "tau": 1}, "tau: 1 is not used by strategy 'fedavg'"),
@@ -158,8 +158,8 @@ def test_a_grid_has_each_reference_once():
         ({"final_test": False}, "final-test: False is not allowed; expected true without val-fraction"),
     ],
 )
-def test_mistakes_are_told(configured, values, told):
-    with pytest.raises(UserError, match="^" + told):
+def test_mistakes_are_reported(configured, values, output):
+    with pytest.raises(UserError, match="^" + output):
         configured(**values)
 
 

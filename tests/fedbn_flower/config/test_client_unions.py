@@ -95,8 +95,8 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
     assert absolute(name) == f"{here}/c++/own.py:First+fedbn"
     assert absolute("fedbn+c++/own.py:First") == f"fedbn+{here}/c++/own.py:First"
     config = RunConfig.of({"client": f"{name}+ditto", "pull": 0.25, "ditto-lambda": 2.0})
-    told = config.settings_for(CLIENT.find(config.client))
-    assert (told["pull"], told["ditto_lambda"]) == (0.25, 2.0)
+    output = config.settings_for(CLIENT.find(config.client))
+    assert (output["pull"], output["ditto_lambda"]) == (0.25, 2.0)
     with pytest.raises(UserError, match="client-optimizer: 'adam' is not allowed; expected 'sgd'"):
         RunConfig.of({"client": name, "client-optimizer": "adam"})
 
@@ -166,13 +166,13 @@ def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
         Federation(configured(client=client, model="linear"))
 
 
-def test_a_part_that_keeps_nothing_is_told(configured):
+def test_a_part_that_keeps_nothing_is_reported(configured):
     keys = {"model": "2nn", "client": "fedbn+fedper"}
-    assert told(configured(**keys)) == ["client: 'fedbn' keeps nothing at home of '2nn'"]
-    assert told(configured(**keys | {"client": "ditto"})) == []
+    assert output(configured(**keys)) == ["client: 'fedbn' keeps nothing at home of '2nn'"]
+    assert output(configured(**keys | {"client": "ditto"})) == []
 
 
-def told(config):
+def output(config):
     federation = Federation(config)
     return notices(federation.inputs)
 

@@ -81,8 +81,8 @@ def test_settings_arrive_at_an_objective_and_a_client(own, configured):
     trained = [m for m in grid.heard if m.metadata.message_type == "train"]
     sent, replied = trained[:2], trained[2:]
     for message in sent:
-        told = message.content.config_records["config"]
-        assert {key: told[key] for key in ("pull", "report", "client-lr")} == {
+        output = message.content.config_records["config"]
+        assert {key: output[key] for key in ("pull", "report", "client-lr")} == {
             "pull": 0.25, "report": 7.0, "client-lr": 0.05,
         }  # fmt: skip
     assert [m.content.metric_records["metrics"]["told"] for m in replied] == [7.0, 7.0]
@@ -112,7 +112,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (
             "--strategy own.py:Half",
@@ -146,11 +146,11 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--client=", "client: unknown name ''"),
     ],
 )
-def test_what_does_not_go_is_one_line(own, arguments, told):
+def test_what_does_not_go_is_one_line(own, arguments, output):
     with pytest.raises(UserError) as caught:
         Federation(parse(arguments.split())[0])
     assert "\n" not in str(caught.value)
-    assert (told or "model: ") in str(caught.value)
+    assert (output or "model: ") in str(caught.value)
 
 
 def test_a_required_setting_and_equal_values_for_both(own):
@@ -161,14 +161,14 @@ def test_a_required_setting_and_equal_values_for_both(own):
 
 
 def test_a_setting_may_be_nothing_which_is_auto(own):
-    for arguments, bound, told in (
+    for arguments, bound, output in (
         ("", None, "auto"),
         ("--bound 2", 2.0, 2.0),
         ("--bound auto", None, "auto"),
     ):
         (config,) = parse(f"--strategy own.py:Bounded {arguments}".split())
         assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
-        assert config.to_user_config()["bound"] == told
+        assert config.to_user_config()["bound"] == output
         assert RunConfig.of(config.to_user_config()) == config
         assert config.messages_for(STRATEGY.find("own.py:Bounded")).get("bound") == bound
 
@@ -185,7 +185,7 @@ def test_messages_carry_what_is_declared_and_nothing_else(configured):
     assert keys["evaluate"].keys() == moment | {"classes"}
 
 
-def test_clients_that_evaluate_what_they_trained_are_not_asked_again(configured, caplog):
+def test_clients_that_evaluate_what_they_trained_are_not_evaluated_again(configured, caplog):
     config = configured(eval_model="local")
     grid = Listening(config)
     Federation(config).run(grid, [])
@@ -193,7 +193,7 @@ def test_clients_that_evaluate_what_they_trained_are_not_asked_again(configured,
     assert "evaluate" not in caplog.text
 
 
-def test_the_strategy_is_told_what_the_run_knows(configured):
+def test_the_strategy_receives_what_the_run_knows(configured):
     config = configured(strategy="scaffold", objective="scaffold", partition="iid", num_clients=5, seed=9,
                         fraction_train=0.5, mean="trimmed", trim=0.3, weighting="uniform")  # fmt: skip
     strategy = Federation(config).strategy

@@ -102,7 +102,7 @@ def test_names_for_tables_and_folders():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "output"),
     [
         (
             "nowhere.py:Slow",
@@ -124,12 +124,12 @@ def test_names_for_tables_and_folders():
         ("fedyog", r"did you mean 'fedyogi'\?"),
     ],
 )
-def test_what_cannot_be_had_is_one_line(here, name, told):
+def test_what_cannot_be_had_is_one_line(here, name, output):
     (here / "empty.py").write_text("")
     (here / "raises.py").write_text("\n1 / 0\n")
     (here / "broken.py").write_text("this is no Python\n")
     (here / "exits.py").write_text("raise SystemExit(3)\n")
-    with pytest.raises(UserError, match=rf"^strategy: .*{told}") as caught:
+    with pytest.raises(UserError, match=rf"^strategy: .*{output}") as caught:
         STRATEGY.find(name)
     assert "\n" not in str(caught.value)
 

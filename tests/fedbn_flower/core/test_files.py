@@ -19,20 +19,20 @@ VALUES = st.recursive(
 )
 
 
-def told(value):
+def output(value):
     """What is to be read again."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: told(one) for key, one in value.items()}
-    return [told(one) for one in value] if isinstance(value, list) else value
+        return {key: output(one) for key, one in value.items()}
+    return [output(one) for one in value] if isinstance(value, list) else value
 
 
 @settings(max_examples=30)
 @given(VALUES)
 def test_json_is_read_again_by_those_who_know_no_nan(value):
     read = json.loads(json_text(value), parse_constant=pytest.fail)
-    assert read == told(value)
+    assert read == output(value)
 
 
 TEXTS = st.text("=+-@'a1.e\t\n, \"", max_size=5)

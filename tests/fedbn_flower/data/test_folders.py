@@ -57,11 +57,11 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
     images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
-    train, test, told = train_and_test([(images, labels, rows)])
+    train, test, output = train_and_test([(images, labels, rows)])
     assert sorted([*train[2], *test[2]]) == list(range(83))
     np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
     assert list(test[1]) == list(labels[test[2]])
-    assert told == ["dataset: no test split: 16 of 83 images (20 % per class) are held out"]
+    assert output == ["dataset: no test split: 16 of 83 images (20 % per class) are held out"]
     with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
         train_and_test([(images[:4], labels[:4])])
 
@@ -75,7 +75,7 @@ def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tm
     assert data.notes == ("dataset: no split 'test'; the split 'val' is the test set",)
 
 
-def test_what_is_no_picture_and_classes_without_one_are_told(cache_dir, tmp_path):
+def test_what_is_no_picture_and_classes_without_one_are_reported(cache_dir, tmp_path):
     ten(tmp_path)
     (tmp_path / "bird").mkdir()
     (tmp_path / ".hidden").mkdir()
@@ -178,7 +178,7 @@ def test_saved_datasets_are_read_as_they_were_saved(cache_dir, tmp_path):
     assert data.notes == ()
 
 
-def test_names_are_numbered_in_order_and_gaps_are_kept_and_told(cache_dir, tmp_path):
+def test_names_are_numbered_in_order_and_gaps_are_kept_and_reported(cache_dir, tmp_path):
     for name, labels, numbers, names, notes in (
         ("named", ["dog", "cat", "eel"], [1, 0, 2], ("cat", "dog", "eel"), ()),
         (
@@ -234,7 +234,7 @@ def test_natural_clients_of_data_without_a_test_split_keep_their_ids(cache_dir, 
 # ---- NumPy files ------------------------------------------------------------------------------------
 
 
-def test_channels_that_come_last_are_put_first_and_told(cache_dir, tmp_path):
+def test_channels_that_come_last_are_put_first_and_reported(cache_dir, tmp_path):
     images = np.arange(10 * 4 * 5 * 3, dtype=np.uint8).reshape(10, 4, 5, 3)
     for split in ("train", "test"):
         np.save(tmp_path / f"{split}-images.npy", images)
@@ -264,7 +264,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(cache_dir, tmp_path, 
     assert len(load(tmp_path / "cache", tmp_path / "data").train) == 8
 
 
-def test_a_cache_that_is_no_folder_is_told(tmp_path):
+def test_a_cache_that_is_no_folder_is_reported(tmp_path):
     ten(tmp_path / "data")
     (tmp_path / "cache").write_text("")
     with pytest.raises(UserError, match="cache-dir: cannot (read|write) .*cache"):

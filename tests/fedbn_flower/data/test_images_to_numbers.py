@@ -24,7 +24,7 @@ def test_they_are_learnt_and_scored_as_numbers(run, y):
 
 @pytest.mark.parametrize("partition", ["dirichlet:0.5", "silos:0-4,5-9", "shards:2", "pathological:1"])
 def test_partitions_by_class_are_refused_in_one_line(run, partition):
-    told = rf"^partition: '{partition}' is not allowed; expected 'iid' or .*: the data have no classes$"
+    output = rf"^partition: '{partition}' is not allowed; expected 'iid' or .*: the data have no classes$"
     for y in (BRIGHTNESS, np.stack([BRIGHTNESS] * 2, 1)):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=output):
             run(data=(X, y, X[:20], y[:20]), partition=partition)

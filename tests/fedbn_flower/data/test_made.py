@@ -215,9 +215,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("values", "told"), BAD)
-def test_a_mistake_is_told_in_a_line(configured, values, told):
+@pytest.mark.parametrize(("values", "output"), BAD)
+def test_a_mistake_is_reported_in_a_line(configured, values, output):
     config = configured(**{"dataset": "quadratic:3", "num_clients": 3} | values)
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=output) as caught:
         Federation(config)
     assert "\n" not in str(caught.value)

@@ -96,7 +96,7 @@ def test_a_site_without_data_says_so(configured):
         ({"partition-id": -1}, "partition-id: -1 is not allowed"),
     ],
 )
-def test_which_partition_a_node_tells(configured, node_config, answer):
+def test_which_partition_a_node_reports(configured, node_config, answer):
     config = configured()
     context = node_context(0, 2, config.to_user_config())
     context.node_config = node_config

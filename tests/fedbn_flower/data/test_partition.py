@@ -55,9 +55,9 @@ def test_no_row_is_given_twice_and_all_are_given_or_counted(
         try:
             parts = partition_dataset(dataset, text, num_clients, seed, val_fraction)
         except UserError as error:
-            told = str(error)
-            assert "\n" not in told
-            assert told.startswith(("partition: ", "num-clients: "))
+            output = str(error)
+            assert "\n" not in output
+            assert output.startswith(("partition: ", "num-clients: "))
             there = len(train) - int(val_fraction * len(train))
             assert text != "iid" or num_clients > there
             assert not text.startswith("shards") or num_clients * int(text[7:]) > there

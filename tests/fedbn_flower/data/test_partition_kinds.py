@@ -51,12 +51,12 @@ def test_silos_that_overlap_divide_the_class(digits):
 def test_silos_that_leave_classes_out_say_so(tmp_path):
     data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
     parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
-    told = "partition: 'silos:0,1-2' among 2 clients leaves out 1 of 4 classes, 3 of 7 training examples"
-    assert parts.left_out("silos:0,1-2", False) == told
-    assert parts.left_out("silos:0,1-2", True) == f"{told}, 2 of 4 test examples"
+    output = "partition: 'silos:0,1-2' among 2 clients leaves out 1 of 4 classes, 3 of 7 training examples"
+    assert parts.left_out("silos:0,1-2", False) == output
+    assert parts.left_out("silos:0,1-2", True) == f"{output}, 2 of 4 test examples"
 
 
-def test_test_examples_of_a_class_that_nobody_trains_on_are_told(tmp_path):
+def test_test_examples_of_a_class_that_nobody_trains_on_are_reported(tmp_path):
     data = made(tmp_path, train=[0, 1] * 4, test=[0, 1, 4, 4, 4])
     parts = partition_dataset(data, "iid", 2, 0, 0.0)
     assert parts.left_out("iid", False) == ""
@@ -126,7 +126,7 @@ def test_natural_clients_are_in_natural_order(tmp_path):
     assert [ids[rows[0]] for rows in parts.train] == ["w1", "w9", "w10", "w100"]
 
 
-def test_fewer_clients_than_ids_are_drawn_and_told(tmp_path):
+def test_fewer_clients_than_ids_are_drawn_and_reported(tmp_path):
     writers = [f"w{i % 3}" for i in range(30)]
     data = made(tmp_path, [0] * 30, [0] * 6, writers, writers[:6])
     drawn = set()
@@ -136,9 +136,9 @@ def test_fewer_clients_than_ids_are_drawn_and_told(tmp_path):
         assert ids == sorted(ids)
         drawn.add(tuple(ids))
     assert drawn == {("w0", "w1"), ("w0", "w2"), ("w1", "w2")}
-    told = "partition: 'natural:writer' among 2 clients leaves out 1 of 3 ids, 10 of 30 training examples"
-    assert parts.left_out("natural:writer", False) == told
-    assert parts.left_out("natural:writer", True) == f"{told}, 2 of 6 test examples"
+    output = "partition: 'natural:writer' among 2 clients leaves out 1 of 3 ids, 10 of 30 training examples"
+    assert parts.left_out("natural:writer", False) == output
+    assert parts.left_out("natural:writer", True) == f"{output}, 2 of 6 test examples"
 
 
 def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):

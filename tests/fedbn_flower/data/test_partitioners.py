@@ -28,7 +28,7 @@ def divide(data, text, clients, seed=0, val_fraction=0.0):
     return partition_dataset(data, text, clients, seed, val_fraction)
 
 
-def test_sizes_are_those_asked_for_and_the_rest_is_told(data):
+def test_sizes_are_those_requested_and_the_rest_is_reported(data):
     parts = divide(data, "SizePartitioner:partition_sizes=[50, 30, 10]", 3)
     assert [len(rows) for rows in parts.train] == [50, 30, 10]
     assert parts.unused["training examples"] == (30, 120)

@@ -142,7 +142,7 @@ def test_arrays_that_a_caller_gave_can_be_shifted(tmp_path):
     np.testing.assert_array_equal(found.test.columns["x-inverted"][:, 0], 255 - x)
 
 
-def test_what_cannot_be_shifted_is_told(configured, cache_dir):
+def test_what_cannot_be_shifted_is_reported(configured, cache_dir):
     with pytest.raises(UserError, match="feature-shift: unknown name 'inverse' .did you mean 'inverted'"):
         configured(feature_shift="none+inverse")
     data = load(cache_dir, "none")

@@ -73,8 +73,8 @@ def test_other_folders_are_classes(cache_dir, tmp_path, folders):
 
 
 def test_another_column_is_refused(cache_dir, tmp_path):
-    told = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
-    with pytest.raises(UserError, match=told):
+    output = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
+    with pytest.raises(UserError, match=output):
         load(cache_dir, write(tmp_path, *BOTH), group_column="hospital")
 
 

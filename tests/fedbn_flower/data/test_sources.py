@@ -44,7 +44,7 @@ def test_the_home_of_nobody_is_no_dataset(cache_dir, name):
     "name",
     ["nowhere.csv", "play.txt", ".here", "a/b/c", "here/mnist", "scans.zip", "C:\\scans", "a/", "/a/b"],
 )
-def test_a_path_that_is_missing_is_told_without_asking_a_hub(cache_dir, tmp_path, monkeypatch, name):
+def test_a_path_that_is_missing_is_reported_without_asking_a_hub(cache_dir, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("asked a hub"))
@@ -66,12 +66,12 @@ def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
         load(cache_dir, name)
 
 
-def test_a_text_is_told_by_its_name(cache_dir, tmp_path):
+def test_a_text_is_recognised_by_its_name(cache_dir, tmp_path):
     (tmp_path / "play.txt").write_text("A:\nTo be\n")
-    told = f"dataset: '{tmp_path}/play.txt' is not allowed; expected 'text:{tmp_path}/play.txt' for a text"
+    output = f"dataset: '{tmp_path}/play.txt' is not allowed; expected 'text:{tmp_path}/play.txt' for a text"
     with pytest.raises(UserError) as caught:
         load(cache_dir, tmp_path / "play.txt")
-    assert str(caught.value) == told
+    assert str(caught.value) == output
 
 
 def test_the_digits_are_embedded(cache_dir):
@@ -124,7 +124,7 @@ def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
     assert list(data.train.columns["y"]) == [int(i > 100) for i in data.train.columns["x"][:, 0, 0, 0]]
 
 
-def test_images_are_resized_to_the_size_asked_for(cache_dir, tmp_path):
+def test_images_are_resized_to_the_size_requested(cache_dir, tmp_path):
     name = write_folder(tmp_path / "data", size=(9, 9))
     with pytest.raises(UserError, match="image-size: 0 is not allowed"):
         load(cache_dir, name)
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_is_one_line(cache_dir, tmp_path, make, options, mes
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_dataset_is_told(cache_dir, tmp_path):
+def test_a_file_that_is_no_dataset_is_reported(cache_dir, tmp_path):
     (tmp_path / "train.parquet").write_bytes(b"not parquet")
     with pytest.raises(UserError, match="dataset: cannot load"):
         load(cache_dir, str(tmp_path))
@@ -196,7 +196,7 @@ def test_a_node_may_name_its_own_folder(configured, tmp_path):
     assert labels.tolist() == [i % 4 for i in range(30)]
 
 
-def test_a_partition_that_does_not_exist_is_told(configured):
+def test_a_partition_that_does_not_exist_is_reported(configured):
     with pytest.raises(UserError, match="partition-id: 2 is not allowed; num-clients is 2"):
         local_task(configured(), 2, {})
 

@@ -135,13 +135,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_is_told_in_a_line(configured, play, tmp_path, name):
+def test_a_mistake_is_reported_in_a_line(configured, play, tmp_path, name):
     (tmp_path / "bytes").write_bytes(b"\xff" * 200)
     (tmp_path / "short").write_text("x" * 101)
-    values, told = BAD[name]
+    values, output = BAD[name]
     given = {"dataset": f"text:{play}", "model": "char-lstm-small", "eval_data": "local"} | values
     config = configured(**given | {"dataset": given["dataset"].format(tmp_path)})
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=output) as caught:
         Federation(config)
     assert "\n" not in str(caught.value)
 

@@ -64,9 +64,9 @@ def test_the_run_fails_and_the_last_finite_model_stays(run, client, factor, word
     """1e30 is finite as a weight and no longer as a loss; 1e60 is not finite in float32."""
     rule = late(factor)
     assert run(*rule, "--client", client, "--rounds", 2, "--run-dir", "two")[0] == 0
-    status, told = run(*rule, "--client", client, "--rounds", 9, "--run-dir", "nine")
+    status, output = run(*rule, "--client", client, "--rounds", 9, "--run-dir", "nine")
     assert status == 1
-    assert words in told.err
+    assert words in output.err
     assert entries("nine") == entries("two")
     both = [json.loads(Path(f"{folder}/summary.json").read_text()) for folder in ("two", "nine")]
     assert both[0]["clients"] == both[1]["clients"]
@@ -75,12 +75,12 @@ def test_the_run_fails_and_the_last_finite_model_stays(run, client, factor, word
 
 def test_a_run_that_evaluates_nothing_fails_where_training_never_comes_back(run):
     keys = ("--client", "fedbn", "--fraction-evaluate", 0, "--rounds", 5)
-    status, told = run(*late(1e37), *keys)
+    status, output = run(*late(1e37), *keys)
     assert status == 1
     assert (
         "every client's training diverged from round 4 on (client 0: FloatingPointError: training diverged: "
         "1.weight is not finite); the model is that of the round before"
-    ) in told.err
+    ) in output.err
 
 
 def report(*reasons, answered=()):

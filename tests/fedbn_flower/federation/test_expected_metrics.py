@@ -48,9 +48,9 @@ def fails(count, metrics):
     raise RuntimeError("out of luck")
 
 
-def reports(**told):
+def reports(**output):
     """Further metrics, with _ for -; or others in the place of its own."""
-    return lambda count, metrics: (count, metrics | {name.replace("_", "-"): v for name, v in told.items()})
+    return lambda count, metrics: (count, metrics | {name.replace("_", "-"): v for name, v in output.items()})
 
 
 def counts(value):
@@ -92,9 +92,9 @@ def outcome(cache_dir, folder, phase, lie, **keys):
     summary = strictly((folder / "summary.json").read_text())
     with (folder / "clients.csv").open() as clients, (folder / "metrics.csv").open() as metrics:
         rows = [list(csv.DictReader(file)) for file in (clients, metrics)]
-    for told in (summary, *rows[1]):
-        for name in [name for name in told if "second" in name or name == "bytes-received"]:
-            del told[name]
+    for output in (summary, *rows[1]):
+        for name in [name for name in output if "second" in name or name == "bytes-received"]:
+            del output[name]
     return (folder / "model.safetensors").read_bytes(), summary, rows
 
 

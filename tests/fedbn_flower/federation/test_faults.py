@@ -54,8 +54,8 @@ def test_a_run_whose_nodes_are_gone_fails_in_one_line(configured):
     config = configured(partition="iid", num_clients=5, rounds=3, min_replies=2, node_timeout=0.1)
     grid = Dwindling(config)
     grid.left = 1
-    told = r"^waited 0.1 s for 2 nodes \(round 2, train: min_replies\); 1 connected$"
-    with pytest.raises(RunFailed, match=told):
+    output = r"^waited 0.1 s for 2 nodes \(round 2, train: min_replies\); 1 connected$"
+    with pytest.raises(RunFailed, match=output):
         Federation(config).run(grid, [])
 
 
@@ -94,8 +94,8 @@ def test_the_cap_on_examples_is_for_training(configured, tmp_path):
     config = configured(max_num_examples=300, rounds=1, partition="silos:0,1-9")
     simulate(Federation(config), tmp_path / "run", None)
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
-    told = [(row["phase"], row["partition"]) for row in rows]
-    assert told == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
+    output = [(row["phase"], row["partition"]) for row in rows]
+    assert output == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
 
 
 def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tmp_path):

@@ -13,8 +13,10 @@ from fedbn_flower.federation.inputs import inputs_of
 @pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])
 def test_batches_of_one_example_are_refused_where_the_model_cannot_train_on_one(configured, model):
     """Maps of several pixels are several values, but a BatchNorm after a linear layer has one."""
-    told = rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
-    with pytest.raises(UserError, match=told):
+    output = (
+        rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
+    )
+    with pytest.raises(UserError, match=output):
         check_fit(inputs_of(configured(model=model, batch_size=1)))
 
 
@@ -29,11 +31,11 @@ def sites(*sizes):
     return [TensorDataset(*part) for part in zip(x.split(sizes), y.split(sizes), strict=True)]
 
 
-def test_clients_of_one_example_are_told_beforehand(run, caplog):
+def test_clients_of_one_example_are_reported_beforehand(run, caplog):
     data, (test,) = sites(8, 1, 8, 1), sites(10)
     result = run(data=data, test=test, model="mlp-bn", client="fedavg", rounds=1)
-    (told,) = [line for line in caplog.messages if line.startswith("partition: ")]
-    assert told == (
+    (output,) = [line for line in caplog.messages if line.startswith("partition: ")]
+    assert output == (
         "partition: 2 of 4 clients (the first is 1) have one example only, and 'mlp-bn' cannot train on one "
         "(BatchNorm needs two): they fail in every round"
     )
@@ -44,6 +46,6 @@ def test_clients_of_one_example_are_told_beforehand(run, caplog):
 
 
 def test_a_federation_of_such_clients_only_is_refused(run):
-    told = r"^num-clients: 2 is not allowed; each client has one example, and 'mlp-bn' cannot train on one"
-    with pytest.raises(UserError, match=told):
+    output = r"^num-clients: 2 is not allowed; each client has one example, and 'mlp-bn' cannot train on one"
+    with pytest.raises(UserError, match=output):
         run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")

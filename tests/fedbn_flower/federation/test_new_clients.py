@@ -38,7 +38,7 @@ def test_they_are_drawn_by_the_seed_and_as_many():
 
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 @pytest.mark.parametrize("fraction_evaluate", [1.0, 0.0])
-def test_they_are_in_no_round_and_are_told_apart(configured, tmp_path, eval_model, fraction_evaluate):
+def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_model, fraction_evaluate):
     keys = HELD | {"eval_model": eval_model, "fraction_evaluate": fraction_evaluate}
     config = configured(**keys, rounds=3, client="fedbn")
     told = simulate(Federation(config), tmp_path, None)
@@ -115,7 +115,7 @@ def test_one_client_is_left_to_train(configured, count):
         configured(**HELD | {"holdout_clients": count})
 
 
-def test_a_person_is_told_of_them_and_of_the_worst(configured, tmp_path, capsys):
+def test_the_terminal_shows_them_and_the_worst(configured, tmp_path, capsys):
     config = configured(**HELD, client="fedbn")
     told = simulate(Federation(config), tmp_path, None)
     Console(width=120).print(summary_table(config, told))

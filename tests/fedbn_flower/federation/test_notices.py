@@ -10,7 +10,7 @@ Y = np.arange(24) % 3
 
 
 @pytest.fixture
-def told(run, caplog):
+def output(run, caplog):
     """The warnings of a run of one round that begin so."""
 
     def lines(beginning, **keys):
@@ -45,8 +45,8 @@ def ending(*layers, outputs=None):
         ({"softmax_output": True}, None),
     ],
 )
-def test_outputs_that_the_loss_does_not_want_are_told(told, keys, words):
-    lines = told("model: ", **keys)
+def test_outputs_that_the_loss_does_not_want_are_reported(output, keys, words):
+    lines = output("model: ", **keys)
     assert [words in line for line in lines] == [True] * (words is not None)
 
 
@@ -54,9 +54,9 @@ def test_outputs_that_the_loss_does_not_want_are_told(told, keys, words):
     ("y", "is_told"),
     [(np.eye(3)[Y], True), (np.eye(3)[Y] * 2, False), (np.eye(3)[0 * Y], False), (np.float64(Y > 0), False)],
 )
-def test_one_hot_labels_are_told(told, y, is_told):
+def test_one_hot_labels_are_reported(output, y, is_told):
     """Twice a one-hot row, one that is the same throughout, and a single number are numbers."""
-    lines = told("data: ", data=(X, y, X, y))
+    lines = output("data: ", data=(X, y, X, y))
     expected = (
         "data: y looks one-hot (one 1 among 3 numbers per row), but float targets are learnt by regression "
         "with squared error; for classes give y.argmax(1)"
@@ -65,26 +65,26 @@ def test_one_hot_labels_are_told(told, y, is_told):
 
 
 @pytest.mark.parametrize("x", [X, np.uint8(X.reshape(24, 1, 2, 3) * 9 + 99)])
-def test_class_numbers_with_gaps_are_told(told, x):
+def test_class_numbers_with_gaps_are_reported(output, x):
     y = np.where(Y > 0, 7, 0)
-    assert told("labels: ", data=(x, y, x, y)) == [
+    assert output("labels: ", data=(x, y, x, y)) == [
         "labels: only 2 of the class numbers 0-7 occur; the model has 8 outputs"
     ]
-    assert told("labels: ", data=(x, Y, x, Y)) == []
+    assert output("labels: ", data=(x, Y, x, Y)) == []
 
 
-def test_a_class_that_only_the_test_set_has_is_told(told):
+def test_a_class_that_only_the_test_set_has_is_reported(output):
     train = Y < 2
-    lines = told("labels: ", data=(X[train], Y[train], X, Y))
+    lines = output("labels: ", data=(X[train], Y[train], X, Y))
     expected = (
         "labels: the training set has no examples of the class 2, the test set has 8: no client can learn it"
     )
     assert lines == [expected]
-    assert told("labels: ", data=(X, Y, X[train], Y[train])) == []
+    assert output("labels: ", data=(X, Y, X[train], Y[train])) == []
 
 
-def test_clients_of_one_class_each_are_told(told):
-    assert told("partition: ", partition="silos", num_clients=3, data=(X, Y, X, Y)) == [
+def test_clients_of_one_class_each_are_reported(output):
+    assert output("partition: ", partition="silos", num_clients=3, data=(X, Y, X, Y)) == [
         "partition: each client has examples of only one class: alone it cannot tell classes apart"
     ]
-    assert told("partition: ", partition="silos", num_clients=2, data=(X, Y, X, Y)) == []
+    assert output("partition: ", partition="silos", num_clients=2, data=(X, Y, X, Y)) == []

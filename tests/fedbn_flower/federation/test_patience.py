@@ -66,35 +66,37 @@ def best_round(folder):
 def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
     """It is the model, with the clients' own entries and the test figures, of a run of so many rounds."""
     run, same = tmp_path / "run", tmp_path / "same"
-    told = simulate(Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None)
+    output = simulate(Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None)
     best = int(best_round(run))
-    assert (told["best-round"], told["rounds"], told["stopped"]) == (best, best + 2, "patience")
+    assert (output["best-round"], output["rounds"], output["stopped"]) == (best, best + 2, "patience")
     assert best <= GOOD
     expected = simulate(Federation(configured(**FALLING | {"rounds": best})), same, None)
     assert (run / "model.safetensors").read_bytes() == (same / "model.safetensors").read_bytes()
     assert own_models(run) == own_models(same)
     for key in ("mean", "client-mean", "worst-client", "clients", "per-class"):
-        assert told[key] == expected[key]
+        assert output[key] == expected[key]
     assert (run / "classes.csv").read_text() == (same / "classes.csv").read_text()
 
 
-def test_it_goes_by_the_global_model_where_no_client_is_asked(configured, tmp_path):
+def test_it_goes_by_the_global_model_where_no_client_evaluates(configured, tmp_path):
     chosen = FALLING | {"client": "fedavg", "fraction_evaluate": 0.0}
-    told = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None)
+    output = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None)
     accuracies = [float(row["global-accuracy"]) for row in rows(tmp_path / "run")]
-    assert told["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
-    assert told["mean"] is None
+    assert output["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
+    assert output["mean"] is None
 
 
 def test_rounds_that_are_not_evaluated_count_but_end_nothing(configured, tmp_path):
     """Evaluated after 2, 4, 6: 4 is worse than 2 by one evaluation, 6 is four rounds after it."""
     keys = FALLING | {"patience": 3, "evaluate_every": 2, "eval_model": "local"}
-    told = simulate(Federation(configured(**keys)), tmp_path / "run", None)
+    output = simulate(Federation(configured(**keys)), tmp_path / "run", None)
     evaluated = {int(r["round"]): float(r["accuracy"]) for r in rows(tmp_path / "run") if r["accuracy"]}
     best = max(evaluated, key=lambda n: (evaluated[n], -n))
-    assert set(evaluated) == set(range(2, told["rounds"] + 1, 2)) | ({9} if told["rounds"] == 9 else set())
-    assert told["best-round"] == best
-    assert told["stopped"] is None or told["rounds"] - best >= 3 > told["rounds"] - 2 - best
+    assert set(evaluated) == set(range(2, output["rounds"] + 1, 2)) | (
+        {9} if output["rounds"] == 9 else set()
+    )
+    assert output["best-round"] == best
+    assert output["stopped"] is None or output["rounds"] - best >= 3 > output["rounds"] - 2 - best
 
 
 class Stops(Observer):
@@ -176,10 +178,10 @@ def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
 
 
 def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):
-    told = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None)
+    output = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None)
     assert (tmp_path / "run" / LAST).exists()
     assert not (tmp_path / "run" / BEST).exists()
-    assert (told["best-round"], told["stopped"]) == (None, None)
+    assert (output["best-round"], output["stopped"]) == (None, None)
 
 
 def test_mistakes(configured):

@@ -69,7 +69,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
         ({"model": "2nn+mlp"}, "model: unknown name 'mlp' \\(did you mean 'mlp-bn'"),
     ],
 )
-def test_what_cannot_be_is_told(configured, several, keys, words):
+def test_what_cannot_be_is_reported(configured, several, keys, words):
     with pytest.raises(UserError, match=words) as caught:
         Federation(configured(**PAIR | {"model": several} | keys))
     assert "\n" not in str(caught.value)

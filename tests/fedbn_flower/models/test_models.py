@@ -113,8 +113,8 @@ LAZY_MISTAKES = {
 
 @pytest.mark.parametrize("name", LAZY_MISTAKES)
 def test_lazy_modules_without_a_shape_are_one_line(monkeypatch, name):
-    make, told = LAZY_MISTAKES[name]
+    make, output = LAZY_MISTAKES[name]
     monkeypatch.setitem(MODELS, name, make)
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=output) as caught:
         build_model(name, DIGITS, False, 0)
     assert "\n" not in str(caught.value)

@@ -17,8 +17,8 @@ class Notes(Observer):
     def __init__(self, notes, name, raises=()):
         self.notes, self.name, self.raises = notes, name, raises
 
-    def note(self, call, *told):
-        self.notes.append((self.name, call, *told))
+    def note(self, call, *output):
+        self.notes.append((self.name, call, *output))
         if call in self.raises:
             raise LookupError(f"{self.name} in {call}")
 
@@ -49,7 +49,7 @@ def test_each_starts_in_order_and_ends_after_the_summary_is_made():
 
 
 @pytest.mark.parametrize("error", [RuntimeError("failed"), KeyboardInterrupt(), SystemExit(3)])
-def test_whatever_ends_a_run_each_is_told_of_it_once(error):
+def test_whatever_ends_a_run_each_observer_learns_of_it_once(error):
     notes = []
     with (
         pytest.raises(type(error)) as caught,
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_finished_ends_the_run_too():
     assert notes[1:] == [("a", "end", None, error)]
 
 
-def test_who_cannot_start_ends_the_run_and_only_who_started_is_told():
+def test_who_cannot_start_ends_the_run_and_only_who_started_learns_of_it():
     notes = []
     three = [Notes(notes, "a"), Notes(notes, "b", raises=["start"]), Notes(notes, "c")]
     with pytest.raises(LookupError, match="b in start") as caught, observed(three, info(), lambda: None):

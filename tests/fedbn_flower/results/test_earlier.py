@@ -21,9 +21,9 @@ def as_0_1(folder):
     (folder / "config.json").write_text(json.dumps(facts))
     server = folder / "checkpoint" / "server.safetensors"
     with safe_open(server, "np") as file:
-        told = json.loads(file.metadata()["facts"])
-    told = {key: told[key] for key in ("round", "updates", "counters", "run")} | {"has-clients": True}
-    save_file(load_file(server), server, {"facts": json.dumps(told)})
+        output = json.loads(file.metadata()["facts"])
+    output = {key: output[key] for key in ("round", "updates", "counters", "run")} | {"has-clients": True}
+    save_file(load_file(server), server, {"facts": json.dumps(output)})
     for path in sorted(server.parent.glob("clients/client-*")):
         _, partition, *_, last = path.stem.split("-")
         entries = load_file(path)
@@ -39,8 +39,8 @@ def old(run):
 
 def test_resume_says_that_the_version_is_too_old(old, capsys):
     assert cli.main(["--resume", str(old), "--rounds", "3"]) == 2
-    told = f"error: resume: {str(old)!r} is a run of version 0.1.0, which is too old to resume; "
-    assert capsys.readouterr().err == f"{told}load_model still loads its models\n"
+    output = f"error: resume: {str(old)!r} is a run of version 0.1.0, which is too old to resume; "
+    assert capsys.readouterr().err == f"{output}load_model still loads its models\n"
     assert cli.main(["--experiment", str(old / "config.json")]) == 2
     assert "is a run of version 0.1.0, which had other keys" in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ def test_rounds_from_before_a_resumption_are_taken_away_when_done_again(tmp_path
     assert remembered(tmp_path, moment(6, 3)) == 40
 
 
-def test_a_new_run_starts_afresh_unless_told_otherwise(tmp_path):
+def test_a_new_run_starts_afresh_by_default(tmp_path):
     for r in (1, 2):
         save(tmp_path, moment(r), memory(r))
     assert remembered(tmp_path, moment(1, run=NEXT)) is None

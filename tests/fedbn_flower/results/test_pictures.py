@@ -75,8 +75,8 @@ def test_a_searched_rate_has_readable_ticks():
     axes = trial_values(trials, "server-lr", "accuracy").axes[0]
     axes.figure.canvas.draw()
     low, high = axes.get_xlim()
-    told = [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
-    assert told == ["0.001", "0.002", "0.005", "0.01", "0.02"]
+    output = [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
+    assert output == ["0.001", "0.002", "0.005", "0.01", "0.02"]
 
 
 def test_long_class_names_lose_their_middle(tmp_path):

@@ -95,23 +95,23 @@ def test_a_notebook_that_asks_for_silence_gets_it(configured, pictures):
     assert not pictures
 
 
-def test_every_answer_is_told_as_it_comes(configured):
+def test_every_answer_is_reported_as_it_comes(configured):
     """Before the next client has begun: the grid makes a reply when it is asked for."""
     config = configured(rounds=2, partition="iid", num_clients=3, fraction_train=0.7)
-    told = []
+    output = []
 
     class Grid(InlineGrid):
         def work(self, messages, timeout):
             for reply in super().work(messages, timeout):
-                told.append("answer")
+                output.append("answer")
                 yield reply
 
     class Watch(Observer):
         def on_answer(self, *progress):
-            told.append(progress)
+            output.append(progress)
 
         def on_round(self, result):
-            told.append(result.server_round)
+            output.append(result.server_round)
 
     Federation(config).run(Grid(3, config.to_user_config()), [Watch()])
     rounds = [
@@ -119,4 +119,4 @@ def test_every_answer_is_told_as_it_comes(configured):
          "answer", (r, "evaluate", 1, 3), "answer", (r, "evaluate", 2, 3), "answer", (r, "evaluate", 3, 3), r]
         for r in (1, 2)
     ]  # fmt: skip
-    assert told[told.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]
+    assert output[output.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]

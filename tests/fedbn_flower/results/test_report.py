@@ -72,7 +72,7 @@ def test_the_page_of_a_run_of_an_early_version(tmp_path):
     assert not {link for link in found.links if not link.startswith(("#", "data:"))}
 
 
-def test_what_a_later_run_tells_has_its_place(tmp_path):
+def test_what_a_later_run_reports_has_its_place(tmp_path):
     accuracies = [i / 100 for i in range(40, 55)]
     figures = {"loss": 2.0, "accuracy": 0.4}
     more = {
@@ -161,9 +161,9 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     folder = write_sweep(tmp_path / "a sweep")
     (folder / "experiment.json").write_text("{}")
     found = page(folder)
-    scale, told = found.text["span"][:2], found.text["span"][2:5]
+    scale, output = found.text["span"][:2], found.text["span"][2:5]
     assert scale == ["40.0", "90.0"]  # of the coloured table
-    assert told == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
+    assert output == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
     assert found.text["h1"] == ["Sweep of strategy, client on digits"]
     assert found.text["h2"][:2] == ["Failed runs", "Results"]
     (best,) = re.findall(r'<tr class="best">.*?</tr>', (folder / "report.html").read_text())
@@ -228,7 +228,7 @@ def test_a_torn_row_ends_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "told"),
+    ("dataset", "output"),
     [
         ("digits", "digits"),
         ("ylecun/mnist", "ylecun/mnist"),
@@ -238,6 +238,6 @@ def test_a_torn_row_ends_a_table(tmp_path):
         ("synthetic:1,1", "synthetic:1,1"),
     ],
 )
-def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, told):
+def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, output):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
-    assert found.text["h1"] == [f"mlp-bn on {told}: fedyogi fedbn sgd"]
+    assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn sgd"]

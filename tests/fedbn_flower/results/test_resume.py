@@ -91,7 +91,7 @@ def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(configured, t
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_only_clients_that_are_asked_are_loaded_and_only_those_that_trained_are_written(
+def test_only_clients_that_are_sampled_are_loaded_and_only_those_that_trained_are_written(
     configured, tmp_path, monkeypatch
 ):
     """Three of six train in a round, and nobody evaluates; the others' files stay as they are."""
@@ -132,7 +132,7 @@ def test_two_memories_are_kept_per_client(configured, tmp_path):
     assert sorted(int(partition) for _, partition, *_ in files) == sorted([*range(6)] * 2)
 
 
-def test_a_client_file_that_is_damaged_is_told_and_the_one_before_used(configured, tmp_path, caplog):
+def test_a_client_file_that_is_damaged_is_reported_and_the_one_before_used(configured, tmp_path, caplog):
     """So is one that another client's was copied over. The batches tell of how many rounds a memory is."""
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=3, num_clients=3, partition="iid", client="silobn")), run, None)
@@ -151,7 +151,7 @@ def test_a_client_file_that_is_damaged_is_told_and_the_one_before_used(configure
     assert [str(path) in line for path, line in zip((zero, one), sorted(warnings), strict=True)] == [True] * 2
 
 
-def test_what_cannot_be_resumed_is_told(configured, tmp_path):
+def test_what_cannot_be_resumed_is_reported(configured, tmp_path):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=2)), run, None)
     with pytest.raises(UserError, match="^resume: the run in .* is complete: all 2 rounds are done"):
@@ -183,8 +183,8 @@ def test_a_lock_that_is_let_go_of_in_time_is_waited_for(configured, tmp_path, mo
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(configured, tmp_path):
     (tmp_path / place.LOCK).mkdir()
-    told = pytest.raises(UserError, match=f"^resume: cannot write to {str(tmp_path)!r}")
-    with told, run_folder_locked(configured(resume=str(tmp_path)), tmp_path):
+    output = pytest.raises(UserError, match=f"^resume: cannot write to {str(tmp_path)!r}")
+    with output, run_folder_locked(configured(resume=str(tmp_path)), tmp_path):
         pytest.fail("it has begun")
 
 
@@ -212,7 +212,7 @@ def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path)
     assert not list(run.rglob("*.tmp"))
 
 
-def test_a_folder_in_use_is_told_of_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
+def test_a_folder_in_use_is_reported_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     simulate(Federation(configured(rounds=1)), run, None)
     monkeypatch.setattr(jobs, "simulate", lambda *_: pytest.fail("it has started"))

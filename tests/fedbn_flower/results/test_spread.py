@@ -61,13 +61,13 @@ def test_the_test_set_s_have_their_own():
     assert found["client-std-test-accuracy"] == 0.25
 
 
-def told(hits, examples):
+def output(hits, examples):
     return MetricRecord({"class-hits": hits, "class-examples": examples})
 
 
 def test_every_example_of_a_class_counts_alike():
     """1 of 2 and 3 of 6 are 4 of 8; nobody has the third."""
-    counts = [class_counts(m, "", 3) for m in (told([1, 1, 0], [2, 1, 0]), told([3, 0, 0], [6, 3, 0]))]
+    counts = [class_counts(m, "", 3) for m in (output([1, 1, 0], [2, 1, 0]), output([3, 0, 0], [6, 3, 0]))]
     assert per_class("abc", counts) == {
         "names": ["a", "b", "c"], "examples": [8, 4, 0], "accuracy": [0.5, 0.25, None]
     }  # fmt: skip
@@ -93,5 +93,5 @@ def test_examples_that_all_clients_have_count_once():
     ],
 )
 def test_what_is_no_count_by_class_is_not_used(hits, examples):
-    assert class_counts(told(hits, examples), "", 3) is None
+    assert class_counts(output(hits, examples), "", 3) is None
     assert class_counts(MetricRecord({"class-hits": [1, 1, 1]}), "", 3) is None

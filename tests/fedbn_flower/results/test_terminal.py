@@ -19,7 +19,7 @@ def test_a_name_loses_its_middle():
     assert shorten_middle(["abcdefghij", "short"], 7) == ["abc…hij", "short"]
 
 
-def test_what_tells_two_names_apart_stays():
+def test_what_distinguishes_two_names_stays():
     names = [f"experiment-{where}-lr-of-the-server" for where in ("aa", "ab")]
     assert shorten_middle(names, 14) == ["exper…aa…erver", "exper…ab…erver"]
     assert shorten_middle([*names, "sgd", "experiment-a-lr-of-the-server"], 14)[2] == "sgd"
@@ -37,7 +37,7 @@ def test_names_that_every_cut_makes_alike_stay_longer():
     assert len(set(found)) == 4
 
 
-def test_numbers_are_whole_and_rows_are_told_apart_in_80_columns():
+def test_numbers_are_whole_and_rows_are_distinguished_in_80_columns():
     table = Table(title="of all")
     table.add_column("run")
     for name in ("mean over examples", "mean over clients", "client 0", "client 1", "seconds"):

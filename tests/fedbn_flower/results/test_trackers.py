@@ -37,8 +37,8 @@ def test_without_the_flag_there_is_none(run):
 
 def test_not_installed_it_is_a_line_before_anything_starts(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    told = "tensorboard: True is not allowed; .* pip install 'fedbn-flower[tensorboard]'"
-    with pytest.raises(UserError, match=told.replace("[", r"\[").replace("]", r"\]")) as caught:
+    output = "tensorboard: True is not allowed; .* pip install 'fedbn-flower[tensorboard]'"
+    with pytest.raises(UserError, match=output.replace("[", r"\[").replace("]", r"\]")) as caught:
         run(run_dir=tmp_path / "run", tensorboard=True)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()

@@ -35,22 +35,22 @@ def reported(folder, phase, figure):
 
 @pytest.mark.parametrize(("eval_model", "phase"), [("aggregated", "evaluate"), ("local", "train")])
 def test_the_spread_is_that_of_the_clients_rows(configured, tmp_path, eval_model, phase):
-    told = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None)
+    output = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None)
     accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
     for row in table(tmp_path, "metrics.csv"):
         values = accuracies[row["round"]]
         assert float(row["worst-client-accuracy"]) == min(values)
         assert float(row["worst-tenth-accuracy"]) == min(values)
         assert float(row["client-std-accuracy"]) == pytest.approx(np.var(values) ** 0.5)
-    assert told["worst-client"] == {"accuracy": min(accuracies["2"]), "loss": max(losses["2"])}
-    assert told["client-std"]["loss"] == pytest.approx(np.std(losses["2"]))
+    assert output["worst-client"] == {"accuracy": min(accuracies["2"]), "loss": max(losses["2"])}
+    assert output["client-std"]["loss"] == pytest.approx(np.std(losses["2"]))
 
 
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_path, eval_model):
     """Hits of each client's own model on its own share, example by example."""
     config = configured(**LOCAL | {"num_clients": 4}, eval_model=eval_model)
-    told = simulate(Federation(config), tmp_path, None)
+    output = simulate(Federation(config), tmp_path, None)
     rows = {(int(r["partition"]), r["class"]): r for r in table(tmp_path, "classes.csv")}
     assert len(rows) == 40
     assert {row["round"] for row in rows.values()} == {"2"}
@@ -70,22 +70,22 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
             count[label] += int(row["examples"])
             hits[label] += int(row["examples"]) * float(row["accuracy"] or 0)
     assert any(row["accuracy"] == "" for row in rows.values())
-    assert told["per-class"]["examples"] == count.tolist()
-    assert told["per-class"]["names"] == [str(i) for i in range(10)]
-    assert told["per-class"]["accuracy"] == pytest.approx((hits / count).tolist())
-    assert hits.sum() / count.sum() == pytest.approx(told["mean"]["accuracy"])
-    assert told["global-per-class"] is None
+    assert output["per-class"]["examples"] == count.tolist()
+    assert output["per-class"]["names"] == [str(i) for i in range(10)]
+    assert output["per-class"]["accuracy"] == pytest.approx((hits / count).tolist())
+    assert hits.sum() / count.sum() == pytest.approx(output["mean"]["accuracy"])
+    assert output["global-per-class"] is None
 
 
 def test_the_global_model_has_classes_too(configured, tmp_path):
     config = configured(client="fedavg", val_fraction=0.2)
-    told = simulate(Federation(config), tmp_path, None)
-    found, labels = told["global-per-class"], inputs_of(config).dataset.test.columns["y"]
+    output = simulate(Federation(config), tmp_path, None)
+    found, labels = output["global-per-class"], inputs_of(config).dataset.test.columns["y"]
     assert found["examples"] == np.bincount(labels, minlength=10).tolist()
     mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
-    assert mean == pytest.approx(told["global"]["accuracy"])
-    assert found["accuracy"] == told["per-class"]["accuracy"]
-    assert told["per-class"]["examples"] == found["examples"]  # distinct ones, though every client has them
+    assert mean == pytest.approx(output["global"]["accuracy"])
+    assert found["accuracy"] == output["per-class"]["accuracy"]
+    assert output["per-class"]["examples"] == found["examples"]  # distinct ones, though every client has them
     assert not any("class" in name for name in table(tmp_path, "metrics.csv")[0])
     assert not any("class" in name for name in table(tmp_path, "clients.csv")[0])
 
@@ -94,13 +94,13 @@ def test_a_site_does_not_tell_of_which_classes_its_own_examples_are(configured, 
     config = configured(client="fedavg")
     write_site(config, 1, tmp_path / "site")
     asked = {"eval-splits": "test", "classes": 10}
-    for node, told in (
+    for node, output in (
         ({}, {"class-hits", "class-examples"}),
         ({"data-path": str(tmp_path / "site")}, set()),
     ):
         client = FedAvgClient(local_task(config, 1, node), Memory(ContextStore()))
         figures = client.evaluate(client.get_parameters({}), asked)[2]
-        assert {name for name, value in figures.items() if isinstance(value, list)} == told
+        assert {name for name, value in figures.items() if isinstance(value, list)} == output
 
 
 class Plain(FedAvgClient):
@@ -111,18 +111,18 @@ class Plain(FedAvgClient):
 
 
 def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
-    told = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None)
-    assert told["per-class"] is None
-    assert told["worst-client"] == {"loss": 1.0, "accuracy": 0.5}
+    output = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None)
+    assert output["per-class"] is None
+    assert output["worst-client"] == {"loss": 1.0, "accuracy": 0.5}
     assert not (tmp_path / "classes.csv").exists()
 
 
 def test_numbers_have_no_classes(configured, tmp_path):
-    told = simulate(
+    output = simulate(
         Federation(configured(dataset="quadratic:3", client="fedavg", num_clients=3)), tmp_path, None
     )
-    assert (told["per-class"], told["global-per-class"]) == (None, None)
-    assert told["worst-client"]["distance"] == told["mean"]["distance"]
+    assert (output["per-class"], output["global-per-class"]) == (None, None)
+    assert output["worst-client"]["distance"] == output["mean"]["distance"]
 
 
 # mlp-bn of 8x8 digits: float32 numbers of its entries, and 128 bytes before each array on the wire.
@@ -138,9 +138,9 @@ CONTROL = LINEAR + 2 * NORM + 6 * 128
 def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
     """Two messages a client and round with the model, and one back; however many are summed."""
     keys = {"model": "mlp-bn", "client": "fedbn", "num_clients": clients, "partition": "iid"}
-    told = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None)
-    assert told["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
-    assert told["bytes-received"] == 2 * clients * FEDBN_MODEL
+    output = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None)
+    assert output["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
+    assert output["bytes-received"] == 2 * clients * FEDBN_MODEL
     assert [row["bytes-sent"] for row in table(tmp_path, "metrics.csv")] == [
         str(2 * clients * FEDBN_MODEL)
     ] * 2
@@ -150,62 +150,62 @@ def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
 def test_control_vectors_are_counted(configured, tmp_path, clients):
     keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": clients, "partition": "iid", "rounds": 1}
     config = configured(**keys, strategy="scaffold", objective="scaffold")
-    told = simulate(Federation(config), tmp_path, None)
-    assert told["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
-    assert told["bytes-received"] == clients * (WHOLE_MODEL + CONTROL)
+    output = simulate(Federation(config), tmp_path, None)
+    assert output["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
+    assert output["bytes-received"] == clients * (WHOLE_MODEL + CONTROL)
 
 
 def test_seconds_are_split(configured, tmp_path):
     """To the millisecond that is written."""
-    told = simulate(Federation(configured(rounds=3)), tmp_path, None)
+    output = simulate(Federation(configured(rounds=3)), tmp_path, None)
     parts = ("train-seconds", "evaluate-seconds", "server-seconds")
     rows = table(tmp_path, "metrics.csv")
     for row in rows:
         assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["seconds"]), abs=0.002)
         assert all(float(row[part]) >= 0 for part in parts)
     for part in parts:
-        total = told["seconds-split"][part.removesuffix("-seconds")]
+        total = output["seconds-split"][part.removesuffix("-seconds")]
         assert total == pytest.approx(sum(float(row[part]) for row in rows), abs=0.003)
-    assert told["client-updates-per-second"] == pytest.approx(3 * 2 / told["seconds"], rel=0.01)
+    assert output["client-updates-per-second"] == pytest.approx(3 * 2 / output["seconds"], rel=0.01)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_the_first_round_that_reaches_the_target_is_told(configured, tmp_path, resumed):
+def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_path, resumed):
     keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8}
-    told = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
+    output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
     if resumed:
-        told = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
+        output = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
     reached = {}
     for name in ("accuracy", "global-accuracy"):
         values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
         reached[name] = next(n for n, value in enumerate(values, start=1) if value >= 0.8)
-    assert told["rounds-to-target"] == {
+    assert output["rounds-to-target"] == {
         "target": 0.8, "mean": reached["accuracy"], "global": reached["global-accuracy"]
     }  # fmt: skip
     assert 1 < reached["accuracy"] < 6
     rows = table(tmp_path, "metrics.csv")
-    assert told["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
+    assert output["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
     keys = {"client": "fedavg", "fraction_evaluate": asked, "target_accuracy": 0.8}
-    told = simulate(Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None)
+    output = simulate(Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None)
     values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
     assert values[-1] >= 0.8 > max(values[:-1])
-    assert (told["stopped"], told["rounds"]) == ("target", len(values))
+    assert (output["stopped"], output["rounds"]) == ("target", len(values))
     assert 1 < len(values) < 9
     same = simulate(Federation(configured(**keys, rounds=len(values))), tmp_path / "b", None)
     for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
-        assert told[key] == same[key]
+        assert output[key] == same[key]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
     with pytest.raises(UserError, match="expected a run that did not end early; this one did, after"):
         simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
 
 
 def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
-    told = simulate(Federation(configured(target_accuracy=1.0, stop_at_target=True)), tmp_path, None)
-    assert (told["stopped"], told["rounds-to-target"]["mean"]) == (None, None)
+    output = simulate(Federation(configured(target_accuracy=1.0, stop_at_target=True)), tmp_path, None)
+    assert (output["stopped"], output["rounds-to-target"]["mean"]) == (None, None)
     with pytest.raises(UserError, match="stop-at-target: True .* false without target-accuracy"):
         configured(stop_at_target=True)
     with pytest.raises(UserError, match="stop-at-target: True .* fraction-evaluate 0: nothing is evaluated"):
@@ -213,8 +213,8 @@ def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
 
 
 def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
-    told = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
-    assert told["rounds-to-target"] == {"target": 1.0, "mean": None, "global": None}
+    output = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
+    assert output["rounds-to-target"] == {"target": 1.0, "mean": None, "global": None}
     with pytest.raises(UserError, match=r"target-accuracy: 0.5 .* 0: 'quadratic:3' is compared by distance"):
         Federation(configured(dataset="quadratic:3", client="fedavg", target_accuracy=0.5))
 
@@ -231,8 +231,8 @@ def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_
         wanted = [expected[name] for name in columns] if n in (2, 4, 5) else [""] * 5
         assert [row[name] for name in columns] == wanted
         assert row["train-loss"] == expected["train-loss"]
-    told = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "full")]
-    assert told[0]["clients"] == told[1]["clients"]
+    output = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "full")]
+    assert output[0]["clients"] == output[1]["clients"]
     lines = capsys.readouterr().out.splitlines()
     assert ["train-loss" in line for line in lines] == [True, False, True, False, False]
     assert not any("nan" in line for line in lines)

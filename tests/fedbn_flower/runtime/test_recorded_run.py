@@ -73,16 +73,16 @@ def test_the_calls_under_the_server_app(tmp_path, cache_dir, monkeypatch):
     check(notes, tmp_path / "run")
 
 
-def test_what_is_told_of_a_run(configured, tmp_path):
+def test_what_is_known_of_a_run(configured, tmp_path):
     config = configured(strategy="fedadam", tau=0.01, rounds=7, **SILOS)
-    told = run_info(Federation(config), tmp_path, None)
-    assert (told.first_round, told.rounds, told.folder) == (1, 7, tmp_path)
-    assert (told.dataset, told.partition, told.client_names) == ("digits", "silos:0-4,5-9", ())
-    assert (told.metrics, told.compared_by) == (("loss", "accuracy"), "accuracy")
-    assert told.higher_is_better == {"accuracy"}
-    assert told.config["tau"] == 0.01
-    assert told.config.keys() >= {"strategy", "client-lr", "beta-1"}
-    json.dumps(dict(told.config))
+    output = run_info(Federation(config), tmp_path, None)
+    assert (output.first_round, output.rounds, output.folder) == (1, 7, tmp_path)
+    assert (output.dataset, output.partition, output.client_names) == ("digits", "silos:0-4,5-9", ())
+    assert (output.metrics, output.compared_by) == (("loss", "accuracy"), "accuracy")
+    assert output.higher_is_better == {"accuracy"}
+    assert output.config["tau"] == 0.01
+    assert output.config.keys() >= {"strategy", "client-lr", "beta-1"}
+    json.dumps(dict(output.config))
 
 
 def test_a_run_that_fails(run, tmp_path):
@@ -124,7 +124,7 @@ def test_who_cannot_start_leaves_a_folder_without_rounds(run, tmp_path):
     assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 1
 
 
-def test_what_an_observer_raises_at_the_end_is_told_after_the_run(run, tmp_path):
+def test_what_an_observer_raises_at_the_end_is_reported_after_the_run(run, tmp_path):
     class Unwell(Observer):
         def on_end(self, summary, error):
             raise ConnectionError("the tracker is gone")
@@ -135,7 +135,7 @@ def test_what_an_observer_raises_at_the_end_is_told_after_the_run(run, tmp_path)
     check(after, tmp_path / "run")
 
 
-def test_nobody_is_told_of_a_run_that_cannot_begin(configured, tmp_path):
+def test_no_observer_learns_of_a_run_that_cannot_begin(configured, tmp_path):
     notes = Notes()
     config = configured(resume=str(tmp_path))
     with pytest.raises(ValueError, match="resume"):

@@ -30,8 +30,8 @@ def test_a_ctrl_c_waits_though_another_thread_lets_it_through():
     )
     assert process.stdout.readline() == "within\n"
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate("0.2\n", timeout=60)
-    assert told.splitlines() == ["not disturbed", "after it"]
+    output, _ = process.communicate("0.2\n", timeout=60)
+    assert output.splitlines() == ["not disturbed", "after it"]
 
 
 def test_what_was_handled_before_is_again():

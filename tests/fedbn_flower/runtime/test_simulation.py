@@ -223,7 +223,7 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
         ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, RunFailed),
     ],
 )
-def test_the_server_app_tells_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
+def test_the_server_app_reports_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
     """Under ``flwr run`` the run config comes unchecked."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     config = configured(rounds=1).to_user_config()
@@ -243,9 +243,9 @@ def test_without_a_run_dir_the_server_app_keeps_its_results_and_says_where(
     with caplog.at_level("INFO", "flwr.fedbn"):
         server_main(InlineGrid(2, config), Context(1, 1, {}, RecordDict(), config))
     (folder,) = (tmp_path / "home" / "fedbn-flower" / "runs").iterdir()
-    told = [r.message for r in caplog.records if r.message.startswith("results")]
-    assert told == [f"results go to {folder}", f"results are in {folder}"]
-    assert caplog.records[-1].message == told[-1]
+    output = [r.message for r in caplog.records if r.message.startswith("results")]
+    assert output == [f"results go to {folder}", f"results are in {folder}"]
+    assert caplog.records[-1].message == output[-1]
     assert json.loads((folder / "summary.json").read_text())["rounds"] == 1
 
 
@@ -256,7 +256,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "output"),
     [
         (
             {"client": "fedbn", "model": "2nn"},
@@ -281,7 +281,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
         ({"client": "fedavg", "fraction_evaluate": 0}, []),
     ],
 )
-def test_what_one_would_not_expect_is_one_line(configured, caplog, values, told):
+def test_what_one_would_not_expect_is_one_line(configured, caplog, values, output):
     config = configured(rounds=1, **values)
     Federation(config).run(InlineGrid(2, config.to_user_config()), [])
-    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == told
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == output

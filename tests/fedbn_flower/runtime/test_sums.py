@@ -29,14 +29,14 @@ class Told(Observer):
 
 
 def run(config, summed):
-    federation, told = Federation(config), Told()
+    federation, output = Federation(config), Told()
     grid = make_grid(federation, None)
     if not summed:
         grid = InlineGrid(config.num_clients, config.to_user_config(), grid.cohort)
         federation.strategy._takes_sums_ = False
     assert grid.sums == summed
-    arrays = federation.run(grid, [told])
-    return {name: array.numpy().tobytes() for name, array in arrays.items()}, told.rounds
+    arrays = federation.run(grid, [output])
+    return {name: array.numpy().tobytes() for name, array in arrays.items()}, output.rounds
 
 
 @pytest.mark.parametrize("fast", ["auto", "off"])

@@ -51,7 +51,7 @@ def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, 
     assert again["clients"] == summary["clients"]
 
 
-def test_done_it_is_told_again_and_more_trials_go_on(search, tmp_path):
+def test_done_it_is_reported_again_and_more_trials_go_on(search, tmp_path):
     assert search(f"{JOB} 3 --run-dir whole") == 0
     assert search(f"{JOB} 1 --run-dir parts") == 0
     written = (tmp_path / "parts/best/summary.json").stat().st_mtime_ns
@@ -101,7 +101,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_table(search, tmp_path, monkey
         assert table(tmp_path / f"parts-{i}") == table(tmp_path / "whole")
 
 
-def test_a_trial_that_fails_is_told_and_the_search_goes_on(search, tmp_path, capsys):
+def test_a_trial_that_fails_is_reported_and_the_search_goes_on(search, tmp_path, capsys):
     assert search("--search client-lr=0.05,1e30 --trials 3 --run-dir s") == 0
     rows = table(tmp_path / "s")
     assert {(row["client-lr"], row["state"]) for row in rows} == {("0.05", COMPLETE), ("1e30", FAILED)}
@@ -136,7 +136,7 @@ def test_losses_are_to_be_low(search, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (f"{JOB} 1 --run-dir s --seed 1", "seed: 1 is not allowed; expected 0, as in the search of 's'"),
         ("--search server-lr=1e-3..2 --run-dir s", "search: 'server-lr=0.001..2.0' is not allowed; expected"),
@@ -151,14 +151,14 @@ def test_losses_are_to_be_low(search, tmp_path):
         ),
     ],
 )
-def test_mistakes_are_told(search, tmp_path, capsys, arguments, told):
+def test_mistakes_are_reported(search, tmp_path, capsys, arguments, output):
     assert search("--search server-lr=1e-3..1 --trials 1 --run-dir s --client-lr 1e30") == 1
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
     capsys.readouterr()
     given = "" if "--resume" in arguments else "--client-lr 1e30"
     assert search(f"{arguments} {given}") == 2
-    assert capsys.readouterr().err.startswith(f"error: {told}")
+    assert capsys.readouterr().err.startswith(f"error: {output}")
 
 
 @pytest.mark.slow

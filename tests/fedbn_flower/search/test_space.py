@@ -55,7 +55,7 @@ def test_the_validation_share_is_a_tenth_unless_given():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         ("--search server-lr", "search: 'server-lr' is not allowed; expected KEY=LOW..HIGH or KEY=A,B"),
         ("--search server-lr=", "search: 'server-lr=' is not allowed"),
@@ -92,8 +92,8 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed; expected none with resume"),
     ],
 )
-def test_mistakes_are_told(arguments, told):
-    with pytest.raises(UserError, match="^" + told):
+def test_mistakes_are_reported(arguments, output):
+    with pytest.raises(UserError, match="^" + output):
         parse_command_line([*(() if "resume" in arguments else ADAM), *arguments.split()])
 
 
@@ -129,7 +129,7 @@ def test_flags_go_before_a_files_search(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         (
             "val-fraction = 0.2",
@@ -148,9 +148,9 @@ def test_flags_go_before_a_files_search(file):
         ("trials = 7", "trials = 0", "trials: '0' is not allowed; expected a whole number >= 1"),
     ],
 )
-def test_mistakes_in_a_files_search_are_told(file, old, new, told):
+def test_mistakes_in_a_files_search_are_reported(file, old, new, output):
     path = file[1]
     with open(path, "w") as text:
         text.write(FILE.replace(old, new))
-    with pytest.raises(UserError, match="^" + told):
+    with pytest.raises(UserError, match="^" + output):
         parse_command_line(file)

@@ -46,7 +46,7 @@ def searched(trials, stops=()):
     return rows
 
 
-def test_stopped_anywhere_it_asks_for_what_it_would_have_asked_for():
+def test_stopped_anywhere_it_asks_for_the_same_values():
     whole = searched(24)
     assert searched(24, stops=range(1, 24)) == whole
     assert {state for _, state, _, _ in whole} == {COMPLETE, PRUNED, FAILED}

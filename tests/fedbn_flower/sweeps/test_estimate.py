@@ -129,6 +129,6 @@ def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, 
     ]
 
 
-def test_a_mistake_is_told_by_a_dry_run_too(capsys):
+def test_a_mistake_is_reported_by_a_dry_run_too(capsys):
     assert cli.main(["--client-lr", "0", "--dry-run"]) == 2
     assert capsys.readouterr().err.startswith("error: client-lr: '0' is not allowed")

@@ -111,7 +111,7 @@ def test_every_file_is_known():
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_its_command_is_understood_and_its_runs_are_told_apart(path, monkeypatch):
+def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypatch):
     monkeypatch.chdir(APP)
     arguments = command_of(path)
     assert arguments[:2] == ["--experiment", str(path.relative_to(APP))]
@@ -202,8 +202,8 @@ def test_the_second_opinion_learns_from_a_mean_and_later_from_shards(tmp_path):
     rounds = []
     for partition in ("iid", "shards"):
         command = [sys.executable, FOLDER / "plain_fedavg.py", tmp_path, "--partition", partition]
-        told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-        rounds.append(int(re.fullmatch(r"(?:1\.0|0\.9[7-9])\d* after round (\d+)\n", told)[1]))
+        output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        rounds.append(int(re.fullmatch(r"(?:1\.0|0\.9[7-9])\d* after round (\d+)\n", output)[1]))
     assert 2 < rounds[0] < rounds[1]
 
 

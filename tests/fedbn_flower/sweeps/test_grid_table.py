@@ -16,7 +16,7 @@ def table(folder):
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
-def test_of_many_clients_the_worst_tenth_is_told(configured, tmp_path):
+def test_of_many_clients_the_worst_tenth_is_reported(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, worst in enumerate((0.1, 0.3)):
         many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
@@ -40,8 +40,8 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
     (row,) = table(tmp_path)
     names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
     assert list(row)[-6:] == names
-    told = ["0.0 (1 of 2)", "10.0 +- 0.0", "20.0 (1 of 2)", "10.0 +- 14.1", "0.0 (1 of 2)", "20.0 (1 of 2)"]
-    assert list(row.values())[-6:] == told
+    output = ["0.0 (1 of 2)", "10.0 +- 0.0", "20.0 (1 of 2)", "10.0 +- 14.1", "0.0 (1 of 2)", "20.0 (1 of 2)"]
+    assert list(row.values())[-6:] == output
 
 
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
@@ -81,7 +81,7 @@ def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured
     assert row["failed"] == "seed 1: it diverged"
 
 
-def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
+def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
         grid.add(configured(server_lr=rate), summary(0.5, 0.5, []))
@@ -95,7 +95,7 @@ def test_the_terminal_is_told_once_what_all_runs_are(configured, tmp_path):
     assert shown(grid.table()).count("fedyogi") == 2
 
 
-def test_over_how_many_seeds_is_told_as_it_is(configured, tmp_path):
+def test_the_number_of_seeds_is_as_it_is(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed in (0, 1):
         grid.add(configured(seed=seed), summary(0.5, 0.5, []))

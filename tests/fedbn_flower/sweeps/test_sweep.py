@@ -41,10 +41,10 @@ def ran(capsys):
 
 
 def interrupt_at(monkeypatch, name, server_round):
-    told = RoundLines.on_round
+    output = RoundLines.on_round
 
     def on_round(self, result):
-        told(self, result)
+        output(self, result)
         if self._config.run_dir.endswith(name) and result.server_round == server_round:
             raise KeyboardInterrupt
 
@@ -56,8 +56,8 @@ A, B = (f"fedyogi-fedbn-sgd-client-lr={rate}-seed0" for rate in ("0.01", "0.1"))
 
 def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
     assert swept("--sweep client-lr=0.01,0.1 --rounds 1 --run-dir g") == 0
-    told = [(row["client-lr"], row["seed"], row["status"]) for row in rows()]
-    assert told == [("0.01", "0", "ok"), ("0.1", "0", "ok")]
+    output = [(row["client-lr"], row["seed"], row["status"]) for row in rows()]
+    assert output == [("0.01", "0", "ok"), ("0.1", "0", "ok")]
     assert json.loads(Path("g/experiment.json").read_text())["client-lr"] == ["0.01", "0.1"]
     first = rows()
     assert len(ran(capsys)) == 2
@@ -94,7 +94,7 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(swept, capsys, monkeypa
     assert timeless[0] == timeless[1]
 
 
-def test_a_failed_run_is_told_stops_no_other_and_is_tried_again(swept, capsys):
+def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(swept, capsys):
     """A rate of 1e30 diverges in every round; with the sane rates beside it the exit status is 1."""
     words = "--sweep client-lr=1e30,0.1 --rounds 1 --run-dir g"
     problem = (
@@ -107,9 +107,9 @@ def test_a_failed_run_is_told_stops_no_other_and_is_tried_again(swept, capsys):
     assert header.endswith("| failed |")
     assert f"seed 0: {problem} |" in failed
     assert fine.endswith("|  |")
-    told = capsys.readouterr()
-    assert f"client-lr=1e+30-seed0 failed: {problem}\n" in told.err
-    assert "failed" in told.out
+    output = capsys.readouterr()
+    assert f"client-lr=1e+30-seed0 failed: {problem}\n" in output.err
+    assert "failed" in output.out
     assert swept(words) == 1
     assert [name for name, _ in ran(capsys)] == ["fedyogi-fedbn-sgd-client-lr=1e+30-seed0"]
     assert [row["status"] for row in rows()] == [problem, "ok"]
@@ -122,8 +122,8 @@ def test_an_algorithm_that_raises_on_the_server_is_a_failed_run(swept, tmp_path,
     )
     assert swept("--strategy own.py:Broken,fedavg --rounds 1 --run-dir g") == 1
     name = f"{tmp_path / 'own.py'}"
-    told = f"strategy: '{name}:Broken' raised ValueError: my | own ({name}, line 6)"
-    assert [row["status"] for row in rows()] == [told, "ok"]
+    output = f"strategy: '{name}:Broken' raised ValueError: my | own ({name}, line 6)"
+    assert [row["status"] for row in rows()] == [output, "ok"]
     assert "raised ValueError: my \\| own (" in Path("g/grid.md").read_text()
 
 
@@ -191,7 +191,7 @@ def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, caps
     assert (place / DONE).exists()
 
 
-def test_what_is_wrong_in_any_run_is_told_before_anything_starts(swept, capsys, tmp_path):
+def test_what_is_wrong_in_any_run_is_reported_before_anything_starts(swept, capsys, tmp_path):
     assert swept("--sweep dataset=digits,/nowhere --run-dir g") == 2
     assert capsys.readouterr().err.startswith("error: dataset: no such file or folder: '/nowhere'")
     assert not (tmp_path / "g").exists()

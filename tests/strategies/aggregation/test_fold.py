@@ -78,7 +78,7 @@ def test_a_missing_answer_does_not_shift_the_groups():
 
 @pytest.mark.parametrize("missing", [set(), {0}, {3, 7, 8}, set(range(7, 13)), {26}])
 @pytest.mark.parametrize("kind", MEANS)
-def test_the_same_bits_wherever_a_group_is_summed(kind, missing):
+def test_the_same_bits_in_whichever_process_a_group_is_summed(kind, missing):
     answers = {place: one for place, one in enumerate(draw(27)) if place not in missing}
     fold = Fold(lambda: partial_of(kind), 27)
     for place, one in answers.items():

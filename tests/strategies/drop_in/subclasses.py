@@ -32,8 +32,8 @@ def other_content_for_each_node(base):
         for message in base.configure_train(self, server_round, arrays, config, grid):
             node = message.metadata.dst_node_id
             own = {name: array * np.float32(1 + 0.1 * node) for name, array in ndarrays(arrays).items()}
-            told = ConfigRecord({**config, "node": node})
-            content = RecordDict({"arrays": record(own), "config": told})
+            output = ConfigRecord({**config, "node": node})
+            content = RecordDict({"arrays": record(own), "config": output})
             messages.append(Message(content, dst_node_id=node, message_type="train"))
         return messages
 
@@ -109,10 +109,10 @@ def reweighted(base):
     def aggregate_train(self, server_round, replies):
         made = []
         for reply in replies:
-            told = MetricRecord(
+            output = MetricRecord(
                 {**reply.content["metrics"], "num-examples": 1.0 + reply.metadata.src_node_id}
             )
-            content = RecordDict({"arrays": reply.content["arrays"], "metrics": told})
+            content = RecordDict({"arrays": reply.content["arrays"], "metrics": output})
             made.append(Message(content, dst_node_id=1, message_type="train"))
         return base.aggregate_train(self, server_round, made)
 
@@ -166,8 +166,8 @@ def own_check(base):
 
 def own_messages(base):
     def _construct_messages(self, record, node_ids, message_type):
-        told = ConfigRecord({**record["config"], "of": len(node_ids)})
-        content = RecordDict({"arrays": record["arrays"], "config": told})
+        output = ConfigRecord({**record["config"], "of": len(node_ids)})
+        content = RecordDict({"arrays": record["arrays"], "config": output})
         return base._construct_messages(self, content, sorted(node_ids)[:3], message_type)
 
     return {"_construct_messages": _construct_messages}

@@ -70,11 +70,11 @@ def test_defaults_that_differ():
     }
 
 
-def test_the_names_a_subclass_must_not_use_are_all_told():
+def test_the_names_a_subclass_must_not_use_are_all_reported():
     """Every public attribute that Flower's class has not, but for the settings, which a subclass may take."""
     ours, theirs = strategies.FedAvg(), flower.FedAvg()
-    (told,) = re.findall(r"must not use these names for something else: ([^.]*)\.", TABLE.read_text())
-    assert sorted(re.findall(r"`(\w+)`", told)) == sorted(
+    (output,) = re.findall(r"must not use these names for something else: ([^.]*)\.", TABLE.read_text())
+    assert sorted(re.findall(r"`(\w+)`", output)) == sorted(
         name for name in set(dir(ours)) - set(dir(theirs)) if not name.startswith("_")
     )
 
@@ -92,7 +92,7 @@ def test_arguments_of_ours_alone():
 
 
 @pytest.mark.parametrize(
-    ("rule", "arguments", "told"),
+    ("rule", "arguments", "output"),
     [
         (
             "FedAvg",
@@ -109,9 +109,9 @@ def test_arguments_of_ours_alone():
         ("FedProx", {"proximal_mu": -0.1}, "proximal_mu=-0.1 is not allowed"),
     ],
 )
-def test_ranges_are_checked(rule, arguments, told):
+def test_ranges_are_checked(rule, arguments, output):
     getattr(flower, rule)(**arguments)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=output):
         getattr(strategies, rule)(**arguments)
 
 

@@ -171,8 +171,8 @@ def test_metrics_that_not_all_clients_report():
     """(1 * 0.5 + 3 * 2.0) / 4 over those two; lists of different lengths have no mean."""
 
     def given(messages):
-        told = ({"loss": 0.5, "per": [1.0]}, {}, {"loss": 2.0, "per": [1.0, 2.0]}, {})
-        return [answer(m, MODEL, i + 1, **told[i]) for i, m in enumerate(messages)]
+        output = ({"loss": 0.5, "per": [1.0]}, {}, {"loss": 2.0, "per": [1.0, 2.0]}, {})
+        return [answer(m, MODEL, i + 1, **output[i]) for i, m in enumerate(messages)]
 
     with pytest.raises(InconsistentMessageReplies):
         phase(flower.FedAvg(), given)
@@ -231,7 +231,7 @@ def test_what_is_logged_of_a_failure(caplog):
     assert "\t│\t├── min_replies: 1" in caplog.messages  # the summary has more settings
 
 
-def test_an_answer_that_a_subclass_leaves_out_is_told(caplog):
+def test_an_answer_that_a_subclass_leaves_out_is_reported(caplog):
     """A warning, as of one that never came; Flower says nothing of either."""
     logger = logging.getLogger("flwr")
     before, logger.propagate = logger.propagate, True

@@ -129,18 +129,18 @@ def test_evaluate_fn(rule):
 
 
 @EACH_RULE
-def test_what_the_clients_are_told(rule):
+def test_what_clients_receive(rule):
     def scenario(api):
-        told = []
+        output = []
 
         def listening(message, node):
-            told.append([message.metadata.message_type, node, plain(message.content["config"])])
+            output.append([message.metadata.message_type, node, plain(message.content["config"])])
             return client(message, node)
 
         strategy = make(api, rule)
         configs = {"train_config": ConfigRecord({"lr": 0.1}), "evaluate_config": ConfigRecord({"k": 5})}
         run(strategy, rounds=2, nodes=2, work=listening, **configs)
-        return sorted(told, key=lambda one: (one[2]["server-round"], one[0], one[1]))
+        return sorted(output, key=lambda one: (one[2]["server-round"], one[0], one[1]))
 
     both(scenario)
 

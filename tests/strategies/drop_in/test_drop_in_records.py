@@ -36,8 +36,8 @@ def test_another_weight(rule):
 @EACH_RULE
 def test_other_names_of_the_records(rule):
     def renaming(message, node):
-        sent, told = message.content["model"], message.content["settings"]
-        known = Message(RecordDict({"arrays": sent, "config": told}), 1, message.metadata.message_type)
+        sent, output = message.content["model"], message.content["settings"]
+        known = Message(RecordDict({"arrays": sent, "config": output}), 1, message.metadata.message_type)
         content = client(known, node).content
         named = {"model" if name == "arrays" else name: one for name, one in content.items()}
         return Message(RecordDict(named), reply_to=message)

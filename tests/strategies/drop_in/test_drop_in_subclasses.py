@@ -69,16 +69,16 @@ def test_a_schedule_of_the_servers_own(rule, setting):
     both(body, rule)
 
 
-def test_what_a_subclass_tells_its_clients_arrives():
+def test_what_a_subclass_sends_to_its_clients_arrives():
     def then(strategy):
-        told = []
+        output = []
 
         def listening(message, node):
-            told.append((message.metadata.message_type, node, plain(message.content["config"])))
+            output.append((message.metadata.message_type, node, plain(message.content["config"])))
             return client(message, node)
 
         run(strategy, rounds=2, work=listening)
-        return sorted(told, key=str)
+        return sorted(output, key=str)
 
     for body in (schedule, other_content_for_each_node, own_messages):
         both(body, then=then)

@@ -50,13 +50,13 @@ def test_those_who_are_there_are_sampled_from_to_train_and_to_evaluate():
         assert set().union(*draws) == set(range(4, 10))
 
 
-def test_those_who_do_not_answer_are_not_asked_to_train():
+def test_those_who_do_not_answer_are_not_sampled():
     strategy, grid = rule(range(6), [1, 4]), CannedGrid(6, lambda m, i: None)
     assert sampled(strategy, grid) == [1, 4]
     assert sampled(strategy, grid, phase="evaluate") == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_nodes_partition_is_what_is_asked_for():
+def test_a_nodes_partition_is_what_is_requested():
     class Reversed(CannedGrid):
         def work(self, messages, timeout):
             for message in messages:
@@ -90,7 +90,7 @@ class Outside(Everybody):
         return partition not in (0, 2)
 
 
-def test_who_takes_no_part_is_not_counted_nor_told(caplog):
+def test_who_takes_no_part_is_not_counted_nor_reported(caplog):
     """FedDyn of three, alpha = 1, that answer with a difference of 2, 4 and 5: their mean is 11/3, M and the
     number of answers are 3, so h = -11/3 and x = 22/3."""
     caplog.set_level(logging.INFO, "flwr")
@@ -106,7 +106,7 @@ def test_who_takes_no_part_is_not_counted_nor_told(caplog):
 
 
 def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
-    for there, answering, told in (
+    for there, answering, output in (
         ([], range(3), "3 of 3 nodes unavailable, 0 of 0 sampled will not answer"),
         (range(3), [], "0 of 3 nodes unavailable, 3 of 3 sampled will not answer"),
     ):
@@ -116,7 +116,7 @@ def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
         assert (strategy.rule_state.updates, strategy.rule_state.vectors) == (0, {})
         assert not strategy.phase_report.failures
         warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-        assert warnings == [f"round 1, train: {told}: the model is unchanged"]
+        assert warnings == [f"round 1, train: {output}: the model is unchanged"]
     assert sampled(rule([], []), CannedGrid(3, lambda m, i: None), phase="evaluate") == []
 
 

@@ -62,7 +62,7 @@ def test_the_log_and_the_report_have_the_same_reason(caplog):
 
 
 @pytest.mark.parametrize("phase", ["train", "evaluate"])
-def test_one_liar_asked_first_and_alone_does_not_end_the_run(phase):
+def test_one_liar_sampled_first_and_alone_does_not_end_the_run(phase):
     """One of three is asked in each round, until an honest one was; the liar has no metrics."""
 
     def answer(message, partition):
@@ -109,7 +109,7 @@ Exception ClientAppException occurred. Message: training diverged
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "output"),
     [
         (RAY.format(pid=5), "training diverged"),
         ('Traceback:\n  File "/a.py", line 3, in f\n    x\nKeyError: 1\n', "KeyError: 1"),
@@ -119,5 +119,5 @@ Exception ClientAppException occurred. Message: training diverged
         ('x", line 1\n' + " \n" * 3000, 'x", line 1\n' + " \n" * 3000),
     ],
 )
-def test_of_a_traceback_its_end_is_told(reason, told):
-    assert cause(reason) == told
+def test_of_a_traceback_its_end_is_reported(reason, output):
+    assert cause(reason) == output

@@ -30,7 +30,7 @@ def test_sampling_depends_on_seed_and_round_alone():
 
 
 @given(n=st.integers(1, 300), percent=st.integers(0, 100))
-def test_the_sample_has_the_size_asked_for(n, percent):
+def test_the_sample_has_the_size_requested(n, percent):
     chosen = sample(list(range(n)), percent / 100, 1, (0,))
     assert len(chosen) == max(1, n * percent // 100)
     assert len(set(chosen)) == len(chosen)
@@ -52,8 +52,8 @@ def test_nodes_are_ordered_by_the_partition_they_tell():
 
 
 def test_waiting_for_nodes_is_bounded():
-    told = r"waited 0 s for 3 nodes \(round 1, train: min_available_nodes\); 2 connected"
-    with pytest.raises(TimeoutError, match=told):
+    output = r"waited 0 s for 3 nodes \(round 1, train: min_available_nodes\); 2 connected"
+    with pytest.raises(TimeoutError, match=output):
         sampled(FedAvg(min_available_nodes=3, node_timeout=0.0), CannedGrid(2, lambda m, i: None))
 
 
@@ -122,5 +122,5 @@ def test_without_a_seed_each_strategy_draws_its_own(caplog):
     assert drawn != sampled(FedAvg(fraction_train=0.5), grid)
     with caplog.at_level("INFO", "flwr"):
         strategy.summary()
-    (told,) = re.findall(r"seed: (\d+)", caplog.text)  # with which it can be had again
-    assert sampled(FedAvg(fraction_train=0.5, seed=int(told)), grid) == drawn
+    (output,) = re.findall(r"seed: (\d+)", caplog.text)  # with which it can be had again
+    assert sampled(FedAvg(fraction_train=0.5, seed=int(output)), grid) == drawn

@@ -120,7 +120,7 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    ("values", "predict", "y", "names", "told"),
+    ("values", "predict", "y", "names", "output"),
     [
         ([0, 1, 2, 1], "auto", [0, 1, 2, 1], (), ""),
         ([7, 0, 2, 7], "auto", [2, 0, 1, 2], ("0", "2", "7"), "the classes 0, 2, 7 are numbered from 0"),
@@ -134,7 +134,7 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
         ([0.5, 1.0, -1.0, 0.5], "auto", [[0.5], [1], [-1], [0.5]], (), ""),
     ],
 )
-def test_what_labels_are(load, tmp_path, values, predict, y, names, told):
+def test_what_labels_are(load, tmp_path, values, predict, y, names, output):
     (tmp_path / "t").mkdir()
     for split in ("train", "test"):
         pd.DataFrame({"target": values, "n": 1.0}).to_parquet(tmp_path / "t" / f"{split}.parquet")
@@ -145,7 +145,7 @@ def test_what_labels_are(load, tmp_path, values, predict, y, names, told):
     assert data.spec.predicts == ("numbers" if numbers else "classes")
     assert data.spec.outputs == (1 if numbers else 1 + max(y))
     assert data.class_names == names
-    assert [told in note for note in data.notes] == [True] * bool(told)
+    assert [output in note for note in data.notes] == [True] * bool(output)
 
 
 def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):

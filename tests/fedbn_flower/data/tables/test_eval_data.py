@@ -41,7 +41,7 @@ def notices_of(config):
 
 
 @pytest.mark.parametrize(("eval_data", "small"), [("auto", True), ("local", True), ("global", False)])
-def test_other_sites_units_do_not_count_unless_asked(cache_dir, tmp_path, sites, eval_data, small):
+def test_other_sites_units_do_not_count_unless_requested(cache_dir, tmp_path, sites, eval_data, small):
     """Each site fits its own rows; on the other's, a thousand times off, the loss is about 9e6 x var(x)."""
     result = simulate(
         **keys_for(sites), eval_data=eval_data, rounds=10, client_lr=0.1, backend="inline",
@@ -63,17 +63,17 @@ def test_all_rows_are_evaluated_on_where_somebody_has_none_of_its_own(configured
     """Eighty test rows are too few for a hundred clients."""
     config = configured(**keys_for(sites) | {"partition": "iid", "num_clients": 100})
     assert not inputs_of(config).evaluates_locally
-    (told,) = notices_of(config)
+    (output,) = notices_of(config)
     assert re.match(
         r"eval-data: 'global', since \d+ of 100 clients \(the first is \d+\) have no held-out examples: each",
-        told,
+        output,
     )
     assert build_manifest(Federation(config))["eval-data"] == "global"
 
 
 def test_what_global_means_is_said(configured, sites):
-    (told,) = notices_of(configured(**keys_for(sites), eval_data="global"))
-    assert told.startswith("eval-data: 'global': each client's model is evaluated on all clients' examples")
+    (output,) = notices_of(configured(**keys_for(sites), eval_data="global"))
+    assert output.startswith("eval-data: 'global': each client's model is evaluated on all clients' examples")
 
 
 def test_images_are_evaluated_on_the_whole_held_out_set(configured):

@@ -207,7 +207,7 @@ def test_what_arrays_do_not_have_is_refused(run, keys, words):
     assert words in str(caught.value)
 
 
-def test_whose_data_a_client_has_is_told(run, patients):
+def test_whose_data_a_client_has_is_reported(run, patients):
     """Four of 25 hospitals are drawn: which ones is written down, and shown."""
     result = run(
         dataset=patients, label_column="outcome", partition="natural:hospital", num_clients=4, rounds=1
