@@ -125,7 +125,7 @@ def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configur
 
 def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(staffed, configured):
     config = configured(
-        partition="iid", num_clients=12, rounds=2, round_timeout=12, fraction_evaluate=0, fast="off"
+        partition="iid", num_clients=12, rounds=2, round_timeout=25, fraction_evaluate=0, fast="off"
     )
     rounds = []
 
