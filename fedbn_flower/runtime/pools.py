@@ -43,13 +43,12 @@ class BackgroundPool:
     def _live(self) -> None:
         """Start Ray, and wait: its daemons end with the thread that started them."""
         try:
-            pool = start_ray(self._config)
-            pool.wait_for_workers()
+            self._pool = start_ray(self._config)
+            self._pool.wait_for_workers()
         except Exception as error:
             self.give_up(error)
-        else:
-            self._pool = pool
-        self._tried.set()
+        finally:
+            self._tried.set()
         self._closing.wait()
 
     @property
@@ -60,7 +59,7 @@ class BackgroundPool:
     @property
     def ready(self) -> "RayPool | None":
         """The workers, if all have started and can be used."""
-        return self._pool if self._usable else None
+        return self._pool if self._tried.is_set() and self._usable else None
 
     def give_up(self, error: Exception) -> None:
         """Warn that the workers cannot be used, and do without them."""

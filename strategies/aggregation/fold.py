@@ -107,7 +107,7 @@ class Extras:
 
 
 class PartialSum:
-    """PartialSum sums of some answers of a round. They can be computed by a worker, merged and sent.
+    """Partial sums of some answers of a round. They can be computed by a worker, merged and sent.
 
     Parameters
     ----------

@@ -104,10 +104,7 @@ class RayPool:
             When a worker cannot be had, or cannot take one.
         """
         self._run = run_config, num_clients, stored(session_objects())
-        try:
-            ray.get([worker.start_run.remote(*self._run) for worker in self.workers])
-        except RayError as error:
-            raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
+        _wait_for([worker.start_run.remote(*self._run) for worker in self.workers])
 
     def wait_for_workers(self) -> None:
         """Wait until every worker has started.
@@ -117,10 +114,7 @@ class RayPool:
         RunFailed
             When one cannot be had.
         """
-        try:
-            ray.get([worker.process_id.remote() for worker in self.workers])
-        except RayError as error:
-            raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
+        _wait_for([worker.process_id.remote() for worker in self.workers])
 
     def replace(self, index: int) -> None:
         """End a worker, if it still lives, and put a new one into its place."""
@@ -139,3 +133,11 @@ class RayPool:
             ray.shutdown()
             return
         end_workers(self.workers, self._cores)
+
+
+def _wait_for(calls: list[Any]) -> None:
+    """Wait for a call to each worker; raise `RunFailed` if one cannot be had."""
+    try:
+        ray.get(calls)
+    except RayError as error:
+        raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from fedbn_flower import simulate
-from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import InlineGrid, auto_grid
+from fedbn_flower.runtime import InlineGrid, auto_grid, pools
 from fedbn_flower.runtime.auto_grid import AutoGrid, Workload
 from fedbn_flower.runtime.pools import BackgroundPool, pool_for
 from fedbn_flower.runtime.simulation import make_grid
@@ -135,6 +135,7 @@ def test_what_cannot_be_sent_stays_here(configured, caplog):
     config = configured(partition="iid", num_clients=4, rounds=2)
     pool = BackgroundPool(config)
     pool._pool = SimpleNamespace(workers=range(2), close=lambda: None)
+    pool._tried.set()
 
     def refuse(workers):
         raise UserError("Own@1: cannot be sent to Ray's workers")
@@ -145,3 +146,25 @@ def test_what_cannot_be_sent_stays_here(configured, caplog):
     (warning,) = [r.getMessage() for r in caplog.records if "are not used" in r.getMessage()]
     assert warning.endswith("Own@1: cannot be sent to Ray's workers")
     pool.close()
+
+
+def test_a_ray_whose_workers_do_not_start_is_ended_and_not_used(configured, monkeypatch, caplog):
+    ended = []
+
+    class Broken:
+        workers = range(2)
+
+        def wait_for_workers(self):
+            raise RunFailed("Ray's workers cannot start: no memory")
+
+        def close(self):
+            ended.append("closed")
+
+    monkeypatch.setattr(pools, "start_ray", lambda config: Broken())
+    pool = BackgroundPool(configured())
+    assert pool.ready is None
+    pool.start()
+    pool.close()
+    assert pool.ready is None
+    assert ended == ["closed"]
+    assert "everything runs in this process: Ray's workers cannot start: no memory" in caplog.text
