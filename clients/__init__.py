@@ -15,8 +15,9 @@ from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.silobn import SiloBNClient
 from .problems import PROBLEMS, Classification, LeastSquares, NextCharacter, Problem, Regression
+from .problems.evaluation import evaluate_splits
 from .settings import setting
-from .training import LocalTraining, evaluate_splits, load_entries
+from .training import LocalTraining, load_entries
 from .update import NamedArrays, Received, Records, Update, by_name
 
 _PLACES = {

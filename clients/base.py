@@ -20,13 +20,12 @@ from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
+from .problems.evaluation import EVALUATION_BATCH, evaluate_splits
 from .settings import refuse_former_name, set_values, values
 from .training import (
-    EVALUATION_BATCH,
     LocalRun,
     LocalTraining,
     all_work,
-    evaluate_splits,
     load_entries,
     to_array,
     train_model,

@@ -1,9 +1,9 @@
-"""The local training loop, and evaluation."""
+"""The local training loop."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from .examples import LOADED, Examples
 from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
-
-EVALUATION_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -226,55 +224,3 @@ def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) 
             if target.shape != entry.shape:
                 raise ValueError(f"{name} has shape {entry.shape}, expected {tuple(target.shape)}")
             target.copy_(torch.from_numpy(np.asarray(entry)))
-
-
-def evaluate_splits(
-    model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem, classes: int = 0
-) -> dict[str, Any]:
-    """Evaluate a model on comma-separated splits.
-
-    The first split's metrics have their plain names (``loss``, ``accuracy``), and ``eval-examples`` is the
-    number of predictions. The other splits' are ``SPLIT-loss``, ... and ``SPLIT-examples``. With ``classes``,
-    the counts of `Problem.by_class` are added as lists.
-    """
-    metrics: dict[str, Any] = {}
-    for i, split in enumerate(filter(None, splits.split(","))):
-        prefix = f"{split}-" if i else ""
-        found, predictions = evaluate_model(model, examples[split], problem, classes)
-        metrics |= {prefix + name: value for name, value in found.items()}
-        metrics[f"{split if i else 'eval'}-examples"] = predictions
-    return metrics
-
-
-def evaluate_model(
-    model: nn.Module, examples: Examples, problem: Problem, classes: int = 0
-) -> tuple[dict[str, Any], int]:
-    """Return the problem's metrics in evaluation mode, and the number of predictions.
-
-    With ``classes``, the number of classes, the counts of `Problem.by_class` are added as lists. A model that
-    is random in evaluation mode has the same seed each time.
-
-    Raises
-    ------
-    FloatingPointError
-        When the mean loss is not finite.
-    """
-    sums: dict[str, float] = {}
-    counts: dict[str, Tensor] = {}
-    predictions = 0
-    model.eval()
-    with torch.inference_mode(), seeded(0):
-        for inputs, targets in examples.load(examples.batches(EVALUATION_BATCH)):
-            output = model(inputs)
-            found = {"loss": problem.loss(output, targets, "sum"), **problem.scores(output, targets)}
-            for name, values in found.items():
-                sums[name] = sums.get(name, 0.0) + values.sum().item()
-            predictions += int(problem.predictions(targets).sum())
-            for name, counted in (problem.by_class(output, targets, classes) if classes else {}).items():
-                counts[name] = counts[name] + counted if name in counts else counted
-        of_model = problem.of_model(model)
-    means = {name: value / predictions for name, value in sums.items()}
-    if not math.isfinite(means["loss"]):
-        raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
-    lists = {name: counted.tolist() for name, counted in counts.items()}
-    return {**means, **problem.derived(means), **of_model, **lists}, predictions

@@ -1,11 +1,14 @@
 """Evaluate the global model: on the server's examples, and on clients that never train."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 from torch import nn
 
-from fedbn_flower.clients import evaluate_splits, load_entries
+from fedbn_flower.clients import load_entries
+from fedbn_flower.clients.problems.evaluation import BatchSums, evaluate_share, metrics_of_splits
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
@@ -18,46 +21,109 @@ from .inputs import RunInputs
 from .strategy import participation
 
 
-def evaluate_global(
-    inputs: RunInputs,
-    model: nn.Module,
-    arrays: ArrayRecord,
-    splits: str,
-    classes: int = 0,
-    report: PhaseReport | None = None,
-) -> tuple[dict[str, Any] | None, str]:
-    """Return the global model's metrics, and who found that the model is no longer finite.
+@runtime_checkable
+class EvaluatesInShares(Protocol):
+    """A Grid whose processes can evaluate the global model together."""
+
+    def evaluate_in_shares(
+        self, arrays: ArrayRecord, splits: str, classes: int
+    ) -> Mapping[str, list[BatchSums]] | None:
+        """Return the sums of every batch of each split, in order; None where this process is to do it."""
+
+
+class GlobalEvaluation:
+    """Evaluates the global model on the server's examples, where they are.
 
     Parameters
     ----------
     inputs : RunInputs
         The run's.
     model : nn.Module
-        A model to load ``arrays`` into.
-    splits : str
-        Held-out splits, with commas; nothing is evaluated without one.
-    classes : int
-        How many classes are counted by themselves; 0 for none.
-    report : PhaseReport, optional
-        What the clients found. It decides where the server cannot evaluate.
-
-    Returns
-    -------
-    tuple
-        The metrics, or None where the server cannot evaluate; and a reason, or an empty string.
+        A model to load the shared entries into.
     """
-    if not splits:
-        return None, ""
-    if not inputs.server_evaluates:
-        of_received = inputs.config.eval_model != "local"
-        at_least = min(2, inputs.config.num_training)
-        return None, first_to_diverge(report, at_least) if report and of_received else ""
+
+    def __init__(self, inputs: RunInputs, model: nn.Module) -> None:
+        self.inputs = inputs
+        self.model = model
+        self._shares_agree: bool | None = None
+
+    def evaluate(
+        self,
+        arrays: ArrayRecord,
+        splits: str,
+        classes: int = 0,
+        report: PhaseReport | None = None,
+        grid: Grid | None = None,
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return the model's metrics, and who found that it is no longer finite.
+
+        Parameters
+        ----------
+        arrays : ArrayRecord
+            The model's shared entries.
+        splits : str
+            Held-out splits, with commas; nothing is evaluated without one.
+        classes : int
+            How many classes are counted by themselves; 0 for none.
+        report : PhaseReport, optional
+            What the clients found. It decides where the server cannot evaluate.
+        grid : Grid, optional
+            Its processes evaluate, if they can and find what this process finds.
+
+        Returns
+        -------
+        tuple
+            The metrics, or None where the server cannot evaluate; and a reason, or an empty string.
+        """
+        inputs = self.inputs
+        if not splits:
+            return None, ""
+        if not inputs.server_evaluates:
+            of_received = inputs.config.eval_model != "local"
+            at_least = min(2, inputs.config.num_training)
+            return None, first_to_diverge(report, at_least) if report and of_received else ""
+        found = self._in_shares(grid, arrays, splits, classes)
+        load_model(self.model, arrays)
+        if not (found and self._shares_agree):
+            whole = evaluated_share(inputs, self.model, splits, classes)
+            if found:  # a model that remembers, or is random, can find something else in shares
+                self._shares_agree = _comparable(found) == _comparable(whole)
+            found = whole
+        try:
+            return metrics_of_splits(found, self.model, inputs.dataset.problem), ""
+        except FloatingPointError as error:
+            return None, f"server: {error}"
+
+    def _in_shares(
+        self, grid: Grid | None, arrays: ArrayRecord, splits: str, classes: int
+    ) -> Mapping[str, list[BatchSums]] | None:
+        if self._shares_agree is False or not isinstance(grid, EvaluatesInShares):
+            return None
+        return grid.evaluate_in_shares(arrays, splits, classes)
+
+
+def load_model(model: nn.Module, arrays: ArrayRecord) -> None:
+    """Copy a whole state dict into a model."""
     load_entries(model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
+
+
+def evaluated_share(
+    inputs: RunInputs, model: nn.Module, splits: str, classes: int, share: tuple[int, int] = (0, 1)
+) -> dict[str, list[BatchSums]]:
+    """Return the sums of a share of each split's batches, of the server's examples."""
     held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
-    try:
-        return evaluate_splits(model, held_out, splits, inputs.dataset.problem, classes), ""
-    except FloatingPointError as error:
-        return None, f"server: {error}"
+    return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share)
+
+
+def _comparable(found: Mapping[str, list[BatchSums]]) -> object:
+    """Return a value that is equal for equal bits; NaN would not be."""
+    return {
+        split: [
+            (repr(batch.sums), batch.predictions, {name: n.tolist() for name, n in batch.counts.items()})
+            for batch in batches
+        ]
+        for split, batches in found.items()
+    }
 
 
 def evaluate_new(

@@ -34,7 +34,7 @@ from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
 from .divergence import Divergence
-from .evaluation import evaluate_global, evaluate_new
+from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
 from .refusals import Refusals
@@ -71,7 +71,8 @@ class Federation:
         self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
         check_fit(self.inputs)
-        self.model, self.initial = self.inputs.model()
+        model, self.initial = self.inputs.model()
+        self.evaluation = GlobalEvaluation(self.inputs, model)
         self.local_names = self.inputs.local_names
         self.shares = bool(self.initial.keys() - self.local_names)
         """Whether anything of the model travels."""
@@ -210,9 +211,7 @@ class Federation:
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
-        of_global, diverged = evaluate_global(
-            self.inputs, self.model, arrays, splits, classes, evaluate_report
-        )
+        of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
         improved = due and note_evaluation(
             self.totals, config, self.problem, server_round, means, of_global or {}
         )

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 
 from fedbn_flower.clients import Groups
+from fedbn_flower.clients.problems.evaluation import BatchSums
 from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
 
 from ..core.errors import RunFailed, UserError
@@ -112,6 +113,11 @@ class AutoGrid(LocalGrid):
     @property
     def place(self) -> Mapping[str, Any]:
         return (self._ray or self._inline).place
+
+    def evaluate_in_shares(
+        self, arrays: ArrayRecord, splits: str, classes: int
+    ) -> Mapping[str, list[BatchSums]] | None:
+        return (self._ray or self._inline).evaluate_in_shares(arrays, splits, classes)
 
     def client_memory(self, partition_id: int) -> Groups:
         return (self._ray or self._inline).client_memory(partition_id)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, groupby
 from typing import Any
 
-from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
+from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid
 
 from fedbn_flower.clients import Groups
+from fedbn_flower.clients.problems.evaluation import BatchSums
 from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
@@ -78,6 +79,12 @@ class LocalGrid(Grid):
     def place(self) -> Mapping[str, Any]:
         """Where clients run: the ``backend``, and the number of ``workers`` if it has some."""
         return {"backend": "inline"}
+
+    def evaluate_in_shares(
+        self, arrays: ArrayRecord, splits: str, classes: int
+    ) -> Mapping[str, list[BatchSums]] | None:
+        """See `EvaluatesInShares`."""
+        return None
 
     @abstractmethod
     def client_memory(self, partition_id: int) -> Groups:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from clients import Classification, Examples, LeastSquares, NextCharacter, Problem, Regression
-from clients.training import evaluate_model
+from clients.problems.evaluation import evaluate_model
 
 THIRD = math.log(3)
 
@@ -52,7 +52,7 @@ class Given(nn.Module):
 @pytest.mark.parametrize("batch", [1, 1000])
 def test_held_out_metrics_are_means_over_characters(monkeypatch, batch):
     """Whatever the batches are: three characters and one, or all four."""
-    monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
+    monkeypatch.setattr("clients.problems.evaluation.EVALUATION_BATCH", batch)
     output, targets = characters()
     examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
     metrics, count = evaluate_model(Given(output), examples, NextCharacter())
@@ -64,7 +64,7 @@ def test_held_out_metrics_are_means_over_characters(monkeypatch, batch):
 @pytest.mark.parametrize("batch", [1, 2, 1000])
 def test_hits_are_counted_by_class(monkeypatch, batch):
     """Four classes; said 0, 0, 1, 3 of what is 0, 1, 1, 3: nothing is of class 2."""
-    monkeypatch.setattr("clients.training.EVALUATION_BATCH", batch)
+    monkeypatch.setattr("clients.problems.evaluation.EVALUATION_BATCH", batch)
     output = torch.eye(4)[[0, 0, 1, 3]]
     examples = Examples({"x": np.arange(4)[:, None], "y": np.array([0, 1, 1, 3])}, np.arange(4))
     metrics, _ = evaluate_model(Given(output), examples, Classification(), classes=4)

@@ -9,7 +9,8 @@ from torch import nn
 
 from clients import Classification, FedAvgClient, LocalTraining, NextCharacter, Received
 from clients.objectives import Objective
-from clients.training import LocalRun, evaluate_model, train_model
+from clients.problems.evaluation import evaluate_model
+from clients.training import LocalRun, train_model
 
 from .helpers import CONFIG, make_client, make_examples
 

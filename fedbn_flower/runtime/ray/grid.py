@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from flwr.app import Error, Message, MessageType, UserConfig
+from flwr.app import ArrayRecord, Error, Message, MessageType, UserConfig
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from fedbn_flower.clients import ContextStore, Groups
+from fedbn_flower.clients.problems.evaluation import BatchSums
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
@@ -94,6 +95,17 @@ class RayGrid(LocalGrid):
         """The replies to the last groups of a phase, whose first ones were answered elsewhere."""
         calls = _summed(groups) if summed else self._balanced([m for group in groups for m in group])
         yield from self._run(calls, timeout)
+
+    def evaluate_in_shares(
+        self, arrays: ArrayRecord, splits: str, classes: int
+    ) -> Mapping[str, list[BatchSums]] | None:
+        if len(self._pool.workers) == 1:
+            return None
+        check_raylet(self._pool.raylet)
+        shares = self._pool.evaluated(ray.put(arrays), splits, classes)
+        if shares is None:
+            return None
+        return {split: [batch for share in shares for batch in share[split]] for split in shares[0]}
 
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         check_raylet(self._pool.raylet)

@@ -2,12 +2,15 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import ray
 from flwr.app import UserConfig
-from ray.exceptions import RayError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+
+from fedbn_flower.clients.problems.evaluation import BatchSums
 
 from ...core.errors import RunFailed
 from ...core.private import daemons_in_groups_of_their_own
@@ -16,6 +19,8 @@ from ..process_memory import MEMORY
 from ..signals import sigterm_handled_as_before
 from .clusters import check_cluster, end_workers, free_cores, raylet_address
 from .worker import Worker, stored
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -121,7 +126,28 @@ class RayPool:
         ray.kill(self.workers[index])
         self.workers[index] = self._actor.remote(*self._run)
 
-    def begin(self, phase: Phase) -> None:
+    def evaluated(self, arrays: Any, splits: str, classes: int) -> list[Mapping[str, list[BatchSums]]] | None:
+        """Return each worker's share of an evaluation of the model in the object store.
+
+        None if one fails; it is replaced if it died.
+        """
+        self.begin(None)
+        count = len(self.workers)
+        calls = [
+            worker.evaluate.remote(arrays, splits, classes, (i, count))
+            for i, worker in enumerate(self.workers)
+        ]
+        shares = []
+        for i, call in enumerate(calls):
+            try:
+                shares.append(ray.get(call))
+            except (RayActorError, OutOfMemoryError):
+                self.replace(i)
+            except RayError as error:
+                LOGGER.info("the model is evaluated in this process: on a worker, %s", _last_line(error))
+        return shares if len(shares) == count else None
+
+    def begin(self, phase: Phase | None) -> None:
         """Give the workers to a phase; those still busy with an earlier one are ended."""
         if self._phase:
             self._phase.abandon()
@@ -140,4 +166,8 @@ def _wait_for(calls: list[Any]) -> None:
     try:
         ray.get(calls)
     except RayError as error:
-        raise RunFailed(f"Ray's workers cannot start: {str(error).strip().splitlines()[-1]}") from error
+        raise RunFailed(f"Ray's workers cannot start: {_last_line(error)}") from error
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

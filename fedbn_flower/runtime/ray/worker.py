@@ -8,9 +8,14 @@ from typing import Any
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
+from fedbn_flower.clients.problems.evaluation import BatchSums
+
+from ...config.run_config import RunConfig
 from ...core.errors import UserError
 from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
+from ...federation.evaluation import evaluated_share, load_model
+from ...federation.inputs import inputs_of
 from ..client_adapter import answer_all
 from ..grid import identify_process, node_context, partition_of
 
@@ -82,6 +87,15 @@ class Worker:
         return (replies, changed), *(
             context.state if new else None for context, new in zip(contexts, changed, strict=True)
         )
+
+    def evaluate(
+        self, arrays: ArrayRecord, splits: str, classes: int, share: tuple[int, int]
+    ) -> dict[str, list[BatchSums]]:
+        """Evaluate the global model on a share of the server's examples."""
+        inputs = inputs_of(RunConfig.of(self._run_config))
+        model, _ = inputs.model()
+        load_model(model, arrays)
+        return evaluated_share(inputs, model, splits, classes, share)
 
 
 def stored(objects: Mapping[str, object]) -> Any:

@@ -8,7 +8,8 @@ import pytest
 from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
 from clients.lockstep import reason_not_equivalent
 from clients.objectives import Objective
-from clients.training import LocalRun, evaluate_model, train_model
+from clients.problems.evaluation import evaluate_model
+from clients.training import LocalRun, train_model
 
 from ..helpers import CONFIG, make_client, make_examples
 from ..lockstep.test_lockstep import assert_same, cohort, rounds

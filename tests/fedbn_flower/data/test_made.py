@@ -9,7 +9,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
 from fedbn_flower.data.readers.synthetic import decode_synthetic
 from fedbn_flower.federation.cohorts import cohort_size
-from fedbn_flower.federation.evaluation import evaluate_global
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
@@ -156,7 +155,7 @@ def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy
     )  # fmt: skip
     federation = Federation(config)
     arrays = federation.run(InlineGrid(CLIENTS, config.to_user_config()), [])
-    found, _ = evaluate_global(federation.inputs, federation.model, arrays, "test")
+    found, _ = federation.evaluation.evaluate(arrays, "test")
     parameters = np.append(arrays["1.weight"].numpy().ravel(), arrays["1.bias"].numpy())
     best = optimum(*problem)
     assert found["distance"] == pytest.approx(np.linalg.norm(parameters - best), abs=1e-6)

@@ -99,7 +99,7 @@ def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_pat
     models = []
     for fast in ("auto", "off"):
         federation = Federation(many(model=model, fast=fast))
-        start = {n: e.numpy().copy() for n, e in federation.model.state_dict().items()}
+        start = {n: e.numpy().copy() for n, e in federation.evaluation.model.state_dict().items()}
         assert simulate(federation, tmp_path / fast, None)["failures"] == 0
         models.append(load_file(tmp_path / fast / "model.safetensors"))
     for name, entry in models[0].items():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clients import training
+from clients.problems import evaluation
 from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import InlineGrid
@@ -33,16 +33,16 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
     config = configured(partition="dirichlet:0.5", num_clients=4, fast="off", rounds=2, **keys)
     federation = Federation(config)
     counts = {"steps": 0, "evaluations": 0, "examples": 0}
-    backward, evaluate = torch.autograd.backward, training.evaluate_model
+    backward, evaluate = torch.autograd.backward, evaluation.evaluate_batches
 
     def counted_step(loss):
         counts["steps"] += 1
         backward(loss)
 
-    def counted_evaluation(model, examples, problem, classes=0):
+    def counted_evaluation(model, examples, problem, classes=0, share=(0, 1)):
         counts["evaluations"] += 1
         counts["examples"] += len(examples)
-        return evaluate(model, examples, problem, classes)
+        return evaluate(model, examples, problem, classes, share)
 
     class FirstRound(Exception):
         pass
@@ -55,7 +55,7 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
             raise FirstRound
 
     monkeypatch.setattr(torch.autograd, "backward", counted_step)
-    monkeypatch.setattr(training, "evaluate_model", counted_evaluation)
+    monkeypatch.setattr(evaluation, "evaluate_batches", counted_evaluation)
     monkeypatch.setattr(client_app, "_evaluations", Evaluations())  # no client has confirmed it before
     with pytest.raises(FirstRound):
         federation.run(InlineGrid(4, config.to_user_config()), [Stop()])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from clients import evaluate_splits
+from clients.problems.evaluation import evaluate_splits
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.cohorts import why_one_by_one

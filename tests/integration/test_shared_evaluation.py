@@ -1,0 +1,54 @@
+"""The global model, evaluated by Ray's workers."""
+
+import os
+
+import pytest
+import ray
+
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.columns import VALIDATION
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.ray.worker import Worker
+from fedbn_flower.runtime.simulation import make_grid
+
+pytestmark = pytest.mark.slow
+
+
+class Dying(Worker):
+    def evaluate(self, *_):
+        os._exit(1)
+
+
+class Metrics(Observer):
+    def __init__(self):
+        self.rounds = []
+
+    def on_round(self, result):
+        self.rounds.append(repr(result.global_metrics))
+
+
+def test_workers_find_what_one_process_finds_and_one_that_dies_is_replaced(configured, pool, monkeypatch):
+    """1,293 validation examples are two batches, a share for each worker."""
+    config = configured(client="fedavg", rounds=3, val_fraction=0.9, fraction_evaluate=0)
+
+    def metrics_on(workers):
+        federation, metrics = Federation(config), Metrics()
+        federation.run(make_grid(federation, workers), [metrics])
+        return metrics.rounds
+
+    evaluated, found = pool.evaluated, []
+
+    def noted(*arguments):
+        found.append(evaluated(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(pool, "evaluated", noted)
+    inline = metrics_on(None)
+    assert metrics_on(pool) == inline
+    assert [[len(share[VALIDATION]) for share in shares] for shares in found] == [[1, 1]] * 3
+    found.clear()
+    ray.kill(pool.workers[1])
+    pool.workers[1] = ray.remote(num_cpus=1, max_restarts=0)(Dying).remote(*pool._run)
+    assert metrics_on(pool) == inline
+    assert found[0] is None
+    assert [len(shares) for shares in found[1:]] == [2, 2]
