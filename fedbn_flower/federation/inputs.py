@@ -114,8 +114,11 @@ class RunInputs:
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
-        rows = [rows for client, rows in enumerate(partitions.train) if client not in self.held_out_clients]
-        return np.unique(np.concatenate(rows))
+        train = [rows for client, rows in enumerate(partitions.train) if client not in self.held_out_clients]
+        rows = np.concatenate(train)
+        used = np.zeros(rows.max() + 1, bool)
+        used[rows] = True
+        return np.flatnonzero(used)
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:

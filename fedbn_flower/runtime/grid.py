@@ -114,6 +114,10 @@ class LocalGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         return range(FIRST_NODE_ID, FIRST_NODE_ID + self.num_clients)
 
+    def partition_of_node(self, node_id: int) -> int:
+        """Return the partition that the node holds."""
+        return node_id - FIRST_NODE_ID
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []
         for message in messages:

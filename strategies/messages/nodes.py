@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -25,6 +25,14 @@ class Participation(Protocol):
 
     def answers(self, server_round: int, partition: int) -> bool:
         """Return whether a node sampled to train will give a usable answer. If not, it gets no message."""
+
+
+@runtime_checkable
+class KnowsPartitions(Protocol):
+    """A Grid that numbers its nodes by partition: none has to be queried."""
+
+    def partition_of_node(self, node_id: int) -> int:
+        """Return the partition that the node holds."""
 
 
 class Everybody:
@@ -115,7 +123,10 @@ class NodeDirectory:
         return list(self._ordered)
 
     def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
-        if new := [node for node in nodes if node not in self._claims]:
+        new = [node for node in nodes if node not in self._claims]
+        if isinstance(grid, KnowsPartitions):
+            self._claims.update({node: grid.partition_of_node(node) for node in new})
+        elif new:
             self._query(grid, new)
         held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
         for node in sorted(set(nodes) - self._partition_ids.keys()):

@@ -40,6 +40,14 @@ class Listening(InlineGrid):
             yield reply
 
 
+def test_no_virtual_node_is_asked_for_its_partition(configured):
+    """A simulation numbers its nodes by partition: a query to each of 100,000 would take seconds."""
+    config = configured(rounds=1)
+    grid = Listening(config)
+    Federation(config).run(grid, [])
+    assert {m.metadata.message_type for m in grid.heard} == {"train", "evaluate"}
+
+
 @pytest.mark.parametrize("client", LOCAL)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_no_local_entry_is_in_any_message(configured, client, eval_model):
