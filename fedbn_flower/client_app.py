@@ -1,5 +1,28 @@
-"""The Flower ClientApp: what ``flwr run`` and SuperNodes start."""
+"""The Flower ClientApp: what ``flwr run`` and SuperNodes start.
 
-from .runtime import client_adapter
+What trains and evaluates is imported by the first message that needs it, and torch with it.
+"""
 
-app = client_adapter.app
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from .core.partition_id import answer_partition_id
+
+app = ClientApp()
+app.query("partition_id")(answer_partition_id)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the received model."""
+    from .runtime import client_adapter
+
+    return client_adapter.train(message, context)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the received model."""
+    from .runtime import client_adapter
+
+    return client_adapter.evaluate(message, context)

@@ -194,6 +194,11 @@ def test_ray_is_imported_by_those_who_use_it_only():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+def test_a_client_that_is_only_asked_who_it_is_imports_no_torch():
+    code = "import sys, fedbn_flower.client_app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
 def test_no_file_is_longer_than_a_person_wants_to_read():
     everything = [*files(*PACKAGES, *FOLDERS), ROOT / "run_sim.py"]
     long = {str(p.relative_to(ROOT)) for p in everything if len(p.read_text().splitlines()) > LONGEST}

@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import (
     Array,
     ArrayRecord,
-    ConfigRecord,
     Context,
     Error,
     Message,
@@ -31,8 +30,6 @@ from fedbn_flower.strategies.messages.wire import (
     LOSS,
     METRICS,
     NUM_EXAMPLES,
-    PARTITION,
-    PARTITION_ID,
     SENT_BYTES,
     SERVER_ROUND,
 )
@@ -42,6 +39,7 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
+from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
@@ -55,24 +53,9 @@ from .evaluation_cache import Evaluations
 LOGGER = logging.getLogger("flwr.fedbn")
 
 app = ClientApp()
+app.query("partition_id")(answer_partition_id)
 
 _evaluations = Evaluations()
-
-
-def partition_id_of(context: Context) -> int | None:
-    """The node's ``partition-id``; a node with a ``data-path`` may leave it out.
-
-    Raises
-    ------
-    UserError
-        When it is not a whole number, or missing from a node without a ``data-path``.
-    """
-    partition_id = context.node_config.get("partition-id")
-    if type(partition_id) is int and partition_id >= 0:
-        return partition_id
-    if partition_id is None and "data-path" in context.node_config:
-        return None
-    raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
 
 
 def _client(message: Message, context: Context) -> FedAvgClient:
@@ -179,14 +162,6 @@ def evaluate(message: Message, context: Context) -> Message:
     )
     record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
     return Message(RecordDict({METRICS: record}), reply_to=message)
-
-
-@app.query("partition_id")
-def query_partition_id(message: Message, context: Context) -> Message:
-    """Tell which partition this node holds, so that the strategy can order nodes by it."""
-    partition_id = partition_id_of(context)
-    record = ConfigRecord({} if partition_id is None else {PARTITION_ID: partition_id})
-    return Message(RecordDict({PARTITION: record}), reply_to=message)
 
 
 def answer_all(

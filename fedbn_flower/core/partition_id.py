@@ -1,0 +1,34 @@
+"""Which partition a node holds.
+
+Nothing here imports torch: a SuperNode starts a process for every message, and that import would be most of
+what it does for a number.
+"""
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fedbn_flower.strategies.messages.wire import PARTITION, PARTITION_ID
+
+from .errors import not_allowed
+
+
+def partition_id_of(context: Context) -> int | None:
+    """The node's ``partition-id``; a node with a ``data-path`` may leave it out.
+
+    Raises
+    ------
+    UserError
+        When it is not a whole number, or missing from a node without a ``data-path``.
+    """
+    partition_id = context.node_config.get("partition-id")
+    if type(partition_id) is int and partition_id >= 0:
+        return partition_id
+    if partition_id is None and "data-path" in context.node_config:
+        return None
+    raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
+
+
+def answer_partition_id(message: Message, context: Context) -> Message:
+    """Tell which partition this node holds, so that the strategy can order nodes by it."""
+    partition_id = partition_id_of(context)
+    record = ConfigRecord({} if partition_id is None else {PARTITION_ID: partition_id})
+    return Message(RecordDict({PARTITION: record}), reply_to=message)
