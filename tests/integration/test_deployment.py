@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from http.client import HTTPSConnection
+from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
@@ -165,10 +166,10 @@ def start_run(guide, name, **keys):
 def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir):
     """TLS, authentication, two sites with data of their own, FedBN and FedYogi: bit for bit."""
     listed = hospital.run("user run", "user")
-    assert model(results(hospital, "first")) == simulated(cache_dir, 2), listed
+    assert model(results(hospital, "first")) == simulated(cache_dir, 1), listed
     hospital.run("user resume", "user")
-    assert rounds_done(results(hospital, "first")) == 3
-    assert model(results(hospital, "first")) == simulated(cache_dir, 3)
+    assert rounds_done(results(hospital, "first")) == 2
+    assert model(results(hospital, "first")) == simulated(cache_dir, 2)
 
 
 def online(guide):
@@ -233,60 +234,66 @@ def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
     assert set(answers.values()) == {403}
 
 
-def test_a_killed_supernode_comes_back_with_what_it_remembered(hospital, cache_dir):
-    """Killed (-9) after round 1: some rounds are done without it, and it goes on from its own last round."""
-    rounds, killed = 8, hospital.services["site-b"]
-    # Started again sooner, it may be back before the SuperLink holds it for lost, and misses nothing.
-    killed.restart_after = math.inf
-    run = start_run(hospital, "supernode-killed", rounds=rounds)
-    folder = results(hospital, "supernode-killed")
+def kill_a_site(guide, folder):
+    """Kill it (-9) after round 1, and start it again once a round is done without it; its log from then on.
+
+    Started sooner, it may be back before the SuperLink holds it for lost, and misses nothing.
+    """
+    site, wait = guide.services["site-b"], guide.folder / "wait"
+    site.restart_after = math.inf
     wait_for(lambda: rounds_done(folder) >= 1)
-    os.kill(killed.process.pid, signal.SIGKILL)
+    os.kill(site.process.pid, signal.SIGKILL)
     wait_for(lambda: rounds_done(folder) > len(rounds_trained(folder, 1)))
-    killed.restart_after = 0
+    wait.touch()  # the other site trains on when this one is back, however long that takes
+    earlier = site.log.read_text()
+    site.restart_after = 0
+    wait_for(lambda: "SuperNode ID" in site.log.read_text().removeprefix(earlier))
+    wait.unlink()
+    return lambda: site.log.read_text().removeprefix(earlier)
+
+
+def test_a_site_and_the_superlink_are_killed_and_the_run_ends_in_the_bits_of_a_simulation(
+    hospital, cache_dir
+):  # fmt: skip
+    """Some rounds are done without the site, and it goes on from its own last one. The SuperLink is killed
+    when it has; the run is resumed."""
+    shutil.copy(Path(__file__).with_name("patient.py"), hospital.folder)
+    folder, superlink, rounds = results(hospital, "killed"), hospital.services["superlink"], 5
+    keys = {"rounds": rounds, "client": f'"{hospital.folder}/patient.py:Patient"'}
+    run = start_run(hospital, "killed", **keys)
+    log = kill_a_site(hospital, folder)
+    wait_for(lambda: len(rounds_trained(folder, 1)) >= 2)
+    superlink.restart_after = 1
+    os.kill(superlink.process.pid, signal.SIGKILL)
     output, _ = run.communicate(timeout=300)
-    trained = rounds_trained(folder, 1)
-    missed = sorted(set(range(1, rounds + 1)) - set(trained))
+    done = rounds_done(folder)
+    assert done < rounds
+    missed = sorted(set(range(1, done + 1)) - set(rounds_trained(folder, 1)))
     assert missed, output
     assert missed == list(range(missed[0], missed[-1] + 1))
-    assert 1 < missed[0] <= missed[-1] < rounds
+    assert 1 < missed[0] <= missed[-1] < done
     assert f"round {missed[0]}, train: partition 1 dropped: Error: Node Unavailable" in output
-    memories = re.findall(
-        "client memory: round ([0-9]+)", killed.log.read_text().split("supernode-killed")[1]
-    )
-    after = trained[missed[0] - 1 :]
-    came_back, *later = [int(number) for number in memories][-len(after) :]
-    assert later == after[:-1]
+    wait_for(lambda: superlink.starts == 2)
+    assert wait_until_answers(hospital.port)
+    run = start_run(hospital, "killed", **keys, resume=f'"{folder}"')
+    output, _ = run.communicate(timeout=300)
+    resumed = re.search(f"resuming {folder} after round ([0-9])", output)
+    assert resumed, output
+    assert f"round {int(resumed[1]) + 1}: " in output
+    assert rounds_done(folder) == rounds
+    came_back, *_, last = map(int, re.findall("client memory: round ([0-9]+)", log()))
+    assert last == rounds - 1
     # It may have died when its memory of the round was written, and its answer not yet sent.
     assert came_back in {missed[0] - 1, missed[0]}
     lost = {(came_back, 1)} - {(missed[0] - 1, 1)}
     assert model(folder) == simulated(cache_dir, rounds, {(r, 1) for r in missed} - lost, lost)
 
 
-def test_a_killed_superlink_and_a_resumed_run_end_in_the_same_bits(hospital, cache_dir):
-    folder, superlink = results(hospital, "superlink-killed"), hospital.services["superlink"]
-    superlink.restart_after = 1
-    run = start_run(hospital, "superlink-killed", rounds=3)
-    wait_for(lambda: rounds_done(folder) == 1)
-    os.kill(superlink.process.pid, signal.SIGKILL)
-    run.communicate(timeout=300)
-    wait_for(lambda: superlink.starts == 2)
-    assert wait_until_answers(hospital.port)
-    assert rounds_done(folder) < 3
-    run = start_run(hospital, "superlink-killed", rounds=3, resume=f'"{folder}"')
-    output, _ = run.communicate(timeout=300)
-    done = re.search(f"resuming {folder} after round ([0-9])", output)
-    assert done, output
-    assert f"round {int(done[1]) + 1}: " in output
-    assert model(folder) == simulated(cache_dir, 3)
-    assert rounds_done(folder) == 3
-
-
 @pytest.mark.exhaustive
 def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     """Another configuration is refused in one line."""
-    folder = results(hospital, "superlink-killed")
-    run = start_run(hospital, "superlink-killed", rounds=4, resume=f'"{folder}"', seed=1)
+    folder = results(hospital, "first")
+    run = start_run(hospital, "first", rounds=4, resume=f'"{folder}"', seed=1)
     output, _ = run.communicate(timeout=300)
     assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
     assert "Traceback" not in output
