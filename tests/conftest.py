@@ -38,7 +38,7 @@ FIRST = (
     "tests/integration/test_deployment.py",
     "flower",
     "ray",
-    "tests/integration/test_hostile.py",
+    "tests/integration/test_local_federation.py",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""
 

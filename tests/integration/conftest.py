@@ -54,6 +54,7 @@ def flwr_run(tmp_path_factory):
     with marked() as (_, environment):
         environment |= {
             "FLWR_HOME": str(home),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
             "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
         }
@@ -70,8 +71,10 @@ def flwr_run(tmp_path_factory):
                 output = result.stdout + result.stderr
                 if "Failed to start local SuperLink" not in output:
                     break
+            run.status = result.returncode
             return output
 
+        run.environment = environment
         yield run
 
 

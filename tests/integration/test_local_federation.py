@@ -1,26 +1,60 @@
 """deploy/local_federation.py: SuperNodes on this machine, for one command."""
 
+import csv
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from deploy import local_federation
+from fedbn_flower import simulate
 
 from .guide import Guide
+from .processes import bits
 from .test_deployment import rounds_done
+
+LIAR = Path(__file__).with_name("liar.py")
+LIES = [("1", "train"), ("1", "evaluate"), ("2", "train"), ("2", "evaluate")]
+
+
+def refused(folder):
+    with (folder / "failures.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["partition"] for row in rows} == {"1"}
+    return [(row["round"], row["phase"]) for row in rows]
 
 
 @pytest.mark.slow
-def test_a_federation_in_one_command(tmp_path):
-    """The guide's first. Without a run-dir the results lie in the SuperLink's FLWR_HOME."""
+def test_a_federation_in_one_command_in_which_a_supernode_lies(tmp_path, cache_dir):
+    """The guide's first command, with another client. Every lie is refused, and the run ends well and in the
+    bits of its simulation. Without a run-dir the results lie in the SuperLink's FLWR_HOME."""
     guide = Guide(tmp_path)
+    keys = {"client": f"{LIAR}:Liar", "partition": "iid", "weighting": "uniform", "cache-dir": str(cache_dir)}
+    words = " ".join(f"{key}='{value}'" for key, value in keys.items())
+    asked = '--run-config "rounds=2'
+    assert asked in guide.blocks["user try"]
+    guide.blocks["user try"] = guide.blocks["user try"].replace(asked, f"{asked} {words}")
     output = guide.run("user try", "user")
     assert "SuperLink and 2 SuperNodes are up" in output
-    assert "round 1: " in output
+    assert "round 2: " in output
     (folder,) = (tmp_path / "user").glob("federation-*/superlink/flwr/fedbn-flower/runs/*")
     assert f"results are in {folder}" in output
-    assert rounds_done(folder) == 1
+    assert rounds_done(folder) == 2
+    assert refused(folder) == LIES
+    summary = (folder / "summary.json").read_text()
+    assert json.loads(summary, parse_constant=pytest.fail)["failures"] == len(LIES)
+    reasons = (folder / "failures.csv").read_text()
+    assert "out of luck" in reasons
+    assert "\x1b" not in reasons
+    assert "owned" not in output + reasons
+    assert "Traceback" not in output
+    assert max(map(len, output.splitlines())) < 1000
+    names = {key.replace("-", "_"): value for key, value in keys.items()}
+    inline = simulate(**names, rounds=2, run_dir=tmp_path / "inline", backend="inline", progress=False)
+    assert refused(inline.folder) == LIES
+    assert bits(folder) == bits(inline.folder)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +63,7 @@ def test_a_federation_in_one_command(tmp_path):
 def test_its_exit_status_is_the_commands_or_reports_a_run_that_failed(
     tmp_path, monkeypatch, command, complete, status
 ):
-    """What the federation says of its runs is `test_hostile`'s."""
+    """What the federation says of its runs is `test_runtimes`'s."""
     asked = []
 
     class Federation:

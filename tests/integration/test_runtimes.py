@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from deploy.local_federation import LocalFederation
 from fedbn_flower import cli
 
 from .processes import ROOT, bits, processes_with, run_sim
@@ -28,11 +30,18 @@ def test_the_same_bits_on_all_workers(on_all_workers):
     assert all(summary["clients"] == summaries[0]["clients"] for summary in summaries)
 
 
-def test_a_mistake_under_flwr_run_is_one_line(tmp_path, flwr_run):
-    output = flwr_run({"strategy": "fedyog", "run-dir": tmp_path / "never"}, 2)
+def test_a_mistake_under_flwr_run_is_one_line_and_a_run_that_failed(tmp_path, flwr_run, capsys):
+    """``flwr run`` itself ends well; the federation of the tool for one machine tells that it did not."""
+    federation = LocalFederation(tmp_path)
+    federation.environment = flwr_run.environment
+    before = federation.runs()
+    output = flwr_run({"strategy": "fedyog", "run-dir": tmp_path / "never"}, 1)
+    assert flwr_run.status == 0
     assert "did you mean 'fedyogi'?" in output
     assert "Traceback" not in output
     assert not (tmp_path / "never").exists()
+    assert not federation.all_complete(but=before)
+    assert re.fullmatch(r"run \d+: finished:failed\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
