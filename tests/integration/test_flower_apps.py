@@ -13,6 +13,7 @@ from .processes import ROOT
 pytestmark = pytest.mark.slow
 
 APPS = Path(__file__).parent / "flower_apps"
+NAMES = ("quickstart", "schedule", "records")
 THEIRS, OURS = "from flwr.serverapp.strategy import", "from strategies import"
 
 
@@ -49,7 +50,7 @@ def whose(message):
 
 @server.main()
 def main(grid, context):
-    for app in APPS:
+    for app in (*APPS, *(f"ours.{app}" for app in APPS)):
         config = {**context.run_config, "out": f"{context.run_config['out']}.{app}"}
         part(app, "server").main(
             grid, Context(context.run_id, context.node_id, context.node_config, context.state, config)
@@ -66,14 +67,15 @@ def train(message, context):
 def evaluate(message, context):
     return part(whose(message), "client").evaluate_fn(message, context)
 """
-"""An app that is three, one after the other."""
+"""An app that is three, one after the other, and these once more with our strategies."""
 
 
 def all_in_one(folder):
-    """The three apps in a folder, as one."""
+    """The three apps in a folder, as one; with our strategies below ``ours``."""
     shutil.copytree(APPS / "quickstart", folder)
-    for app in ("schedule", "records"):
-        shutil.copytree(APPS / app / f"{app}_app", folder / f"{app}_app")
+    for app in NAMES:
+        for place in (folder, folder / "ours"):
+            shutil.copytree(APPS / app / f"{app}_app", place / f"{app}_app", dirs_exist_ok=True)
     (folder / "quickstart_app" / "both.py").write_text(
         f"from importlib import import_module\nfrom pathlib import Path\n{BOTH}"
     )
@@ -84,30 +86,30 @@ def all_in_one(folder):
     project.write_text(text)
 
 
-def with_ours(folder, apps):
-    """Change the import, and send our strategies along."""
+def with_ours(folder, apps, place="."):
+    """Change the import of the apps in a place, and send our strategies along."""
     shutil.copytree(ROOT / "strategies", folder / "strategies", ignore=shutil.ignore_patterns("__pycache__"))
     for app in apps:
-        server = folder / f"{app}_app" / "server_app.py"
+        server = folder / place / f"{app}_app" / "server_app.py"
         assert server.read_text().count(THEIRS) == 1
         server.write_text(server.read_text().replace(THEIRS, OURS))
 
 
 def test_only_the_import_is_changed(result, tmp_path):
-    """Of three apps in one run. Flower's numbers to 1e-6, and the same names in the same order."""
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    for folder in (theirs, ours):
-        all_in_one(folder)
-    apps = ("quickstart", "schedule", "records")
-    with_ours(ours, apps)
-    for folder in (theirs, ours):
-        result(folder)
-    for app in apps:
-        assert_same(*(json.loads((folder / f"result.json.{app}").read_text()) for folder in (theirs, ours)))
+    """Of three apps, in one run with what they were. Flower's numbers to 1e-6, and the same names in the
+    same order."""
+    app = tmp_path / "app"
+    all_in_one(app)
+    with_ours(app, NAMES, place="ours")
+    result(app)
+    for name in NAMES:
+        assert_same(
+            *(json.loads((app / f"result.json.{place}{name}").read_text()) for place in ("", "ours."))
+        )
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("app", ["quickstart", "schedule", "records"])
+@pytest.mark.parametrize("app", NAMES)
 def test_alone_too_only_the_import_is_changed(app, result, tmp_path):
     """Flower's numbers to 1e-6, and the same names in the same order."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
