@@ -39,7 +39,7 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     ids=title,
 )
 def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run, names):
-    """A further one is `test_kinds`'s."""
+    """A further one is `test_measures`'s."""
     chosen = SMALL | names
     expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None)
     given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}

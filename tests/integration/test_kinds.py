@@ -109,6 +109,7 @@ def test_the_figures_of_every_kind_can_be_drawn(configured, files, tmp_path, kin
     assert "<svg" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "model", "names"),
     [
@@ -116,16 +117,16 @@ def test_the_figures_of_every_kind_can_be_drawn(configured, files, tmp_path, kin
             "table", "mlp-bn",
             {"strategy": "fedsat", "client": "silobn+ditto", "objective": "fedsat", "loss": "calc"},
         ),
-        pytest.param(
+        (
             "text", "char-lstm-small",
             {"strategy": "fednova", "client": "fedrep", "objective": "moon", "loss": "auto"},
-            marks=pytest.mark.exhaustive,
         ),
     ],
     ids=["table-fedsat", "text-fednova"],
 )  # fmt: skip
 def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kind, model, names):
-    """Of combinations that send more than a model, and remember it."""
+    """Of combinations that send more than a model, and remember it; others are `test_measures`'s and
+    `test_combinations`'s."""
     dataset, partition, _ = KINDS[kind]
     given = {**names, "dataset": dataset.format(files), "partition": partition, "model": model}
     summary = simulate(Federation(configured(**given, num_clients=3, fine_tune=2)), tmp_path / "here", None)

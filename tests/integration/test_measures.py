@@ -1,9 +1,13 @@
-"""What a run tells of itself is the same on every runtime."""
+"""What a run tells of itself is the same on every runtime.
+
+Of clients some of which are sampled, drop out, are late or are not there.
+"""
 
 import csv
 import json
 
 import pytest
+from sklearn.datasets import load_digits
 
 from .processes import bits
 
@@ -14,6 +18,7 @@ SETTINGS = {
     "num-clients": 6, "holdout-clients": 2, "rounds": 6, "val-fraction": 0.2, "evaluate-every": 2,
     "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
 }  # fmt: skip
+LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
 PLACE = {"runtime"}
 
@@ -28,21 +33,32 @@ def output(folder):
     return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES | PLACE}
 
 
-def test_on_all_workers(on_all_workers):
-    """Inline and with one worker the answers are summed where they are made, with two they are not."""
-    expected, *others = map(output, on_all_workers(SETTINGS))
+@pytest.fixture
+def late(tmp_path):
+    there = tmp_path / "there.csv"
+    there.write_text("partition-id,from,to\n0,2,3\n3,1,1\n3,4,4\n")
+    return LATE | {"availability": str(there)}
+
+
+@pytest.mark.parametrize("fast", [{"fast": "off"}, {"fast": "auto", "drop-stragglers": True}])
+def test_on_all_workers(fast, late, on_all_workers):
+    """Inline and with one worker the answers are summed where they are made, with two they are not; in
+    lockstep (``auto``) and one by one."""
+    expected, *others = map(output, on_all_workers(SETTINGS | late | fast))
     assert others == [expected] * 2
     assert expected[2]["bytes-received"] > 0
     assert len(expected[2]["new-clients"]["clients"]) == 2
+    assert len({row["local-steps"] for row in expected[1][1]}) > 2
 
 
-def test_under_flwr_run(under_flwr_run, tmp_path):
-    """Of clients some of which are sampled, drop out, are late or are not there, with a loss of ours."""
-    there = tmp_path / "there.csv"
-    there.write_text("partition-id,from,to\n0,2,3\n3,1,1\n3,4,4\n")
-    own = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2, "availability": str(there)}
-    own |= {"loss": "focal", "fast": "off"}
-    expected, flower = map(output, under_flwr_run(SETTINGS | own))
+def test_under_flwr_run(late, under_flwr_run, tmp_path):
+    """Of a table; with a loss of ours, and clients that keep models of their own and fine-tune them."""
+    digits = load_digits()
+    rows = [",".join(map(str, [*x.astype(int), y])) for x, y in zip(digits.data, digits.target, strict=True)]
+    names = ",".join([*(f"pixel{i}" for i in range(64)), "label"])
+    (tmp_path / "digits.csv").write_text("\n".join([names, *rows]))
+    own = {"dataset": str(tmp_path / "digits.csv"), "client": "silobn+ditto", "loss": "focal", "fine-tune": 2}
+    expected, flower = map(output, under_flwr_run(SETTINGS | late | own))
     assert flower == expected
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2
