@@ -1,33 +1,27 @@
 """The wheel as somebody installs it: what is in it, and that it runs where there is no checkout."""
 
+import json
 import re
 import subprocess
 import sys
 import zipfile
 from email.parser import Parser
-from pathlib import Path
 
 import pytest
 
+from .processes import ROOT, bits
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+
+PIP = [sys.executable, "-m", "pip"]
+OWN = (ROOT / "tests" / "fedbn_flower" / "api" / "own_objects.py").read_text()
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        ".",
-    ]
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, "."]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     return path
@@ -56,42 +50,40 @@ def test_its_description_has_no_link_that_leads_nowhere_on_a_package_index():
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
-def test_it_runs_without_a_checkout(wheel, tmp_path, cache_dir):
-    target = tmp_path / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        target,
-        wheel,
-    ]
+def test_it_runs_without_a_checkout_with_files_and_packages_of_any_folder(
+    wheel, tmp_path, cache_dir, marked_environment
+):  # fmt: skip
+    """Begun in one process, and gone on with on Ray, from the run's folder alone."""
+    site, here = tmp_path / "site", tmp_path / "here"
+    install = [*PIP, "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True)
-    run = tmp_path / "run"
+    for place in ("here/own.py", "here/package/rules.py", "elsewhere/own.py"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(OWN)
+    flags = {
+        "strategy": "package.rules:Scaled", "client": "own.py:KeepsBiases",
+        "objective": f"{tmp_path}/elsewhere/own.py:Pull", "scale": 0.5, "pull": 0.1, "cache-dir": cache_dir,
+        "partition": "dirichlet:0.5", "num-clients": 5, "fraction-train": 0.6, "backend": "inline",
+    }  # fmt: skip
+    common = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     code = (
-        f"import sys; sys.path.insert(0, {str(target)!r})\n"
-        f"import fedbn_flower.cli as cli; assert cli.__file__.startswith({str(target)!r})\n"
-        "sys.exit(cli.main())"
+        f"import sys; sys.path[0] = {str(site)!r}\n"
+        f"import fedbn_flower.cli as cli; assert cli.__file__.startswith({str(site)!r})\n"
+        f"common = {common!r}\n"
+        "assert cli.main([*common, '--rounds', '3', '--run-dir', 'inline']) == 0\n"
+        "assert cli.main([*common, '--rounds', '1', '--run-dir', 'ray']) == 0\n"
+        "sys.exit(cli.main(['--resume', 'ray', '--rounds', '3', '--backend', 'ray', '--workers', '2']))"
     )
-    flags = [
-        "--rounds",
-        "1",
-        "--backend",
-        "ray",
-        "--workers",
-        "1",
-        "--run-dir",
-        str(run),
-        "--cache-dir",
-        str(cache_dir),
-    ]
     result = subprocess.run(
-        [sys.executable, "-c", code, *flags], cwd=tmp_path, capture_output=True, text=True
-    )
+        [sys.executable, "-c", code],
+        cwd=here, env=marked_environment[1], capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert (run / "summary.json").exists()
-    assert (run / "report.html").exists()
+    for backend in ("ray", "inline"):
+        summary = json.loads((here / backend / "summary.json").read_text())
+        assert summary["failures"] == 0
+        assert summary["rounds"] == 3
+        assert (here / backend / "report.html").exists()
+    config = json.loads((here / "ray" / "config.json").read_text())
+    assert (config["scale"], config["pull"]) == (0.5, 0.1)
+    assert bits(here / "ray") == bits(here / "inline")
