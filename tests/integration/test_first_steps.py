@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
+from fedbn_flower import cli
+
 from .processes import ROOT, processes_with
 
 pytestmark = pytest.mark.slow
-
-PROGRAMS = {"python": [sys.executable], "fedbn-sim": [sys.executable, str(ROOT / "run_sim.py")]}
 
 
 def commands():
@@ -24,19 +24,22 @@ def commands():
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
-def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment):
-    """What the first, of nothing but defaults, starts has ended with it."""
+def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypatch):
+    """What the first, of nothing but defaults, starts has ended with it. The others' lines are read in this
+    process."""
     (tmp_path / "run_sim.py").symlink_to(ROOT / "run_sim.py")
     mark, environment = marked_environment
+    monkeypatch.chdir(tmp_path)
 
     def do(program, *words):
-        return subprocess.run(
-            [*PROGRAMS[program], *words], cwd=tmp_path, env=environment, check=True, timeout=300,
-            capture_output=True, text=True,
-        )  # fmt: skip
+        assert (program, words[0]) == ("python", "run_sim.py") or program == "fedbn-sim"
+        assert cli.main(list(words[program == "python" :])) == 0
 
-    first, sweep, compare, again = commands()
-    result = do(*first)
+    (_, *first), sweep, compare, again = commands()
+    result = subprocess.run(
+        [sys.executable, *first], cwd=tmp_path, env=environment, check=True, timeout=300,
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert not processes_with(mark)
     assert result.stderr == ""
     assert "INFO" not in result.stdout
@@ -63,13 +66,10 @@ def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment):
     assert (runs / "first" / "metrics.csv").read_text().startswith(before)
 
 
-def test_the_observer_of_the_documentation(tmp_path):
+def test_the_observer_of_the_documentation(tmp_path, monkeypatch, capsys):
     text = (ROOT / "docs" / "how-to" / "python.md").read_text()
     code = re.search(r"```python\n(from fedbn_flower import Observer.*?)```", text, re.DOTALL)[1]
-    script = tmp_path / "tracker.py"
-    script.write_text(code.replace("rounds=10", "rounds=2, backend='inline', progress=False"))
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300
-    )
-    output = [line for line in done.stdout.splitlines() if "client-mean-accuracy" in line]
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("rounds=10", "rounds=2, backend='inline', progress=False"), {})
+    output = [line for line in capsys.readouterr().out.splitlines() if "client-mean-accuracy" in line]
     assert [line.split()[0] for line in output] == ["1", "2"]
