@@ -35,6 +35,7 @@ PROCESSES = {"quick": 2, "all": 3}
 SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
 FIRST = (
+    "tests/integration/test_deployment_deaths.py",
     "tests/integration/test_deployment.py",
     "flower",
     "ray",

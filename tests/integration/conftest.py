@@ -14,6 +14,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import simulate
 
+from .hospital import hospital_in
 from .processes import ROOT, marked
 
 
@@ -22,6 +23,12 @@ def marked_environment():
     """The mark of a test's own processes, and the environment that has it."""
     with marked() as mark_and_environment:
         yield mark_and_environment
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory, cache_dir, write_site):
+    with hospital_in(tmp_path_factory.mktemp("guide"), cache_dir, write_site) as guide:
+        yield guide
 
 
 POOLS = []

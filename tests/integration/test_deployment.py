@@ -1,34 +1,18 @@
-"""docs/deployment.md, command by command: a real SuperLink and SuperNodes, and what happens when one dies."""
+"""docs/deployment.md, command by command: a real SuperLink and SuperNodes."""
 
-import csv
 import json
-import math
-import os
-import re
-import shutil
-import signal
 import ssl
 import subprocess
-import threading
-import time
 from http.client import HTTPSConnection
-from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
-from deploy.local_federation import ROOT, free_port, wait_until_answers
-from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import InlineGrid
-from fedbn_flower.runtime.grid import partition_of
+from deploy.local_federation import ROOT, free_port
 
-from .guide import SITES, Guide, blocks
-from .processes import end
+from .guide import SITES, blocks
+from .hospital import model, results, rounds_done, simulated, start_run
 
 pytestmark = pytest.mark.slow
-
-SILOS = {"dataset": "digits", "partition": "silos:0-4,5-9", "num-clients": 2}
 
 
 def test_no_command_of_the_guide_is_left_out():
@@ -49,118 +33,6 @@ def test_a_certificate_holds_for_every_name_and_address_given(tmp_path):
     )  # fmt: skip
     expected = "DNS:node1, DNS:superlink.example.org, IP Address:10.0.0.5, IP Address:0:0:0:0:0:0:0:1"
     assert expected in shown.stdout
-
-
-@pytest.fixture(scope="module")
-def supervised():
-    """Restarts what died, as systemd would, until the module's tests are done."""
-    services, over = {}, threading.Event()
-
-    def watch():
-        while not over.wait(0.5):
-            for service in list(services.values()):
-                service.supervise()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    yield services
-    over.set()
-    watcher.join()
-
-
-@pytest.fixture(scope="module")
-def hospital(tmp_path_factory, cache_dir, write_site, supervised):
-    """The federation of the guide, up to where the sites have started. Each has its silo of the digits."""
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    os.environ["FEDBN_TEST"] = mark
-    try:
-        with Guide(tmp_path_factory.mktemp("guide"), services=supervised) as guide:
-            guide.run("superlink", "superlink")
-            wait_until_answers(guide.port)
-            wait_until_answers(guide.open_port)
-            config = RunConfig.of({**SILOS, "cache-dir": str(cache_dir)})
-            user = guide.folder / "user"
-            shutil.copy(guide.folder / "superlink/etc/fedbn/ca.crt", user)
-            for partition, site in enumerate(SITES):
-                write_site(config, partition, guide.folder / site / "srv/fedbn")
-                place = guide.folder / site / "fedbn-flower"
-                shutil.copy(user / "ca.crt", place)
-                guide.run("site", site)
-                shutil.copy(place / "site.key.pub", user / "fedbn-flower" / f"{site}.key.pub")
-            guide.run("user register", "user")
-            for site in SITES:
-                guide.run("site start", site)
-            yield guide
-    finally:
-        del os.environ["FEDBN_TEST"]
-        end(f"FEDBN_TEST={mark}")
-
-
-class Missing(InlineGrid):
-    """A simulation in which some clients do not answer some train messages: {(round, partition)}.
-
-    Those of ``missing`` never train; those of ``lost`` train, and their answers are lost.
-    """
-
-    def __init__(self, config, missing, lost):
-        super().__init__(config.num_clients, config.to_user_config())
-        self.missing, self.lost = missing, lost
-
-    def work(self, messages, timeout):
-        for message in messages:
-            facts = message.content.config_records.get("config", {})
-            training = message.metadata.message_type == "train"
-            place = (facts["server-round"], partition_of(message)) if training else None
-            if place not in self.missing:
-                answers = list(super().work([message], timeout))
-                yield from () if place in self.lost else answers
-
-
-def simulated(cache_dir, rounds, missing=(), lost=()):
-    """The shared model of a simulation of the two silos."""
-    config = RunConfig.of({**SILOS, "rounds": rounds, "cache-dir": str(cache_dir), "fraction-evaluate": 0})
-    arrays = Federation(config).run(Missing(config, set(missing), set(lost)), [])
-    return {name: array.numpy().tobytes() for name, array in arrays.items()}
-
-
-def results(guide, name):
-    return guide.folder / "superlink/var/lib/fedbn/runs" / name
-
-
-def model(folder):
-    return {name: a.tobytes() for name, a in load_file(folder / "model.safetensors").items()}
-
-
-def rounds_done(folder):
-    metrics = folder / "metrics.csv"
-    return metrics.read_text().count("\n") - 1 if metrics.exists() else 0
-
-
-def rounds_trained(folder, partition):
-    with (folder / "clients.csv").open() as file:
-        return [int(row["round"]) for row in csv.DictReader(file) if row["partition"] == str(partition)]
-
-
-def wait_for(condition, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
-
-
-def start_run(guide, name, **keys):
-    """``flwr run`` in the background, with the guide's configuration but for some keys."""
-    place = guide.folder / "user/fedbn-flower"
-    written = re.search(r"<<'END'\n(.*?)^END$", guide.blocks["user run"], re.DOTALL | re.MULTILINE)
-    old = dict(line.split(" = ") for line in guide.here(written[1], "user").splitlines())
-    own = {"run-dir": f'"{results(guide, name)}"', "memory-name": f'"{name}"', "fraction-evaluate": "0.0"}
-    text = "".join(f"{key} = {value}\n" for key, value in (old | own | keys).items() if value is not None)
-    (place / f"{name}.toml").write_text(text)
-    command = ["flwr", "run", ".", "hospital", "--stream", "--run-config", f"{name}.toml"]
-    return subprocess.Popen(
-        command, cwd=place, env=guide.environment("user"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
 
 
 def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir):
@@ -234,66 +106,12 @@ def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
     assert set(answers.values()) == {403}
 
 
-def kill_a_site(guide, folder):
-    """Kill it (-9) after round 1, and start it again once a round is done without it; its log from then on.
-
-    Started sooner, it may be back before the SuperLink holds it for lost, and misses nothing.
-    """
-    site, wait = guide.services["site-b"], guide.folder / "wait"
-    site.restart_after = math.inf
-    wait_for(lambda: rounds_done(folder) >= 1)
-    os.kill(site.process.pid, signal.SIGKILL)
-    wait_for(lambda: rounds_done(folder) > len(rounds_trained(folder, 1)))
-    wait.touch()  # the other site trains on when this one is back, however long that takes
-    earlier = site.log.read_text()
-    site.restart_after = 0
-    wait_for(lambda: "SuperNode ID" in site.log.read_text().removeprefix(earlier))
-    wait.unlink()
-    return lambda: site.log.read_text().removeprefix(earlier)
-
-
-def test_a_site_and_the_superlink_are_killed_and_the_run_ends_in_the_bits_of_a_simulation(
-    hospital, cache_dir
-):  # fmt: skip
-    """Some rounds are done without the site, and it goes on from its own last one. The SuperLink is killed
-    when it has; the run is resumed."""
-    shutil.copy(Path(__file__).with_name("patient.py"), hospital.folder)
-    folder, superlink, rounds = results(hospital, "killed"), hospital.services["superlink"], 5
-    keys = {"rounds": rounds, "client": f'"{hospital.folder}/patient.py:Patient"'}
-    run = start_run(hospital, "killed", **keys)
-    log = kill_a_site(hospital, folder)
-    wait_for(lambda: len(rounds_trained(folder, 1)) >= 2)
-    superlink.restart_after = 1
-    os.kill(superlink.process.pid, signal.SIGKILL)
-    output, _ = run.communicate(timeout=300)
-    done = rounds_done(folder)
-    assert done < rounds
-    missed = sorted(set(range(1, done + 1)) - set(rounds_trained(folder, 1)))
-    assert missed, output
-    assert missed == list(range(missed[0], missed[-1] + 1))
-    assert 1 < missed[0] <= missed[-1] < done
-    assert f"round {missed[0]}, train: partition 1 dropped: Error: Node Unavailable" in output
-    wait_for(lambda: superlink.starts == 2)
-    assert wait_until_answers(hospital.port)
-    run = start_run(hospital, "killed", **keys, resume=f'"{folder}"')
-    output, _ = run.communicate(timeout=300)
-    resumed = re.search(f"resuming {folder} after round ([0-9])", output)
-    assert resumed, output
-    assert f"round {int(resumed[1]) + 1}: " in output
-    assert rounds_done(folder) == rounds
-    came_back, *_, last = map(int, re.findall("client memory: round ([0-9]+)", log()))
-    assert last == rounds - 1
-    # It may have died when its memory of the round was written, and its answer not yet sent.
-    assert came_back in {missed[0] - 1, missed[0]}
-    lost = {(came_back, 1)} - {(missed[0] - 1, 1)}
-    assert model(folder) == simulated(cache_dir, rounds, {(r, 1) for r in missed} - lost, lost)
-
-
 @pytest.mark.exhaustive
 def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     """Another configuration is refused in one line."""
     folder = results(hospital, "first")
-    run = start_run(hospital, "first", rounds=4, resume=f'"{folder}"', seed=1)
+    own = {"rounds": 3, "resume": f'"{folder}"', "fraction-evaluate": None, "seed": 1}
+    run = start_run(hospital, "first", **own)
     output, _ = run.communicate(timeout=300)
     assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
     assert "Traceback" not in output

@@ -12,8 +12,8 @@ from deploy import local_federation
 from fedbn_flower import simulate
 
 from .guide import Guide
+from .hospital import rounds_done
 from .processes import bits
-from .test_deployment import rounds_done
 
 LIAR = Path(__file__).with_name("liar.py")
 LIES = [("1", "train"), ("1", "evaluate"), ("2", "train"), ("2", "evaluate")]
