@@ -15,7 +15,7 @@ from fedbn_flower.clients.problems.evaluation import BatchSums
 from ...core.errors import RunFailed
 from ...core.private import daemons_in_groups_of_their_own
 from ...core.session_objects import session_objects
-from ..process_memory import MEMORY
+from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
 from .clusters import check_cluster, end_workers, free_cores, raylet_address
 from .worker import Worker, stored
@@ -62,7 +62,6 @@ class RayPool:
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
         level = logging.INFO if verbose else logging.ERROR
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {"env_vars": {"PYTHONPATH": path, **MEMORY}}
         options: dict[str, Any] = {}
         self._owns_ray = bool(address) or not ray.is_initialized()
         if address:
@@ -79,15 +78,18 @@ class RayPool:
             cores = int(resources["CPU"])
         elif not self._owns_ray:
             cores = free_cores(workers)
-            options = {"runtime_env": environment}
+            options = {"runtime_env": {"env_vars": {"PYTHONPATH": path, **MEMORY}}}
         else:
             cores = os.cpu_count() or 1
-            with sigterm_handled_as_before(), daemons_in_groups_of_their_own():
+            with (
+                sigterm_handled_as_before(), daemons_in_groups_of_their_own(),
+                # By what they inherit: with an environment of Ray's own they would start seconds later.
+                starting_with({"PYTHONPATH": path}), keeping_freed_memory(),
+            ):  # fmt: skip
                 ray.init(
                     address="local",  # never somebody's running cluster
                     num_cpus=workers or cores,
                     include_dashboard=False,
-                    runtime_env=environment,
                     log_to_driver=verbose,
                     logging_level=level,
                 )
