@@ -25,6 +25,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.runtime import pools
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
@@ -87,6 +88,38 @@ class GroupsAndFiles(LoadGroupScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
     return GroupsAndFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+POOLS = []
+"""The pool, while tests that have it follow each other. Others want a process in which no Ray runs."""
+
+
+@pytest.fixture
+def pool():
+    """Two workers of Ray."""
+    if not POOLS:
+        from fedbn_flower.runtime.ray.pool import RayPool  # half a second that other tests do not wait for
+
+        POOLS.append(RayPool(2, verbose=False))
+    return POOLS[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    try:
+        return (yield)
+    finally:
+        if POOLS and "pool" not in getattr(nextitem, "fixturenames", ()):
+            POOLS.pop().close()
+
+
+@pytest.fixture
+def on_the_pool(pool, monkeypatch):
+    """Who starts Ray gets the pool, and leaves it as it is; how often it was closed."""
+    closed = []
+    monkeypatch.setattr(pools, "start_ray", lambda config: pool)
+    monkeypatch.setattr(pool, "close", lambda: closed.append(1))
+    return closed
 
 
 @pytest.fixture(scope="session")

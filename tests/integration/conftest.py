@@ -1,4 +1,4 @@
-"""Shared by the integration tests: what takes long to start: Ray's workers, a SuperLink."""
+"""Shared by the integration tests: what takes long to start."""
 
 import json
 import socket
@@ -11,7 +11,6 @@ import pytest
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import simulate
 
 from .hospital import hospital_in
@@ -29,26 +28,6 @@ def marked_environment():
 def hospital(tmp_path_factory, cache_dir, write_site):
     with hospital_in(tmp_path_factory.mktemp("guide"), cache_dir, write_site) as guide:
         yield guide
-
-
-POOLS = []
-"""The pool, while tests that have it follow each other. Others want a process in which no Ray runs."""
-
-
-@pytest.fixture
-def pool():
-    if not POOLS:
-        POOLS.append(RayPool(2, verbose=False))
-    return POOLS[0]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item, nextitem):
-    try:
-        return (yield)
-    finally:
-        if POOLS and "pool" not in getattr(nextitem, "fixturenames", ()):
-            POOLS.pop().close()
 
 
 @pytest.fixture(scope="session")

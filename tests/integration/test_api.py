@@ -1,5 +1,6 @@
 """`simulate` on real Ray, from a script whose classes no worker can import."""
 
+import re
 import subprocess
 import sys
 
@@ -50,65 +51,62 @@ def script(tmp_path, cache_dir, marked_environment):
     return run
 
 
-def test_own_objects_reach_the_workers(script, tmp_path, marked_environment):
-    script("""
+def test_own_objects_reach_the_workers_and_what_cannot_be_sent_is_one_line(
+    script, tmp_path, marked_environment
+):  # fmt: skip
+    """Either way the Ray that was started has ended."""
+    output = script("""
 simulate(**own, **common, run_dir="ray")
 assert not ray.is_initialized()
 simulate(**own, **here, run_dir="inline")
+import threading
+lock = threading.Lock()
+class Locked(KeepsBiases):
+    held = lock
+try:
+    simulate(client=Locked, **common | {"workers": 1})
+except UserError as error:
+    print(error)
+assert not ray.is_initialized()
 """)
+    assert re.fullmatch(r"Locked@\d: cannot be sent to Ray's workers \(.*\n", output)
     assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
     assert not processes_with(marked_environment[0])
 
 
 def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path, cache_dir):
-    """Built-in algorithms on it have the bits of the command line."""
+    """Built-in algorithms on it have the bits of the command line. So is it where a worker cannot take what
+    it is sent."""
     keys = {"partition": "dirichlet:0.5", "num-clients": 5, "strategy": "scaffold", "objective": "scaffold"}
     words = ", ".join(f"{key.replace('-', '_')}={value!r}" for key, value in keys.items())
     output = script(f"""
+import types
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
-simulate(**own, **common, run_dir="again")
-width = 5
-assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
-width = 12
-simulate({words}, **common, run_dir="python")
 simulate(**own, **here, run_dir="inline")
-assert ray.is_initialized() and ray.get(kept) == "kept"
+width, common["workers"] = 5, 1
+assert simulate(**own, **common, run_dir="narrow").model(client=1)[1].out_features == 5
+simulate({words}, **common, run_dir="python")
 for wrong in ({{"workers": 3}}, {{"ray_address": "localhost:6379"}}):
     try:
         simulate(**{{**own, **common, **wrong}})
     except UserError as error:
         print(error)
-""")
-    assert bits(tmp_path / "running") == bits(tmp_path / "again") == bits(tmp_path / "inline")
-    workers, address = output.splitlines()
-    assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
-    assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
-    flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
-    where = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir", str(tmp_path / "command")]
-    assert cli.main([*flags, "--rounds", "2", *where]) == 0
-    assert bits(tmp_path / "python") == bits(tmp_path / "command")
-
-
-def test_what_cannot_be_sent_is_one_line(script):
-    output = script("""
-import threading, types
-lock = threading.Lock()
-class Locked(KeepsBiases):
-    held = lock
-try:
-    simulate(client=Locked, **common)
-except UserError as error:
-    print(error)
-assert not ray.is_initialized()
 sys.modules["ghost"] = ghost = types.ModuleType("ghost")
 KeepsBiases.__module__, ghost.KeepsBiases = "ghost", KeepsBiases
 try:
     simulate(client=KeepsBiases, **common)
 except RunFailed as error:
     print(error)
+assert ray.is_initialized() and ray.get(kept) == "kept"
 """)
-    here, there = output.splitlines()
-    assert here.startswith("Locked@1: cannot be sent to Ray's workers (")
-    assert "No module named 'ghost'" in there
+    assert bits(tmp_path / "running") == bits(tmp_path / "inline")
+    workers, address, ghost = output.splitlines()
+    assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
+    assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
+    assert "No module named 'ghost'" in ghost
+    flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
+    where = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir", str(tmp_path / "command")]
+    assert cli.main([*flags, "--rounds", "2", *where]) == 0
+    assert bits(tmp_path / "python") == bits(tmp_path / "command")

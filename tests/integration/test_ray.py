@@ -20,51 +20,39 @@ from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.auto_grid import AutoGrid
+from fedbn_flower.runtime.process_memory import MEMORY
 from fedbn_flower.runtime.ray.grid import RayGrid
-from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid
 from strategies.aggregation.fold import GROUP
 
-from .processes import bits, run_sim
+from .processes import ROOT, bits
 
 pytestmark = pytest.mark.slow
 
 UNLUCKY = 3
+OWN = """
+import os, time
+from clients import FedAvgClient
 
+class Deadly(FedAvgClient):
+    def fit(self, parameters, config):
+        if self.task.seed[1] == 3:
+            os._exit(1)
+        return super().fit(parameters, config)
 
-class Unlucky(Worker):
-    """Something happens to it whenever it is to train a certain client."""
-
-    def handle(self, envelopes, stored, *memories):
-        for message in envelopes:
-            if message.metadata.message_type == "train" and message.metadata.dst_node_id == UNLUCKY + 2:
-                self.strike()
-        return super().handle(envelopes, stored, *memories)
-
-
-class Deadly(Unlucky):
-    def strike(self):
-        os._exit(1)
-
-
-class Slow(Unlucky):
-    def strike(self):
-        time.sleep(3600)
+class Slow(FedAvgClient):
+    def fit(self, parameters, config):
+        if self.task.seed[1] == 3 and config["server-round"] == 1:
+            time.sleep(3600)
+        return super().fit(parameters, config)
+"""
+"""Clients to whose worker something happens where one of them trains."""
 
 
 @pytest.fixture
-def staffed(pool):
-    """The pool, its workers of another class for one test."""
-
-    def staff(cls):
-        pool._actor = ray.remote(num_cpus=1, max_restarts=0)(cls)
-        for i in range(len(pool.workers)):
-            pool.replace(i)
-        ray.get([worker.process_id.remote() for worker in pool.workers])  # they have started
-        return pool
-
-    yield staff
-    staff(Worker)
+def own(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    return lambda name: f"{tmp_path / 'own.py'}:{name}"
 
 
 def final_model(config, pool, observers=()):
@@ -94,7 +82,9 @@ class KillsWorkers(Observer):
             self.killed.append(pid)
 
 
-@pytest.mark.parametrize("pair", [("fedyogi", "sgd"), ("feddyn", "feddyn")])
+@pytest.mark.parametrize(
+    "pair", [("feddyn", "feddyn"), pytest.param(("fedyogi", "sgd"), marks=pytest.mark.exhaustive)]
+)
 def test_a_killed_worker_changes_nothing(pool, configured, pair):
     strategy, objective = pair
     config = configured(
@@ -109,36 +99,37 @@ def test_a_killed_worker_changes_nothing(pool, configured, pair):
     assert all(ray.get([worker.process_id.remote() for worker in pool.workers]))
 
 
-def test_a_client_that_kills_its_worker_twice_counts_as_failed(staffed, configured):
-    config = configured(partition="iid", num_clients=12, rounds=2, fast="off")
-    failures = []
+def test_a_client_that_kills_its_worker_twice_counts_as_failed(pool, configured, own):
+    config = configured(client=own("Deadly"), partition="iid", num_clients=12, rounds=1, fast="off")
+    results = []
 
     class Watch(Observer):
         def on_round(self, result):
-            failures.append(result.train.failures)
-            assert len(result.train.metrics) == 11
+            results.append(result.train)
 
-    final_model(config, staffed(Deadly), [Watch()])
-    assert [list(f) for f in failures] == [[UNLUCKY], [UNLUCKY]]
-    assert all("its worker died twice" in f[UNLUCKY] for f in failures)
+    final_model(config, pool, [Watch()])
+    assert [list(train.failures) for train in results] == [[UNLUCKY]]
+    assert "its worker died twice" in results[0].failures[UNLUCKY]
+    assert len(results[0].metrics) == 11
 
 
-def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(staffed, configured):
+def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(pool, configured, own):
     config = configured(
-        partition="iid", num_clients=12, rounds=2, round_timeout=25, fraction_evaluate=0, fast="off"
-    )
+        client=own("Slow"), partition="iid", num_clients=12, rounds=2, round_timeout=25, fraction_evaluate=0,
+        fast="off",
+    )  # fmt: skip
+    ray.get([worker.process_id.remote() for worker in pool.workers])  # they have started
     rounds = []
 
     class Watch(Observer):
         def on_round(self, result):
             rounds.append(result)
 
-    final_model(config, staffed(Slow), [Watch()])
+    final_model(config, pool, [Watch()])
+    assert rounds[0].train.failures[UNLUCKY] == "no answer came, or the app left it out"
     for result in rounds:
-        failures = result.train.failures
-        assert failures[UNLUCKY] == "no answer came, or the app left it out"
         # Only those whose calls wait behind the one that hangs are lost with it.
-        assert len(failures) < 6
+        assert len(result.train.failures) < 6
         assert result.seconds < 600  # it hangs for an hour
 
 
@@ -252,15 +243,25 @@ def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_d
     """Each has room for one worker."""
     common = ("--rounds", 2, "--partition", "iid", "--num-clients", 4, "--cache-dir", cache_dir)
     there = ("--ray-address", cluster, "--workers", 2, "--run-dir", tmp_path / "cluster")
-    away = run_sim(*common, *there, "--verbose", "true")
-    assert away.returncode == 0, away.stderr
-    here = (*common, "--backend", "inline", "--run-dir", tmp_path / "inline")
-    assert cli.main([str(word) for word in here]) == 0
+    here = ("--backend", "inline", "--run-dir", tmp_path / "inline")
+    for where in (there, here):
+        assert cli.main([str(word) for word in (*common, *where)]) == 0
     assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
 
 
-def test_no_cluster_is_one_line(tmp_path, cache_dir):
-    result = run_sim("--ray-address", "127.0.0.1:1", "--run-dir", tmp_path / "no", "--cache-dir", cache_dir)
-    assert result.returncode == 2
-    assert "ray-address: '127.0.0.1:1' is not allowed; expected HOST:PORT of a running" in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_no_cluster_is_one_line(tmp_path, cache_dir, capsys):
+    words = ["--ray-address", "127.0.0.1:1", "--run-dir", str(tmp_path / "no"), "--cache-dir", str(cache_dir)]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "ray-address: '127.0.0.1:1' is not allowed; expected HOST:PORT of a running" in error
+    assert error.count("\n") == 1
+
+
+def test_workers_have_the_environment_that_is_theirs_and_this_process_the_one_it_had(pool):
+    """Those that replace others, too."""
+    pool.replace(1)
+    for pid in ray.get([worker.process_id.remote() for worker in pool.workers]):
+        given = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        assert {f"{name}={value}" for name, value in MEMORY.items()} <= set(given)
+        assert any(word.startswith(f"PYTHONPATH={ROOT}") for word in given)
+    assert not set(MEMORY) & set(os.environ)

@@ -49,7 +49,9 @@ def test_a_mistake_under_flwr_run_is_one_line_and_a_run_that_failed(tmp_path, fl
     [
         (os.killpg, signal.SIGINT, "ray"),  # as a terminal does: to the whole group
         (os.kill, signal.SIGTERM, "ray"),  # a polite kill
-        (os.killpg, signal.SIGTERM, "inline"),  # as a scheduler of jobs does
+        pytest.param(
+            os.killpg, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive
+        ),  # a scheduler of jobs
         (os.kill, signal.SIGHUP, "inline"),  # a terminal that is closed
         pytest.param(os.killpg, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
         pytest.param(os.kill, signal.SIGHUP, "ray", marks=pytest.mark.exhaustive),
@@ -60,7 +62,7 @@ def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
 ):
     """SIGHUP as where these tests are not themselves run under nohup, which has it ignored."""
     mark, environment = marked_environment
-    command = [sys.executable, "run_sim.py", "--rounds", "100000", "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "run_sim.py", "--rounds=100000", "--workers=1", "--run-dir", tmp_path / "run"]
     process = subprocess.Popen(
         ["env", "--default-signal=HUP", *command, "--cache-dir", str(cache_dir), "--backend", backend],
         cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -103,10 +105,10 @@ def test_exit_statuses(tmp_path, cache_dir, capsys):
         assert line.startswith("error: ")
         assert line.count("\n") == 1
     assert not (tmp_path / "never").exists()
-    result = run_sim("--client-lr", "1e30", "--rounds", 2, "--backend", "inline", *where, nan)
-    assert result.returncode == 1
-    assert "every client failed in every round" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert cli.main(["--client-lr", "1e30", "--rounds", "2", "--backend", "inline", *where, nan]) == 1
+    error = capsys.readouterr().err
+    assert "every client failed in every round" in error
+    assert "Traceback" not in error
 
 
 def test_a_grid_makes_one_table(tmp_path, cache_dir):

@@ -20,14 +20,14 @@ from fedbn_flower.runtime.simulation import simulate
 
 from ..fedbn_flower.search.conftest import table
 from .deaths import changes_of, die, start
-from .processes import bits, run_sim
+from .processes import bits
 from .test_kills import check_whole
 
 pytestmark = pytest.mark.slow
 
 JOB = (
     *("--strategy", "fedadam", "--client", "fedbn", "--num-clients", 4, "--partition", "dirichlet:0.5"),
-    *("--rounds", 6, "--search", "server-lr=1e-3..1", "--search", "batch-size=16..64", "--trials", 9),
+    *("--rounds", 4, "--search", "server-lr=1e-3..1", "--search", "batch-size=16..64", "--trials", 9),
 )
 
 
@@ -101,12 +101,11 @@ def test_killed_at_each_change_of_its_files_a_search_ends_in_the_same_table(tmp_
         assert {**facts[0], "command": ""} == {**facts[1], "command": ""}, changes[last]
 
 
-def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole):
-    result = run_sim(
-        *JOB, "--cache-dir", cache_dir, "--backend", "ray", "--workers", 2, "--run-dir", tmp_path / "ray"
-    )
-    assert result.returncode == 0, result.stderr
+def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole, on_the_pool):
+    where = ("--cache-dir", cache_dir, "--backend", "ray", "--workers", 2, "--run-dir", tmp_path / "ray")
+    assert cli.main([str(word) for word in (*JOB, *where)]) == 0
     assert table(tmp_path / "ray") == table(whole)
+    assert len(on_the_pool) == 1  # all its trials have one, which it has closed
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])

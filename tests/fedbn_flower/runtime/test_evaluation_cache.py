@@ -176,7 +176,7 @@ def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
 
 
 @pytest.mark.slow
-def test_so_it_is_on_ray_by_every_worker(counted):
+def test_so_it_is_on_ray_by_every_worker(counted, on_the_pool):
     keys = {"num_clients": 12, "backend": "ray", "workers": 2}
     once, evaluations = counted(**keys)
     assert 2 * ROUNDS <= evaluations <= 2 * (ROUNDS + 1) + SERVER
