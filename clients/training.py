@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .examples import LOADED, Examples
+from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
 from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
@@ -27,9 +27,9 @@ class LocalTraining:
     batch_size : int
         Examples per batch; 0 for all examples.
     optimizer : str
-        ``sgd`` or ``adam``; its state is reset each round.
+        An optimiser of torch.optim, see `modules.optimizers`; its state is reset each round.
     momentum, weight_decay : float
-        Momentum of SGD; weight decay of SGD and Adam.
+        Those of the optimiser, if it has such arguments.
     clip_norm : float
         Upper bound of the gradient's L2 norm; 0 for none.
     """
@@ -41,10 +41,14 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
-    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> "Optimizer":
-        if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, learning_rate, weight_decay=self.weight_decay)
-        return _Sgd(list(parameters), learning_rate, self.momentum, self.weight_decay)
+    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimizer:
+        """Return the optimiser with a new state; ValueError as `optimizers.make_optimizer`."""
+        return make_optimizer(self.optimizer, parameters, learning_rate, self.momentum, self.weight_decay)
+
+    @property
+    def stackable(self) -> bool:
+        """Whether a step on parameters of many clients, stacked, is a step on each client's."""
+        return name_of(self.optimizer) in STACKABLE
 
     def steps(self, examples: Examples, share: float = 1.0) -> int:
         """Return the number of optimiser steps on these examples: ``max(1, ceil(share * all))``."""
@@ -54,48 +58,6 @@ class LocalTraining:
 def all_work(server_round: int) -> float:
     """Return 1.0: the client does all of its local work in every round."""
     return 1.0
-
-
-class Optimizer(Protocol):
-    """The methods of an optimiser that the training loop uses."""
-
-    def step(self) -> object:
-        """Update the parameters from their gradients."""
-
-    def zero_grad(self) -> None:
-        """Clear the gradients."""
-
-
-class _Sgd:
-    """Bit-identical to `torch.optim.SGD`, without its overhead, which exceeds the cost of a small step."""
-
-    def __init__(
-        self, parameters: list[Tensor], learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
-        self.parameters = parameters
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.buffers: dict[Tensor, Tensor] = {}
-
-    @torch.no_grad()
-    def step(self) -> None:
-        trained = [p for p in self.parameters if p.grad is not None]
-        steps = [p.grad for p in trained if p.grad is not None]
-        if self.weight_decay:
-            steps = list(torch._foreach_add(steps, trained, alpha=self.weight_decay))
-        if self.momentum:
-            for p, step in zip(trained, steps, strict=True):
-                if p in self.buffers:
-                    self.buffers[p].mul_(self.momentum).add_(step)
-                else:
-                    self.buffers[p] = step.clone()
-            steps = [self.buffers[p] for p in trained]
-        torch._foreach_add_(trained, steps, alpha=-self.learning_rate)
-
-    def zero_grad(self) -> None:
-        for p in self.parameters:
-            p.grad = None
 
 
 @dataclass(frozen=True, eq=False)

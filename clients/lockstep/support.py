@@ -54,6 +54,8 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[s
             yield f"client {client.__name__} overrides {name}"
     if type(task.problem).predictions is not Problem.predictions:
         yield "an example has several predictions"
+    if not task.training.stackable:
+        yield f"optimiser {task.training.optimizer} cannot step on stacked parameters"
     if task.train.augment:
         yield "examples are augmented"
     inputs, _ = replace(task.train, device="cpu").prepared(np.arange(1))

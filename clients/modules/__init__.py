@@ -1,1 +1,1 @@
-"""Parts of a model: BatchNorm, the head, parameter names."""
+"""Parts of a model: BatchNorm, the head, parameter names. Its optimiser, and random generators."""

@@ -10,6 +10,7 @@ from torch import nn
 from clients import CLIENTS, Examples, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
 from clients.lockstep.train import _concatenated
+from clients.modules.optimizers import STACKABLE
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
@@ -109,6 +110,29 @@ def test_every_way_of_training(training, objective):
         for lockstep in (True, False)
     ]
     assert_same(*runs, atol=1e-4 if training.optimizer == "adam" else 1e-5)  # Adam divides by what is near 0
+
+
+def all_gradients_matter():
+    """Without a bias before BatchNorm, whose gradient is nothing but rounding."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)
+    )
+
+
+@pytest.mark.parametrize("optimizer", [*sorted(STACKABLE), "sgd:nesterov=true", "adam:amsgrad=true"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_every_optimiser_that_steps_on_stacked_parameters(optimizer, weight_decay):
+    training = LocalTraining(2, 8, optimizer, momentum=0.9, weight_decay=weight_decay)
+    runs = [
+        rounds(
+            cohort(CLIENTS["fedavg"], training, all_gradients_matter, objective="fedprox"),
+            {"client-lr": 0.01, "mu": 0.1},
+            lockstep,
+        )
+        for lockstep in (True, False)
+    ]
+    assert_same(*runs, atol=1e-5 if optimizer.startswith("sgd") else 1e-4)
 
 
 def test_convolutions_and_batch_norm_over_images():

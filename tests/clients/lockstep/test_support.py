@@ -61,6 +61,19 @@ def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
     assert reason_not_supported(FedAvgClient, several) == "an example has several predictions"
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "reason"),
+    [
+        ("adamw:betas=0.9/0.99", ""),
+        ("rprop", "optimiser rprop cannot step on stacked parameters"),
+        ("adafactor:d=2", "optimiser adafactor:d=2 cannot step on stacked parameters"),
+    ],
+)
+def test_optimisers_that_cannot_step_on_stacked_parameters_train_alone(optimizer, reason):
+    task = make_client(FedAvgClient, training=LocalTraining(optimizer=optimizer)).task
+    assert reason_not_supported(FedAvgClient, task) == reason
+
+
 def test_convolutions_gain_only_on_a_gpu():
     reasons = [unknown(conv_model(), device) for device in ("cpu", "cuda")]
     assert reasons == ["convolutions gain nothing on a CPU", ""]
