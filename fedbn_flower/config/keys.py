@@ -8,11 +8,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic import Field as setting
 
+from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
+
 from ..data.images.shift_spec import FORMS as SHIFT_FORMS
 from ..data.images.shift_spec import PLAIN
 from ..data.partition.spec import PartitionSpec
 from .availability import AVAILABILITY
 from .registry import FORMS
+from .schedules import CONSTANT
+from .schedules import FORMS as SCHEDULES
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
@@ -101,10 +105,22 @@ class Training(_Group):
 
     local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
     batch_size: int = setting(32, ge=0, description="0 takes all of a client's examples at once")
-    client_optimizer: Literal["sgd", "adam"] = setting("sgd", description="optimiser of the clients")
+    client_optimizer: Annotated[str, OPTIMIZER] = setting(
+        "sgd", description="optimiser of the clients: adamw, or with arguments sgd:nesterov=true"
+    )
     client_lr: float = setting(0.05, gt=0, description="learning rate of the clients")
-    client_lr_decay: float = setting(1.0, gt=0, description="factor on the clients' rate per round")
-    client_momentum: float = setting(0.0, ge=0, lt=1, description="momentum of the clients' SGD")
+    client_lr_decay: float = setting(
+        1.0, gt=0, description="factor on the clients' rate per round, without a client-lr-schedule"
+    )
+    client_lr_schedule: Annotated[str, SCHEDULES] = setting(
+        CONSTANT, description="factor on the clients' rate by round"
+    )
+    server_lr_schedule: Annotated[str, SCHEDULES] = setting(
+        CONSTANT, description="factor on server-lr by round, of a strategy that has it"
+    )
+    client_momentum: float = setting(
+        0.0, ge=0, lt=1, description="momentum of the clients' optimiser: of sgd, rmsprop or muon"
+    )
     weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
     clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
     softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")

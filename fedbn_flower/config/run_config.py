@@ -9,9 +9,10 @@ from pydantic import Field as setting
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from fedbn_flower.clients.modules.optimizers import OPTIMIZERS, WITHOUT_PLAIN_STEP, check_optimizer, name_of
 from fedbn_flower.strategies.settings import allowed
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
@@ -23,6 +24,7 @@ from .baselines import baseline_keys
 from .defaults import defaults_for
 from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import MODEL, models_named
+from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
     NOT_GIVEN,
     Named,
@@ -92,6 +94,16 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         values = self.settings_for(cls)
         return {key: values[name] for key, name in flags(cls).items() if values.get(name) is not None}
 
+    def scheduled_rates(self, server_round: int) -> dict[str, float]:
+        """Return a round's learning rates by key: ``client-lr`` and ``server-lr``, if scheduled."""
+        schedules = {"client-lr": self.client_lr_schedule, "server-lr": self.server_lr_schedule}
+        base: dict[str, Any] = {**dict(self.algorithm_settings), "client-lr": self.client_lr}
+        return {
+            key: base[key] * Schedule.parse(f"{key}-schedule", text).factor(server_round, self.rounds)
+            for key, text in schedules.items()
+            if text != CONSTANT
+        }
+
     @property
     def num_training(self) -> int:
         """The number of clients that can train: all that are not held out."""
@@ -150,6 +162,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     check_requirements(algorithms, config.to_user_config())
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
+    _check_optimizer(config)
+    _check_schedules(config, settings_of(algorithms[0].cls))
     _check_bounds(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
     config.partitioning.check_clients(config.num_clients)
@@ -206,6 +220,34 @@ def _parsed(text: str) -> dict[str, str]:
     if len(parsed) < len(pairs):
         raise not_allowed("settings", text, "KEY=VALUE ..., no key twice")
     return parsed
+
+
+def _check_optimizer(config: RunConfig) -> None:
+    """Refuse an optimiser that there is not, that needs more than a plain step, or that does not take its
+    arguments."""
+    text, name = config.client_optimizer, name_of(config.client_optimizer)
+    if name not in OPTIMIZERS:
+        names = OPTIMIZERS.keys() - WITHOUT_PLAIN_STEP.keys()
+        raise unknown_name("client-optimizer", name, names, "one with arguments, NAME:ARGUMENT=VALUE,...")
+    try:
+        check_optimizer(text, config.client_lr, config.client_momentum, config.weight_decay)
+    except ValueError as error:
+        raise not_allowed("client-optimizer", text, str(error)) from None
+
+
+def _check_schedules(config: RunConfig, of_strategy: Iterable[str]) -> None:
+    """Refuse schedules that cannot be, two on the clients' rate, and one of a rate that there is not."""
+    text, decay = config.client_lr_schedule, config.client_lr_decay
+    check_schedule("client-lr-schedule", text, config.client_lr, config.rounds)
+    if text != CONSTANT and decay != 1:
+        wanted = f"1.0 with client-lr-schedule {text!r} (this decay is the schedule exponential:{decay:g})"
+        raise not_allowed("client-lr-decay", decay, wanted)
+    text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
+    has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
+    if text != CONSTANT and not has_rate:
+        wanted = f"{CONSTANT!r} with strategy {config.strategy!r}, which has no server-lr"
+        raise not_allowed("server-lr-schedule", text, wanted)
+    check_schedule("server-lr-schedule", text, float(rate or 1) if has_rate else 1.0, config.rounds)
 
 
 def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:

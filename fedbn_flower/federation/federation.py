@@ -38,7 +38,7 @@ from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
 from .refusals import Refusals
-from .strategy import make_strategy, participation
+from .strategy import make_strategy, participation, set_server_rate
 from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -124,8 +124,6 @@ class Federation:
             {
                 **config.messages_for(CLIENT.find(config.client)),
                 **config.messages_for(OBJECTIVE.find(config.objective)),
-                **self._rates(),
-                **self._fine_tuning(),
             }
         )
         for server_round in range(first_round, config.rounds + 1):
@@ -175,11 +173,17 @@ class Federation:
             RUN: self.run_name,
             CHECKPOINT_ROUND: self._last_sure_checkpoint(server_round),
         }
-        train_config.update(moment)
-        train_config[EVAL_SPLITS] = after_training
+        rates = config.scheduled_rates(server_round)
+        client_rates = {
+            CLIENT_LR: rates.get(CLIENT_LR, config.client_lr),
+            CLIENT_LR_DECAY: config.client_lr_decay,
+        }
+        set_server_rate(strategy, config, server_round)
+        fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
+        train_config.update({**moment, **client_rates, **fine_tuning, EVAL_SPLITS: after_training})
         if after_training:
             train_config.update(by_class)
-        evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **self._fine_tuning()}
+        evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **fine_tuning}
 
         def on_answer(phase: str, done: int, total: int) -> None:
             for observer in observers:
@@ -233,6 +237,7 @@ class Federation:
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
             new=new,
+            rates=rates,
             improved=improved,
             diverged=diverged,
             last=last,
@@ -246,14 +251,6 @@ class Federation:
             if name in STRATEGY.names
             else as_user_error("strategy", name, RunFailed, ONE_LINE_ERRORS)
         )
-
-    def _rates(self) -> dict[str, float]:
-        """The entries of a message about the clients' learning rate."""
-        return {CLIENT_LR: self.config.client_lr, CLIENT_LR_DECAY: self.config.client_lr_decay}
-
-    def _fine_tuning(self) -> dict[str, float]:
-        """The same for clients that fine-tune before they evaluate; empty without."""
-        return {FINE_TUNE: self.config.fine_tune, **self._rates()} if self.config.fine_tune else {}
 
     def _last_sure_checkpoint(self, server_round: int) -> int:
         """The last round whose checkpoint is on the disk by now; a later one may still be on its way."""

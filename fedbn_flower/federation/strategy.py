@@ -7,7 +7,9 @@ from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
 from ..config.registry import STRATEGY, as_user_error
 from ..config.run_config import RunConfig
+from ..config.selection import flags
 from ..core.errors import not_allowed
+from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand
 from .inputs import RunInputs
 from .participation import SeededParticipation, availability, held_out_clients
@@ -45,6 +47,15 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     strategy.expected_metrics = expected_metrics(dataset.problem, classes)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
+
+
+def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_round: int) -> None:
+    """Set the rule's ``server-lr`` to that of the round, if it has a schedule.
+
+    The rule reads its attribute as ever, so any rule that declares the setting has a schedule.
+    """
+    if (rate := config.scheduled_rates(server_round).get(SERVER_LR)) is not None:
+        setattr(strategy, flags(type(strategy))[SERVER_LR], rate)
 
 
 def participation(config: RunConfig) -> SeededParticipation:

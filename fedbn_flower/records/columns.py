@@ -5,6 +5,9 @@ VALIDATION, TEST = "val", "test"
 ROUND_COLUMNS = ("round", "seconds", "replies", "failures")
 """The first columns of ``metrics.csv``."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
+CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
+RATES = (CLIENT_LR, SERVER_LR)
+"""The learning rates of a round, if they have a schedule."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
 GLOBAL, CLIENT_MEAN = "global-", "client-mean-"

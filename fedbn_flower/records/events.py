@@ -77,6 +77,8 @@ class RoundResult:
     bytes_received: int = 0
     new: PhaseReport | None = None
     """The report of the held-out clients, where they evaluated."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """The learning rates of the round by key, of those that have a schedule."""
     improved: bool = False
     """Whether patience has seen none better."""
     diverged: str = ""

@@ -119,6 +119,7 @@ class RunFolder(Observer):
                 *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, GLOBAL) for name in metrics),
                 *COSTS,
                 *(prefix + compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
+                *federation.config.scheduled_rates(1),
             ],
             last_round,
         )
@@ -185,6 +186,7 @@ class RunFolder(Observer):
                     "failures": result.failures,
                     **result.metrics,
                     **round_costs(result),
+                    **result.rates,
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]

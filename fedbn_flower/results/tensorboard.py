@@ -35,7 +35,12 @@ class TensorBoard(Observer):
         self._writer = SummaryWriter(info.folder / FOLDER, purge_step=info.first_round)
 
     def on_round(self, result: RoundResult) -> None:
-        numbers = {"seconds": result.seconds, "failures": float(result.failures), **result.metrics}
+        numbers = {
+            "seconds": result.seconds,
+            "failures": float(result.failures),
+            **result.rates,
+            **result.metrics,
+        }
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, result.server_round)
         self._writer.flush()

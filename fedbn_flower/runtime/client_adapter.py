@@ -44,7 +44,7 @@ from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
 from ..federation.inputs import inputs_of
-from ..federation.strategy import make_strategy
+from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import local_task
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
@@ -195,7 +195,9 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     _, initial = inputs.model()
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    return GroupSum(_rule(inputs), int(_config(message)[SERVER_ROUND]), sent)
+    rule, server_round = _rule(inputs), int(_config(message)[SERVER_ROUND])
+    set_server_rate(rule, config, server_round)
+    return GroupSum(rule, server_round, sent)
 
 
 def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:

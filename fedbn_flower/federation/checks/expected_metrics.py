@@ -26,6 +26,7 @@ from ...records.columns import (
     COSTS,
     DEVIATION,
     GLOBAL,
+    RATES,
     ROUND_COLUMNS,
     TEST,
     WORST,
@@ -88,7 +89,7 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
         }
     return ExpectedMetrics(
         ranges,
-        frozenset({*ROUND_COLUMNS, *COSTS, *CLIENT_COLUMNS, SENT_BYTES}),
+        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *CLIENT_COLUMNS, SENT_BYTES}),
         (GLOBAL, CLIENT_MEAN, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,

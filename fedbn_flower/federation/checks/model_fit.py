@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedbn_flower.clients import trainable_names
+from fedbn_flower.clients import LocalTraining, trainable_names
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.rng import seeded
 
@@ -82,7 +82,20 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise not_allowed("model", name, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
+    _check_optimizer(config, model, name)
     return _check_head(config, model, name, batch)
+
+
+def _check_optimizer(config: RunConfig, model: nn.Module, name: str) -> None:
+    """Refuse an optimiser that does not take the model's parameters: Muon takes matrices only."""
+    training = LocalTraining(optimizer=config.client_optimizer)
+    if training.stackable:
+        return
+    try:
+        training.make_optimizer([p for p in model.parameters() if p.requires_grad], config.client_lr)
+    except ValueError as error:
+        wanted = f"another one for model {name!r}, or {error}"
+        raise not_allowed("client-optimizer", config.client_optimizer, wanted) from None
 
 
 def _check_batch_size(inputs: RunInputs, names: Sequence[str]) -> None:

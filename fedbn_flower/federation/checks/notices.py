@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
 
 from ...config.client_unions import parts
 from ...config.registry import CLIENT
+from ...config.run_config import RunConfig
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -19,6 +21,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *_of_clients_data(inputs),
         *of_outputs(inputs),
         *_of_the_policy(inputs),
+        *_of_the_optimizer(inputs.config),
         *_of_evaluation(inputs),
     )
     return [line for line in found if line]
@@ -58,6 +61,18 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
         if client.local_entries is not FedAvgClient.local_entries and not client.local_entries(model):
             as_fedavg = ": it is FedAvg here" if name == config.client else ""
             yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
+
+
+def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
+    """Keys that the optimiser does not use, and those at 0 for which torch's default is another."""
+    text = config.client_optimizer
+    values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
+    for key in sorted(unused_keys(text) & values.keys()):
+        if values[key]:
+            yield f"{key}: {values[key]} is not used by client-optimizer {text!r}"
+    for key, default in torch_defaults(text).items():
+        if default and values.get(key) == 0:
+            yield f"{key}: 0.0 goes to client-optimizer {text!r}, for which torch's default is {default:g}"
 
 
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...records.columns import RATES
 from ..run_reader import Points, Run, rows_of
 from ..summary import seeds_text
 from ..terminal import shorten_middle
@@ -154,6 +155,22 @@ def seconds_split(run: Run) -> "InlineFigure | None":
         below = above
     set_round_axes(axes, "seconds")
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize="small")
+    return figure
+
+
+def learning_rates(run: Run) -> "InlineFigure | None":
+    """Draw the learning rates of the rounds that are done; None if no rate has a schedule."""
+    rates = {key: points for key in RATES if (points := run.points(key))}
+    if not rates:
+        return None
+    figure = new_figure(4.6, 0.6 + 1.8 * len(rates))
+    panels = figure.subplots(len(rates), sharex=True, squeeze=False)[:, 0]
+    for axes, (key, points) in zip(panels, rates.items(), strict=True):
+        axes.plot(list(points), list(points.values()), _marker(points), color=COLOURS[0])
+        set_round_axes(axes, key)
+        axes.set_ylim(bottom=0)
+    for axes in panels[:-1]:
+        axes.set_xlabel("")
     return figure
 
 

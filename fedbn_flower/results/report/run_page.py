@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ...config.help import as_text
 from ...records.metrics import shown
 from ..plotting.plots import metric_names
-from ..plotting.report_plots import client_curves, metric_curve, partition_counts, seconds_split
+from ..plotting.report_plots import (
+    client_curves,
+    learning_rates,
+    metric_curve,
+    partition_counts,
+    seconds_split,
+)
 from ..run_reader import Run
 from .citations import citations
 from .client_tables import MODELS, metrics_table, new_clients, worst_clients
@@ -36,6 +42,7 @@ def run_page(run: Run) -> str:
     figures |= {
         f"{run.main_metric.capitalize()} of each client": client_curves(run),
         "Training examples by client": partition_counts(run),
+        "Learning rate by round": learning_rates(run),
         "Seconds per round": seconds_split(run),
     }
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run))]

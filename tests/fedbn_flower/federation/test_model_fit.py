@@ -1,10 +1,12 @@
-"""Whether a configuration fits its data: batches of one example."""
+"""Whether a configuration fits its data and model: batches of one example, optimisers."""
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
+from clients.modules.optimizers import OPTIMIZERS
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.model_fit import check_fit
 from fedbn_flower.federation.inputs import inputs_of
@@ -49,3 +51,28 @@ def test_a_federation_of_such_clients_only_is_refused(run):
     output = r"^num-clients: 2 is not allowed; each client has one example, and 'mlp-bn' cannot train on one"
     with pytest.raises(UserError, match=output):
         run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")
+
+
+@pytest.mark.skipif("muon" not in OPTIMIZERS, reason="this PyTorch has no Muon")
+def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
+    output = (
+        r"^client-optimizer: 'muon' is not allowed; expected another one for model 'linear', or what torch"
+    )
+    with pytest.raises(UserError, match=output):
+        run(client="fedavg", model="linear", client_optimizer="muon")
+
+    def matrices(spec):
+        return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.outputs, bias=False))
+
+    result = run(client="fedavg", model=matrices, client_optimizer="muon", client_momentum=0.9)
+    assert result.summary["failures"] == 0
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"]
+)
+def test_optimisers_of_torch_train(run, optimizer):
+    result = run(client="fedavg", client_optimizer=optimizer, client_momentum=0.9, client_lr=0.01)
+    losses = result.history["train-loss"]
+    assert losses.iloc[-1] < losses.iloc[0]
+    assert result.summary["failures"] == 0
