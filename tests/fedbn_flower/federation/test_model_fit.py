@@ -72,7 +72,8 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
     "optimizer", ["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"]
 )
 def test_optimisers_of_torch_train(run, optimizer):
-    result = run(client="fedavg", client_optimizer=optimizer, client_momentum=0.9, client_lr=0.01)
-    losses = result.history["train-loss"]
-    assert losses.iloc[-1] < losses.iloc[0]
+    """Better than guessing among the ten digits, which has a loss of ln 10."""
+    keys = {"client": "fedavg", "partition": "iid", "client_momentum": 0.9, "client_lr": 0.002}
+    result = run(**keys, client_optimizer=optimizer)
+    assert result.history["train-loss"].iloc[-1] < 0.7 * np.log(10)
     assert result.summary["failures"] == 0
