@@ -15,7 +15,8 @@ from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
-from strategies import STRATEGIES
+from strategies import STRATEGIES, PseudoGradientStrategy, setting
+from strategies.aggregation.fold import Extras
 
 PARTNERS = {
     name: {"objective": name} for name in ("scaffold", "scaffold-momentum", "fedproto", "fedsat")
@@ -122,6 +123,35 @@ def test_the_servers_step_by_hand(configured):
         delta = plain.models[0][name] - start[name]
         np.testing.assert_allclose(scheduled.models[0][name], start[name] + 0.5 * delta, atol=1e-6)
     assert scheduled.rates == [{"server-lr": 0.5}, {"server-lr": 0.5 * 0.1}]
+
+
+class InAnswers(PseudoGradientStrategy):
+    """x += D, with every answer's difference scaled by the rate when it is read, in a worker or here."""
+
+    eta: float = setting(1.0, gt=0, alias="server-lr")
+    reads_extras_anywhere = True
+
+    def read_extras(self, answer, round):
+        return Extras(factor=self.eta)
+
+    def server_step(self, delta, state, round):
+        return delta
+
+
+class InAnswersHere(InAnswers):
+    """The same, read by the server only."""
+
+    reads_extras_anywhere = False
+
+    def read_extras(self, answer, round):
+        return super().read_extras(answer, round)
+
+
+def test_where_answers_are_summed_the_rule_has_the_rate_of_the_round_too(run):
+    keys = {"client": "fedavg", "rounds": 3, "server_lr_schedule": "exponential:0.5"}
+    results = [run(**keys, strategy=rule) for rule in (InAnswers, InAnswersHere)]
+    models = [(result.folder / "model.safetensors").read_bytes() for result in results]
+    assert models[0] == models[1]
 
 
 def rows(folder):
