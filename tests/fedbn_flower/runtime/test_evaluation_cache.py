@@ -179,6 +179,7 @@ def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
 def test_so_it_is_on_ray_by_every_worker(counted, on_the_pool):
     keys = {"num_clients": 12, "backend": "ray", "workers": 2}
     once, evaluations = counted(**keys)
-    assert 2 * ROUNDS <= evaluations <= 2 * (ROUNDS + 1) + SERVER
+    # The workers evaluate for the server, too, which does so itself the first time.
+    assert 2 * ROUNDS <= evaluations <= 2 * (ROUNDS + 1) + SERVER + 1
     inline, _ = counted(num_clients=12, client=OneByOne)
     assert rows(once) == rows(inline)
