@@ -67,16 +67,6 @@ def metrics_of_splits(
     return metrics
 
 
-def evaluate_model(
-    model: nn.Module, examples: Examples, problem: Problem, classes: int = 0
-) -> tuple[dict[str, Any], int]:
-    """Return the problem's metrics in evaluation mode, and the number of predictions.
-
-    See `evaluate_batches` and `metrics_of`.
-    """
-    return metrics_of(evaluate_batches(model, examples, problem, classes), model, problem)
-
-
 def evaluate_batches(
     model: nn.Module, examples: Examples, problem: Problem, classes: int = 0, share: tuple[int, int] = (0, 1)
 ) -> list[BatchSums]:

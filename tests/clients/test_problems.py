@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from clients import Classification, Examples, LeastSquares, NextCharacter, Problem, Regression
-from clients.problems.evaluation import evaluate_model
+from clients.problems.evaluation import evaluate_splits
 
 THIRD = math.log(3)
 
@@ -55,10 +55,10 @@ def test_held_out_metrics_are_means_over_characters(monkeypatch, batch):
     monkeypatch.setattr("clients.problems.evaluation.EVALUATION_BATCH", batch)
     output, targets = characters()
     examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
-    metrics, count = evaluate_model(Given(output), examples, NextCharacter())
+    metrics = evaluate_splits(Given(output), {"test": examples}, "test", NextCharacter())
     loss = (2 * THIRD + math.log(16)) / 4
-    assert count == 4
-    assert metrics == pytest.approx({"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss)})
+    expected = {"loss": loss, "accuracy": 0.5, "perplexity": math.exp(loss), "eval-examples": 4}
+    assert metrics == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 1000])
@@ -67,16 +67,19 @@ def test_hits_are_counted_by_class(monkeypatch, batch):
     monkeypatch.setattr("clients.problems.evaluation.EVALUATION_BATCH", batch)
     output = torch.eye(4)[[0, 0, 1, 3]]
     examples = Examples({"x": np.arange(4)[:, None], "y": np.array([0, 1, 1, 3])}, np.arange(4))
-    metrics, _ = evaluate_model(Given(output), examples, Classification(), classes=4)
+    held_out = {"test": examples}
+    metrics = evaluate_splits(Given(output), held_out, "test", Classification(), classes=4)
     assert metrics["class-hits"] == [1, 1, 0, 1]
     assert metrics["class-examples"] == [1, 2, 0, 1]
-    assert evaluate_model(Given(output), examples, Classification())[0].keys() == {"loss", "accuracy"}
+    without = evaluate_splits(Given(output), held_out, "test", Classification())
+    assert without.keys() == {"loss", "accuracy", "eval-examples"}
 
 
 def test_only_one_of_several_classes_is_counted():
     output, targets = characters()
     examples = Examples({"x": np.arange(2)[:, None], "y": targets.numpy()}, np.arange(2))
-    assert "class-hits" not in evaluate_model(Given(output), examples, NextCharacter(), classes=3)[0]
+    held_out = {"test": examples}
+    assert "class-hits" not in evaluate_splits(Given(output), held_out, "test", NextCharacter(), classes=3)
 
 
 def linear(*values):

@@ -9,7 +9,7 @@ from torch import nn
 
 from clients import Classification, FedAvgClient, LocalTraining, NextCharacter, Received
 from clients.objectives import Objective
-from clients.problems.evaluation import evaluate_model
+from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
 
 from .helpers import CONFIG, make_client, make_examples
@@ -123,7 +123,7 @@ def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
     """At a rate of next to nothing they are the start's own: 40 examples in batches of 16, 16 and 8."""
     client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(2, 16))
     metrics = client.fit(client.get_parameters({}), CONFIG | {"client-lr": 1e-12})[2]
-    start, _ = evaluate_model(linear_model(), client.task.train, Classification())
+    start = evaluate_splits(linear_model(), {"train": client.task.train}, "train", Classification())
     assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
     assert metrics["train-accuracy"] == start["accuracy"]
     assert metrics["local-steps"] == 6
@@ -190,8 +190,8 @@ def test_evaluation_is_the_mean_over_all_examples():
         model[1].bias.copy_(torch.tensor([np.log(2.0), 0.0, 0.0]))
     examples = make_examples(2500)  # more than one evaluation batch
     counts = np.bincount(examples.columns["y"])
-    found, predictions = evaluate_model(model, examples, Classification())
-    assert predictions == 2500
+    found = evaluate_splits(model, {"test": examples}, "test", Classification())
+    assert found["eval-examples"] == 2500
     assert found["accuracy"] == counts[0] / 2500
     expected = (counts[0] * np.log(2) + (2500 - counts[0]) * np.log(4)) / 2500
     assert found["loss"] == pytest.approx(expected, rel=1e-5)

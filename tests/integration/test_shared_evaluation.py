@@ -7,9 +7,10 @@ import ray
 
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.columns import VALIDATION
-from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid
+
+from ..fedbn_flower.federation.test_shared_evaluation import Metrics
 
 pytestmark = pytest.mark.slow
 
@@ -17,14 +18,6 @@ pytestmark = pytest.mark.slow
 class Dying(Worker):
     def evaluate(self, *_):
         os._exit(1)
-
-
-class Metrics(Observer):
-    def __init__(self):
-        self.rounds = []
-
-    def on_round(self, result):
-        self.rounds.append(repr(result.global_metrics))
 
 
 def test_workers_find_what_one_process_finds_and_one_that_dies_is_replaced(configured, pool, monkeypatch):

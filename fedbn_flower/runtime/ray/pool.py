@@ -143,10 +143,10 @@ class RayPool:
         for i, call in enumerate(calls):
             try:
                 shares.append(ray.get(call))
-            except (RayActorError, OutOfMemoryError):
-                self.replace(i)
             except RayError as error:
                 LOGGER.info("the model is evaluated in this process: on a worker, %s", _last_line(error))
+                if isinstance(error, RayActorError | OutOfMemoryError):
+                    self.replace(i)
         return shares if len(shares) == count else None
 
     def begin(self, phase: Phase | None) -> None:

@@ -8,7 +8,7 @@ import pytest
 from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
 from clients.lockstep import reason_not_equivalent
 from clients.objectives import Objective
-from clients.problems.evaluation import evaluate_model
+from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
 
 from ..helpers import CONFIG, make_client, make_examples
@@ -57,7 +57,8 @@ def test_figures_of_training_are_over_the_partial_epoch():
     metrics = train_model(linear_model(), run)
     last = np.concatenate(list(run.epochs(run.generator()))[-1])
     assert len(last) == 16
-    start, _ = evaluate_model(linear_model(), Examples(run.examples.columns, last), Classification())
+    held_out = {"test": Examples(run.examples.columns, last)}
+    start = evaluate_splits(linear_model(), held_out, "test", Classification())
     assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
     assert metrics["train-accuracy"] == start["accuracy"]
     assert metrics["local-steps"] == 7
