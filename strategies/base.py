@@ -1,19 +1,21 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from numpy.typing import NDArray
 
 from .aggregation.fold import PARAMETERS, STATISTICS, Round, TrainPhase
 from .aggregation.rule_state import RuleState
-from .aggregation.vectors import Vector, squared_norm
+from .aggregation.vectors import Vector, all_finite
 from .messages.nodes import sample
+from .messages.npy import encoded
 from .messages.validation import LOGGER, check_metrics
 from .messages.wire import SERVER_ROUND
 from .reply_reader import ReplyReader
@@ -153,17 +155,26 @@ class PseudoGradientStrategy(ServerRule):
         round = replace(
             reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
         )
-        updated = self.__updated(round, delta, statistics, bool(phase.model))
+        updated = self.__updated(round, reading.reference, delta, statistics, bool(phase.model))
         self.rule_state.updates += 1
         return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
 
-    def __updated(self, round: Round, delta: Vector, statistics: Vector, was_sent: bool) -> ArrayRecord:
-        """Return the next model, from the means of the differences to `Round.reference`."""
-        parameters, reference = round.reference()
-        constant = None if np.isfinite(squared_norm(delta)) else ~np.isfinite(delta)
-        if constant is not None:  # attention masks, not weights
-            parameters[constant] = delta[constant]
-            delta[constant] = 0
+    def __updated(
+        self,
+        round: Round,
+        reference: Mapping[str, NDArray],
+        delta: Vector,
+        statistics: Vector,
+        was_sent: bool,
+    ) -> ArrayRecord:
+        """Return the next model, from the means of the differences to the reference."""
+        layout, constants = round.layout, {}
+        if not all_finite(delta):  # attention masks, not weights
+            constants = dict(layout.slices(layout.parameters, ~np.isfinite(delta)))
+            means = dict(layout.slices(layout.parameters, delta))
+            masked = {name: np.where(mask, means[name], reference[name]) for name, mask in constants.items()}
+            reference = {**reference, **masked}
+            delta[~np.isfinite(delta)] = 0
         if was_sent or self.goes_without_model:
             with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
                 step = self.server_step(delta, self.rule_state, round)
@@ -175,21 +186,22 @@ class PseudoGradientStrategy(ServerRule):
                     f"{type(self).__name__} needs the model that was sent, and there is none: "
                     "call configure_train with a model before aggregate_train"
                 )
-        if np.shape(step) != parameters.shape:  # a number would be added to every parameter
+        if np.shape(step) != delta.shape:  # a number would be added to every parameter
             raise AggregationError(
-                f"{type(self).__name__}.server_step returned shape {np.shape(step)}, "
-                f"expected {parameters.shape}"
+                f"{type(self).__name__}.server_step returned shape {np.shape(step)}, expected {delta.shape}"
             )
+        entries: dict[str, Array] = {}
         with np.errstate(over="ignore", invalid="ignore"):
-            parameters += step
-            not_finite = round.layout.not_finite(parameters, constant)
-        if not_finite:
-            raise AggregationError(
-                f"round {round.number}, train: {type(self).__name__} diverged: "
-                f"its step makes {not_finite} not finite"
-            )
-        statistics += reference
-        return round.layout.unflatten(parameters, statistics, round.sent)
+            for name, entry in layout.moved(layout.parameters, reference, step, delta.dtype):
+                if not (all_finite(entry) or (np.isfinite(entry) | constants.get(name, False)).all()):
+                    raise AggregationError(
+                        f"round {round.number}, train: {type(self).__name__} diverged: "
+                        f"its step makes {name} not finite"
+                    )
+                entries[name] = encoded(entry)
+        for name, entry in layout.moved(layout.statistics, reference, statistics, statistics.dtype):
+            entries[name] = encoded(entry)
+        return ArrayRecord({name: entries[name] for name in layout.shapes})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mean evaluate metrics, or None without a usable answer.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .aggregation.fold import Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import new_mean
-from .aggregation.vectors import Vector
+from .aggregation.vectors import finite
 from .messages.validation import (
     MAX_WEIGHT,
     Answer,
@@ -41,6 +41,7 @@ class ReplyReader:
     """The fold over the answers of a round, and their metrics.
 
     ``round`` is None until the model's layout is known: if no model was sent, the first answer gives it.
+    ``reference`` is the model that the answers are differences to.
     ``metrics`` are by partition; ``contents`` is the argument of the metric function.
 
     Parameters
@@ -63,21 +64,20 @@ class ReplyReader:
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
         self.fold = Fold(self.new_partial_sum, count)
-        self._reference: tuple[Vector, Vector] | None = None
+        self.reference: Mapping[str, NDArray] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, from the first answer
         if phase.model:
             self._begin(phase)
 
     def _begin(self, phase: TrainPhase) -> None:
         self.round = self.rule.new_round(self.server_round, phase)
-        self._reference = self.round.reference()
+        self.reference = finite(self.round.sent)
 
     def new_partial_sum(self) -> PartialSum:
         """Return an empty sum of this round's answers."""
         assert self.round
-        assert self._reference
         return PartialSum(
-            self._reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
+            self.reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
         )
 
     def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> CheckedReply:
@@ -110,9 +110,8 @@ class ReplyReader:
         if not isinstance(sums, ArrayRecord) or not isinstance(weights, MetricRecord):
             return CheckedReply(metrics)
         assert self.round
-        assert self._reference
         return CheckedReply(
-            metrics, group=PartialSum.from_records(self._reference, self.round.layout, sums, weights)
+            metrics, group=PartialSum.from_records(self.reference, self.round.layout, sums, weights)
         )
 
     def sum(self, into: PartialSum, answer: Answer, extras: Extras) -> None:

@@ -1,7 +1,7 @@
 """`Round`, the input of a rule, and `Fold`, which computes its means in a fixed order."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..messages.npy import encoded
 from ..messages.validation import Answer
 from .means import MeanOfDifferences, WeightedMean
-from .vectors import Layout, Vector, squared_norm
+from .vectors import Layout, Vector, finite
 
 GROUP = 8  # most answers per group; groups are in partition order
 
@@ -80,11 +80,7 @@ class Round:
 
         The clients' differences are taken to these vectors.
         """
-        parameters, statistics = self.layout.flatten(self.sent)
-        for vector in (parameters, statistics):
-            if not np.isfinite(squared_norm(vector)):
-                vector[~np.isfinite(vector)] = 0
-        return parameters, statistics
+        return self.layout.flatten(finite(self.sent))
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ class PartialSum:
 
     Parameters
     ----------
-    reference : tuple[Vector, Vector]
-        Result of `Round.reference`.
+    reference : Mapping[str, NDArray]
+        The model that was sent, `finite`.
     layout : Layout
         The round's layout.
     new_mean : callable
@@ -121,13 +117,18 @@ class PartialSum:
 
     def __init__(
         self,
-        reference: tuple[Vector, Vector],
+        reference: Mapping[str, NDArray],
         layout: Layout,
-        new_mean: Callable[[Vector], MeanOfDifferences] = WeightedMean,
+        new_mean: Callable[[Sequence[NDArray], np.dtype], MeanOfDifferences] = WeightedMean,
     ) -> None:
         self.layout = layout
         self.new_mean = new_mean
-        self.sums = {PARAMETERS: new_mean(reference[0]), STATISTICS: new_mean(reference[1])}
+        self.sums = {
+            kind: new_mean([reference[name].reshape(-1) for name in names], dtype)
+            for kind, names, dtype in zip(
+                (PARAMETERS, STATISTICS), (layout.parameters, layout.statistics), layout.dtypes, strict=True
+            )
+        }
 
     def add(
         self,
@@ -162,7 +163,8 @@ class PartialSum:
 
     def _sum(self, name: str, like: Vector) -> MeanOfDifferences:
         if name not in self.sums:
-            self.sums[name] = self.new_mean(np.zeros_like(like))
+            zeros = np.broadcast_to(like.dtype.type(0), like.shape)
+            self.sums[name] = self.new_mean([zeros], like.dtype)
         return self.sums[name]
 
     def to_records(self) -> tuple[ArrayRecord, MetricRecord]:
@@ -183,7 +185,7 @@ class PartialSum:
 
     @classmethod
     def from_records(
-        cls, reference: tuple[Vector, Vector], layout: Layout, sums: ArrayRecord, weights: MetricRecord
+        cls, reference: Mapping[str, NDArray], layout: Layout, sums: ArrayRecord, weights: MetricRecord
     ) -> "PartialSum":
         """Rebuild a partial sum from the records of `to_records`."""
         partial = cls(reference, layout)

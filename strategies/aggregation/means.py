@@ -39,24 +39,26 @@ class WeightedMean:
 
     Parameters
     ----------
-    reference : Vector
-        The vector x that is subtracted, its entries concatenated. It sets the dtype.
+    reference : Sequence[NDArray]
+        The flat entries of the vector x that is subtracted.
+    dtype : np.dtype
+        The floating dtype of the arithmetic.
     """
 
-    def __init__(self, reference: Vector) -> None:
+    def __init__(self, reference: Sequence[NDArray], dtype: np.dtype) -> None:
         self.reference = reference
-        self.sum = np.zeros_like(reference)
+        self.sum = np.zeros(sum(entry.size for entry in reference), dtype)
         self.total_weight = 0.0
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
         dtype = self.sum.dtype
         scale = dtype.type(weight * factor)
         scratch = np.empty(min(BLOCK, self.sum.size), dtype)
-        offset = 0
-        for entry in entries:
-            values = entry.ravel()
-            reference, total = (v[offset : offset + values.size] for v in (self.reference, self.sum))
-            offset += values.size
+        stop = 0
+        for entry, reference in zip(entries, self.reference, strict=True):
+            values = entry.reshape(-1)
+            start, stop = stop, stop + values.size
+            total = self.sum[start:stop]
             for part in blocks(values.size):
                 difference = scratch[: part.stop - part.start]
                 np.subtract(values[part], reference[part], out=difference, dtype=dtype)
@@ -85,37 +87,41 @@ class TrimmedMean:
 
     Parameters
     ----------
-    reference : Vector
-        The vector x that is subtracted, its entries concatenated. It sets the dtype.
+    reference : Sequence[NDArray]
+        The flat entries of the vector x that is subtracted.
+    dtype : np.dtype
+        The floating dtype of the arithmetic.
     trim : float
         Fraction left out at each end, in [0, 1/2].
     """
 
     paper: ClassVar = "yin2018byzantine"
 
-    def __init__(self, reference: Vector, trim: float) -> None:
+    def __init__(self, reference: Sequence[NDArray], dtype: np.dtype, trim: float) -> None:
         self.reference = reference
+        self.dtype = dtype
         self.trim = trim
         self.answers: list[tuple[list[NDArray], float]] = []
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
         """Add an answer. The paper's means ignore ``weight``; the entries must not change before `mean`."""
-        self.answers.append(([entry.ravel() for entry in entries], factor))
+        self.answers.append(([entry.reshape(-1) for entry in entries], factor))
 
     def merge(self, other: "TrimmedMean") -> None:
         self.answers += other.answers
 
     def mean(self) -> Vector:
         """Return the mean as one flat vector, computed block by block."""
-        n, dtype = len(self.answers), self.reference.dtype
+        n, dtype = len(self.answers), self.dtype
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
-        mean = np.empty_like(self.reference)
-        starts = [0, *accumulate(entry.size for entry in self.answers[0][0])]
+        starts = [0, *accumulate(entry.size for entry in self.reference)]
+        mean = np.empty(starts[-1], dtype)
         for part in blocks(mean.size):
             values = np.empty((part.stop - part.start, n), dtype)
+            reference = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
             for column, (entries, factor) in enumerate(self.answers):
                 difference = np.concatenate(_slice_entries(entries, starts, part), dtype=dtype)
-                difference -= self.reference[part]
+                difference -= reference
                 difference *= dtype.type(factor)
                 values[:, column] = difference
             values.sort(axis=1)  # faster than np.partition for so few values
@@ -139,8 +145,8 @@ MEANS: dict[str, type[WeightedMean | TrimmedMean]] = {
 }
 
 
-def new_mean(kind: MeanKind, trim: float, reference: Vector) -> MeanOfDifferences:
+def new_mean(kind: MeanKind, trim: float, reference: Sequence[NDArray], dtype: np.dtype) -> MeanOfDifferences:
     """Return an empty mean of a kind. ``trim`` is used by the trimmed mean only."""
     if kind == "weighted":
-        return WeightedMean(reference)
-    return TrimmedMean(reference, 0.5 if kind == "median" else trim)
+        return WeightedMean(reference, dtype)
+    return TrimmedMean(reference, dtype, 0.5 if kind == "median" else trim)

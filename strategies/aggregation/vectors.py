@@ -10,10 +10,22 @@ from ..messages.npy import encoded
 
 Vector = NDArray[np.floating]
 
-BLOCK = 2**16  # entries; a few float32 blocks fit in a core's cache
-SMALL = 6e4  # below the maximum of every floating dtype: float16 ends at 65504
+BLOCK = 2**15  # entries; a few float32 blocks fit in a core's cache
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def all_finite(array: NDArray) -> bool:
+    """Return whether no element is a NaN or an infinity: in one pass, but for very large values."""
+    return bool(np.isfinite(squared_norm(array.reshape(-1))) or np.isfinite(array).all())
+
+
+def finite(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Return the entries of a model, with 0 for values that are not finite."""
+    return {
+        name: array if all_finite(array) else np.where(np.isfinite(array), array, 0).astype(array.dtype)
+        for name, array in arrays.items()
+    }
 
 
 def squared_norm(vector: Vector) -> float:
@@ -90,55 +102,41 @@ class Layout:
     def parameters_record(self, parameters: Vector) -> ArrayRecord:
         """Return a vector over the stepped parameters as named arrays of their shapes and dtypes."""
         return ArrayRecord(
-            {name: encoded(entry) for name, entry in self._entries(self.parameters, parameters)}
+            {
+                name: encoded(self._in_own_dtype(name, entry))
+                for name, entry in self.slices(self.parameters, parameters)
+            }
         )
 
-    def unflatten(
-        self, parameters: Vector, statistics: Vector, sent: Mapping[str, NDArray] | None = None
-    ) -> ArrayRecord:
-        """Return the model with every entry in its original order, shape and dtype; integers are rounded.
+    def moved(
+        self, names: list[str], reference: Mapping[str, NDArray], differences: Vector, dtype: np.dtype
+    ) -> Iterator[tuple[str, NDArray]]:
+        """Yield the entries of a model plus their parts of a flat vector, each in its own shape and dtype.
 
-        An integer entry that equals ``sent`` in float64 is copied from ``sent``: it may be a constant above
-        2^53.
+        They are added in ``dtype``; integers are rounded. An integer entry that is the same in float64 is
+        that of ``reference``: it may be a constant above 2^53. The next entry may overwrite an entry.
         """
-        entries = {
-            **dict(self._entries(self.parameters, parameters)),
-            **dict(self._entries(self.statistics, statistics)),
-        }
-        for name, (_, dtype) in self.shapes.items():
-            if sent and dtype.kind != "f" and np.array_equal(entries[name].astype(float), sent[name]):
-                entries[name] = sent[name]
-        return ArrayRecord({name: encoded(entries[name]) for name in self.shapes})
+        buffer = np.empty(max((reference[name].size for name in names), default=0), dtype)
+        for name, part in self.slices(names, differences):
+            total = buffer[: part.size].reshape(part.shape)
+            np.copyto(total, reference[name])
+            total += part
+            entry = self._in_own_dtype(name, total)
+            constant = entry.dtype.kind != "f" and np.array_equal(entry.astype(float), reference[name])
+            yield name, reference[name] if constant else entry
 
-    def not_finite(self, parameters: Vector, ignored: NDArray[np.bool_] | None = None) -> str:
-        """Return the name of the first stepped entry with a NaN or an infinity in its dtype; "" if none.
+    def _in_own_dtype(self, name: str, values: NDArray) -> NDArray:
+        _, dtype = self.shapes[name]
+        return np.asarray(values if dtype.kind == "f" else np.rint(values), dtype)
 
-        Elements for which the mask ``ignored`` is true are skipped.
-        """
-        if squared_norm(parameters) < SMALL**2:
-            return ""
-        mask = np.zeros(parameters.shape, bool) if ignored is None else ignored
-        masks = self._slices(self.parameters, mask)
-        for (name, values), (_, ignore) in zip(
-            self._entries(self.parameters, parameters), masks, strict=True
-        ):
-            if not (np.isfinite(values) | ignore).all():
-                return name
-        return ""
-
-    def _slices(self, names: list[str], vector: NDArray) -> Iterator[tuple[str, NDArray]]:
-        """Yield each entry's part of a flat vector, in the entry's shape."""
+    def slices(self, names: list[str], vector: NDArray) -> Iterator[tuple[str, NDArray]]:
+        """Yield the part of each entry of a flat vector, in the entry's shape."""
         start = 0
         for name in names:
             shape, _ = self.shapes[name]
             size = int(np.prod(shape))
             yield name, vector[start : start + size].reshape(shape)
             start += size
-
-    def _entries(self, names: list[str], vector: Vector) -> Iterator[tuple[str, NDArray]]:
-        for name, values in self._slices(names, vector):
-            _, dtype = self.shapes[name]
-            yield name, np.asarray(values if dtype.kind == "f" else np.rint(values), dtype)
 
 
 def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> Vector:

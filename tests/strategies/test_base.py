@@ -106,9 +106,10 @@ def test_equal_models_average_to_themselves(weights):
 def test_a_layout_flattens_and_restores_a_model():
     layout = Layout(MODEL)
     assert layout.parameters == ["downsample.1.weight", "layer.weight"]
-    restored = ndarrays(layout.unflatten(*layout.flatten(MODEL)))
-    for name, array in MODEL.items():
-        np.testing.assert_array_equal(restored[name], array)
+    zeros = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    for names, vector in zip((layout.parameters, layout.statistics), layout.flatten(MODEL), strict=True):
+        for name, entry in layout.moved(names, zeros, vector, vector.dtype):
+            np.testing.assert_array_equal(entry, MODEL[name], strict=True)
 
 
 def test_metrics_are_averaged_over_the_clients_that_report_them():

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from strategies import Answer, Extras, FedAvg, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import PARAMETERS, STATISTICS, Fold, PartialSum, Round, groups
 from strategies.aggregation.means import MEANS, new_mean
-from strategies.aggregation.vectors import Layout
+from strategies.aggregation.vectors import Layout, finite
 
 from ..helpers import CannedGrid, ndarrays, record, train_reply
 
@@ -27,8 +27,7 @@ def answer_of(arrays, weight=1.0):
 
 def partial_of(kind="weighted", sent=MODEL):
     layout = Layout(sent)
-    reference = Round(1, 1, layout, sent, 0).reference()
-    return PartialSum(reference, layout, partial(new_mean, kind, 0.2))
+    return PartialSum(finite(sent), layout, partial(new_mean, kind, 0.2))
 
 
 def draw(count):
@@ -93,7 +92,7 @@ def test_the_same_bits_in_whichever_process_a_group_is_summed(kind, missing):
             for place in here:
                 add(sums[-1], answers[place])
             if kind == "weighted":
-                sums[-1] = PartialSum.from_records(_reference(), LAYOUT, *sums[-1].to_records())
+                sums[-1] = PartialSum.from_records(MODEL, LAYOUT, *sums[-1].to_records())
             fold.put(here[-1], sums[-1])
     assert bits(fold.result()) == in_one_go
 
@@ -114,10 +113,6 @@ def test_answers_to_other_messages_come_in_groups_after_all_others():
     assert of_scalars({0: 2**24} | dict.fromkeys(range(1, 18), 1.0), 9) == np.float32(
         np.float32(np.float32(np.float32(2**24) + np.float32(5)) + np.float32(8)) + np.float32(1)
     ) / np.float32(18)
-
-
-def _reference():
-    return Round(1, 1, LAYOUT, MODEL, 0).reference()
 
 
 def test_other_groups_give_other_bits():

@@ -97,7 +97,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
 def test_the_trimmed_mean_by_its_definition(n, trim, seed):
     """Weights do not matter; positive ``trim`` cuts one at least where that leaves a value."""
     values = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
-    mean = TrimmedMean(np.ones(3, np.float32), trim)
+    mean = TrimmedMean([np.ones(1), np.ones(2)], np.dtype(np.float32), trim)
     for i, row in enumerate(values):
         mean.add([row[:1], row[1:]], weight=i + 1, factor=2.0)
     cut = int(trim * n + 1e-9)
@@ -112,7 +112,7 @@ def test_the_trimmed_mean_by_its_definition(n, trim, seed):
 def test_blocks_are_put_together(monkeypatch):
     monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5)
     values = np.random.default_rng(0).normal(size=(6, 17))
-    mean = TrimmedMean(np.zeros(17), 0.5)
+    mean = TrimmedMean([np.zeros(8), np.zeros(9)], np.dtype(np.float64), 0.5)
     for row in values:
         mean.add([row[:8].reshape(2, 4), row[8:]], 1.0)
     np.testing.assert_allclose(mean.mean(), np.median(values, axis=0))
