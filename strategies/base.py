@@ -11,7 +11,7 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
-from .aggregation.fold import PARAMETERS, STATISTICS, Round, TrainPhase
+from .aggregation.fold import PARAMETERS, STATISTICS, Fold, Round, TrainPhase
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
 from .messages.nodes import sample
@@ -141,16 +141,17 @@ class PseudoGradientStrategy(ServerRule):
             finite.
         """
         phase = self._train_phase_
-        reading = ReplyReader(self, server_round, phase, self._phase_replies_.count(MessageType.TRAIN))
+        reading = ReplyReader(self, server_round, phase)
+        fold = Fold(reading.new_partial_sum, self._phase_replies_.count(MessageType.TRAIN))
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
-            reading.add(position, partition, read)
+            reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
         if reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None
-        means = reading.fold.result().means()
+        means = fold.result().means()
         delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
         round = replace(
             reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means

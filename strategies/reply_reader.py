@@ -38,7 +38,7 @@ class CheckedReply:
 
 
 class ReplyReader:
-    """The fold over the answers of a round, and their metrics.
+    """Checks the answers of a round, and keeps their metrics.
 
     ``round`` is None until the model's layout is known: if no model was sent, the first answer gives it.
     ``reference`` is the model that the answers are differences to.
@@ -52,18 +52,15 @@ class ReplyReader:
         Number of the round.
     phase : TrainPhase
         The model that was sent.
-    count : int
-        Number of messages of the round.
     """
 
-    def __init__(self, rule: ServerRule, server_round: int, phase: TrainPhase, count: int = 0) -> None:
+    def __init__(self, rule: ServerRule, server_round: int, phase: TrainPhase) -> None:
         self.rule = rule
         self.server_round = server_round
         self.phase = phase
         self.round: Round | None = None
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
-        self.fold = Fold(self.new_partial_sum, count)
         self.reference: Mapping[str, NDArray] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, from the first answer
         if phase.model:
@@ -125,15 +122,15 @@ class ReplyReader:
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight)
 
-    def add(self, position: int, partition: int, read: CheckedReply) -> None:
-        """Add an answer to the fold. ``position`` is that of its message in the round."""
+    def add(self, fold: Fold, position: int, partition: int, read: CheckedReply) -> None:
+        """Add an answer to a fold of `new_partial_sum`. ``position`` is that of its message in the round."""
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})
         if read.answer:
-            self.sum(self.fold.group_of(position), read.answer, read.extras)
+            self.sum(fold.group_of(position), read.answer, read.extras)
             # Only a custom metric function gets the whole answer: it keeps a model per client in memory.
             custom = self.rule.train_metrics_aggr_fn is not weighted_metrics
             content = read.answer.content if custom else content
         elif read.group:
-            self.fold.put(position, read.group)
+            fold.put(position, read.group)
         self.contents.append(content)

@@ -1,5 +1,6 @@
 """The fold over the answers, what a rule is told of its round, and what it is given beside the model."""
 
+import gc
 import weakref
 from functools import partial
 
@@ -226,3 +227,20 @@ def test_an_answer_is_not_kept_once_it_is_added():
 
 def test_it_is_kept_for_those_who_ask():
     assert most_at_once(FedAvg(train_metrics_aggr_fn=lambda records, key: MetricRecord())) == 40
+
+
+def test_the_sums_of_a_round_are_freed_at_its_end():
+    """By reference counts: until the garbage collector comes, a server would hold those of many rounds."""
+
+    class Kept(FedAvg):
+        def server_step(self, delta, state, round):
+            self.delta = weakref.ref(delta)
+            return super().server_step(delta, state, round)
+
+    strategy = Kept()
+    gc.disable()
+    try:
+        assert most_at_once(strategy) < 4
+        assert strategy.delta() is None
+    finally:
+        gc.enable()
