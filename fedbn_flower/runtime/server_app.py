@@ -2,17 +2,20 @@
 
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.logs import colour_in_terminals_only
-from ..core.private import retry_invoker_of
+from ..core.private import Run, retry_invoker_of
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
 from ..results.resume import check_unchanged, load_checkpoint
@@ -25,6 +28,8 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 LONGEST_LINE = 50  # metrics
 LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
+AT_ONCE = 4  # replies that are fetched, and so in memory, together
+SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds between two looks for replies; Flower's own is 3
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
 app = ServerApp()
@@ -57,7 +62,7 @@ def main(grid: Grid, context: Context) -> None:
     colour_in_terminals_only()
     try:
         with _superlink_lost(grid):
-            _run(grid, RunConfig.of(context.run_config))
+            _run(StreamingGrid(grid), RunConfig.of(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
         raise
@@ -80,6 +85,64 @@ def _superlink_lost(grid: Grid) -> Iterator[None]:
         yield
     except getattr(retries, "recoverable_exceptions", ()) as error:
         raise RunCutOff(f"the SuperLink is lost ({error}); go on with the key resume") from error
+
+
+class StreamingGrid(Grid):
+    """One of Flower's grids, with replies that stream back as they come.
+
+    Flower's own `send_and_receive` returns when all replies are there, with all of them: 4.5 GB for 100 nodes
+    and a model of 45 MB. Here a reply can be summed and freed while others are on their way.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's grid.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def set_run(self, run: Run) -> None:
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        return self.grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        return self.grid.create_message(*args, **kwargs)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send the messages; yield the replies that come within ``timeout`` seconds."""
+        return self._arriving(list(self.push_messages(messages)), timeout)
+
+    def _arriving(self, message_ids: list[str], timeout: float | None) -> Iterator[Message]:
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        awaited, wait = dict.fromkeys(message_ids), SHORTEST_WAIT
+        while awaited and time.monotonic() < deadline:
+            before = len(awaited)
+            asked = iter(list(awaited))
+            while some := list(islice(asked, AT_ONCE)):
+                with _superlink_lost(self.grid):
+                    replies = list(self.pull_messages(some))
+                for reply in replies:
+                    awaited.pop(reply.metadata.reply_to_message_id, None)
+                while replies:
+                    yield replies.pop(0)
+            wait = SHORTEST_WAIT if len(awaited) < before else min(2 * wait, LONGEST_WAIT)
+            if awaited:
+                time.sleep(wait)
 
 
 def _run(grid: Grid, config: RunConfig) -> None:

@@ -1,0 +1,90 @@
+"""Replies that stream from Flower's own grids, which are stood in for: their state is a list of arrivals."""
+
+import time
+import weakref
+
+import pytest
+from flwr.app import Message, RecordDict
+
+from fedbn_flower.core.errors import RunCutOff
+from fedbn_flower.core.private import set_message_id
+from fedbn_flower.runtime import server_app
+from fedbn_flower.runtime.grid import FIRST_NODE_ID, identify_process
+from fedbn_flower.runtime.server_app import AT_ONCE, StreamingGrid
+
+
+class Arrivals:
+    """A grid like Flower's: at the n-th look, ``arrivals[n]`` more replies are there, of those asked for."""
+
+    def __init__(self, arrivals):
+        identify_process()
+        self.arrivals = iter(arrivals)
+        self.pushed, self.there, self.asked = {}, set(), []
+
+    def push_messages(self, messages):
+        for number, message in enumerate(messages):
+            set_message_id(message, str(number))
+            self.pushed[str(number)] = message
+        return list(self.pushed)
+
+    def pull_messages(self, message_ids):
+        if "0" in message_ids or not self.asked or int(message_ids[0]) <= int(self.asked[-1][0]):
+            self.there.update(map(str, next(self.arrivals, ())))
+        self.asked.append(message_ids)
+        return [
+            Message(RecordDict(), reply_to=self.pushed.pop(one))
+            for one in message_ids
+            if one in self.there & self.pushed.keys()
+        ]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(server_app, "SHORTEST_WAIT", 0.001)
+    monkeypatch.setattr(server_app, "LONGEST_WAIT", 0.002)
+
+
+def messages(count):
+    identify_process()
+    return [Message(RecordDict(), FIRST_NODE_ID + n, "train") for n in range(count)]
+
+
+def answered(replies):
+    return [int(reply.metadata.reply_to_message_id) for reply in replies]
+
+
+def test_replies_come_as_they_arrive_few_at_a_time():
+    grid = Arrivals([[5], [], [0, 1, 2], [3, 4], [6, 7, 8, 9]])
+    replies = StreamingGrid(grid).send_and_receive(messages(10))
+    assert len(grid.pushed) == 10  # sent before the first reply is asked for
+    assert answered(replies) == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert max(map(len, grid.asked)) == AT_ONCE
+
+
+def test_a_reply_is_not_kept():
+    replies = StreamingGrid(Arrivals([range(8)])).send_and_receive(messages(8))
+    seen = [weakref.ref(reply) for reply in replies]
+    assert len(seen) == 8
+    assert sum(one() is not None for one in seen) == 0
+
+
+def test_what_has_not_come_in_time_is_left_out():
+    replies = StreamingGrid(Arrivals([[1]])).send_and_receive(messages(3), timeout=0.1)
+    started = time.monotonic()
+    assert answered(replies) == [1]
+    assert time.monotonic() - started < 5
+
+
+def test_a_superlink_that_is_lost_while_replies_are_awaited():
+    class Lost(Arrivals):
+        def pull_messages(self, message_ids):
+            raise ConnectionError("refused")
+
+    class Retries:
+        max_time = None
+        recoverable_exceptions = (ConnectionError,)
+
+    grid = Lost([])
+    grid._retry_invoker = Retries()
+    with pytest.raises(RunCutOff, match=r"the SuperLink is lost \(refused\)"):
+        list(StreamingGrid(grid).send_and_receive(messages(2)))
