@@ -15,7 +15,7 @@ from .aggregation.fold import PARAMETERS, STATISTICS, Fold, Round, TrainPhase
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
 from .messages.nodes import sample
-from .messages.npy import encoded
+from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
 from .messages.wire import SERVER_ROUND
 from .reply_reader import ReplyReader
@@ -80,7 +80,7 @@ class PseudoGradientStrategy(ServerRule):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return messages with the model for the nodes that train in this round."""
-        self._train_phase_ = TrainPhase({name: array.numpy() for name, array in arrays.items()})
+        self._train_phase_ = TrainPhase({name: viewed(array) for name, array in arrays.items()})
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
 
     def configure_evaluate(

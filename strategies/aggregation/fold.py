@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from numpy.typing import NDArray
 
-from ..messages.npy import encoded
+from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
 from .means import MeanOfDifferences, WeightedMean
 from .vectors import Layout, Vector, finite
@@ -38,7 +38,7 @@ class TrainPhase:
     def sent(self) -> Mapping[str, NDArray]:
         """Return the model's arrays by name."""
         if isinstance(self.model, ArrayRecord):
-            return {name: array.numpy() for name, array in self.model.items()}
+            return {name: viewed(array) for name, array in self.model.items()}
         return self.model or {}
 
 

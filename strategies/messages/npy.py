@@ -29,6 +29,11 @@ def array_bytes(content: RecordDict) -> int:
     return sum(len(array.data) for record in records for array in record.values())
 
 
+def viewed(array: Array) -> NDArray:
+    """Return ``array.numpy()``, as a read-only view if its data are what `encoded` makes."""
+    return decoded(array, np.broadcast_to(np.empty((), array.dtype), array.shape))
+
+
 def decoded(array: Array, expected: NDArray) -> NDArray:
     """Return ``array.numpy()``: a read-only view if it has the shape and dtype of ``expected``."""
     header = _header(expected.shape, expected.dtype.str)

@@ -6,7 +6,7 @@ from flwr.app import Array
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from strategies.messages.npy import decoded, encoded
+from strategies.messages.npy import decoded, encoded, viewed
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -21,6 +21,7 @@ def test_encoded_is_what_flower_writes_and_decoded_what_it_reads(dtype):
         back = decoded(flowers, array)
         assert back.dtype == array.dtype
         np.testing.assert_array_equal(back, array)
+        np.testing.assert_array_equal(viewed(flowers), array, strict=True)
 
     check()
 
@@ -30,6 +31,7 @@ def test_another_layout_or_dtype_is_read_too():
     np.testing.assert_array_equal(decoded(Array(np.asfortranarray(array)), array), array)
     assert decoded(Array(array.astype(np.float64)), array).dtype == np.float64
     np.testing.assert_array_equal(encoded(array.T).numpy(), array.T)
+    np.testing.assert_array_equal(viewed(Array(np.asfortranarray(array))), array, strict=True)
 
 
 def test_truncated_bytes_are_refused():
