@@ -111,8 +111,8 @@ class ReplyReader:
             metrics, group=PartialSum.from_records(self.reference, self.round.layout, sums, weights)
         )
 
-    def sum(self, into: PartialSum, answer: Answer, extras: Extras) -> None:
-        """Add an answer to a partial sum."""
+    def sum(self, into: PartialSum, answer: Answer, extras: Extras, hold: bool = False) -> None:
+        """Add an answer to a partial sum; ``hold`` as in `PartialSum.add`."""
         assert self.round
         rule, factor = self.rule, extras.factor
         if rule._clip_update_norm_:
@@ -120,14 +120,14 @@ class ReplyReader:
             bound = rule._clip_update_norm_ / max(1.0, abs(factor))
             factor *= clipping_factor(answer.arrays, self.round.sent, tensors, bound)
         weight = 1.0 if rule.weighs_alike else answer.weight
-        into.add(answer, weight, factor, extras.vectors, extras.weight)
+        into.add(answer, weight, factor, extras.vectors, extras.weight, hold)
 
     def add(self, fold: Fold, position: int, partition: int, read: CheckedReply) -> None:
         """Add an answer to a fold of `new_partial_sum`. ``position`` is that of its message in the round."""
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})
         if read.answer:
-            self.sum(fold.group_of(position), read.answer, read.extras)
+            self.sum(fold.group_of(position), read.answer, read.extras, hold=True)
             # Only a custom metric function gets the whole answer: it keeps a model per client in memory.
             custom = self.rule.train_metrics_aggr_fn is not weighted_metrics
             content = read.answer.content if custom else content

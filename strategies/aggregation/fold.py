@@ -137,15 +137,20 @@ class PartialSum:
         factor: float,
         extras: Mapping[str, Vector],
         extras_weight: float | None = None,
+        hold: bool = False,
     ) -> None:
-        """Add an answer.
+        """Add an answer. With ``hold`` its model, which must not change then, is summed with the next ones.
 
         ``factor`` scales the difference of its parameters. ``extras_weight`` weighs the extras; by default
         it is ``weight``.
         """
         arrays, layout = answer.arrays, self.layout
-        self.sums[PARAMETERS].add((arrays[name] for name in layout.parameters), weight, factor)
-        self.sums[STATISTICS].add((arrays[name] for name in layout.statistics), weight)
+        for kind, names, scale in (
+            (PARAMETERS, layout.parameters, factor),
+            (STATISTICS, layout.statistics, 1.0),
+        ):
+            mean = self.sums[kind]
+            (mean.hold if hold else mean.add)((arrays[name] for name in names), weight, scale)
         for name, vector in extras.items():
             self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
 
@@ -255,10 +260,7 @@ class Fold:
         return len(self._starts) + 1 + (position - self._count) // GROUP
 
     def _close(self) -> None:
-        if self._group is None:
-            return
-        if self._done is None:
-            self._done = self._group[1]
-        else:
+        if self._group:
+            self._done = self._done or self._new_partial_sum()
             self._done.merge(self._group[1])
         self._group = None

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from .vectors import BLOCK, Vector, blocks
 
+HELD = 2**29  # bytes of vectors that wait to be summed together, at most
+
 MeanKind = Literal["weighted", "median", "trimmed"]
 
 
@@ -23,6 +25,9 @@ class MeanOfDifferences(Protocol):
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
         """Add ``factor`` times the difference of one client's vector. It comes entry by entry."""
+
+    def hold(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+        """As `add`, at any time until `merge` or `mean`: the entries must not change before."""
 
     def merge(self, other: Self) -> None:
         """Append the vectors of another mean of the same reference."""
@@ -34,8 +39,11 @@ class MeanOfDifferences(Protocol):
 class WeightedMean:
     """``sum_i w_i (x_i - x) / sum_i w_i``, as a running sum.
 
-    Vectors are not kept after they are added, so memory does not grow with the number of clients. Summing
+    Vectors are not kept after they are summed, so memory does not grow with the number of clients. Summing
     ``x_i - x`` rather than ``x_i`` keeps the rounding error relative to the small difference.
+
+    Held vectors are summed together, block by block, so x and the sum are read from memory once for all of
+    them. The order of the additions, and so every bit of the result, is the same.
 
     Parameters
     ----------
@@ -47,32 +55,65 @@ class WeightedMean:
 
     def __init__(self, reference: Sequence[NDArray], dtype: np.dtype) -> None:
         self.reference = reference
-        self.sum = np.zeros(sum(entry.size for entry in reference), dtype)
+        self.dtype = dtype
         self.total_weight = 0.0
+        self._sum: Vector | None = None
+        self._held: list[tuple[list[NDArray], np.floating]] = []
+
+    @property
+    def sum(self) -> Vector:
+        """``sum_i w_i (x_i - x)``, with everything that was held."""
+        if self._sum is None:
+            self._sum = np.zeros(sum(entry.size for entry in self.reference), self.dtype)
+        self._add_held(self._sum)
+        return self._sum
+
+    @sum.setter
+    def sum(self, vector: Vector) -> None:
+        self._sum = vector
 
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        dtype = self.sum.dtype
-        scale = dtype.type(weight * factor)
-        scratch = np.empty(min(BLOCK, self.sum.size), dtype)
-        stop = 0
-        for entry, reference in zip(entries, self.reference, strict=True):
-            values = entry.reshape(-1)
-            start, stop = stop, stop + values.size
-            total = self.sum[start:stop]
-            for part in blocks(values.size):
-                difference = scratch[: part.stop - part.start]
-                np.subtract(values[part], reference[part], out=difference, dtype=dtype)
-                difference *= scale
-                total[part] += difference
+        self.hold(entries, weight, factor)
+        self._add_held(self.sum)
+
+    def hold(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+        flat = [entry.reshape(-1) for entry in entries]
+        self._held.append((flat, self.dtype.type(weight * factor)))
         self.total_weight += weight
+        if len(self._held) * sum(entry.nbytes for entry in flat) > HELD:
+            self._add_held(self.sum)
 
     def merge(self, other: "WeightedMean") -> None:
-        self.sum += other.sum
+        if other._sum is None:
+            other._add_held(self.sum, apart=True)
+        else:
+            self.sum += other.sum
         self.total_weight += other.total_weight
 
     def mean(self) -> Vector:
-        self.sum /= self.total_weight
-        return self.sum
+        total = self.sum
+        total /= self.total_weight
+        return total
+
+    def _add_held(self, total: Vector, apart: bool = False) -> None:
+        """Add the held vectors to ``total``, one by one or, ``apart``, as the sum of them."""
+        difference, group = np.empty((2, min(BLOCK, total.size)), self.dtype)
+        stop = 0
+        for number, reference in enumerate(self.reference if self._held else ()):
+            start, stop = stop, stop + reference.size
+            for part in blocks(reference.size):
+                into = total[start:stop][part]
+                scratch = difference[: into.size]
+                summed = group[: into.size] if apart else into
+                if apart:
+                    summed[:] = 0
+                for entries, scale in self._held:
+                    np.subtract(entries[number][part], reference[part], out=scratch, dtype=self.dtype)
+                    scratch *= scale
+                    summed += scratch
+                if apart:
+                    into += summed
+        self._held = []
 
 
 class TrimmedMean:
@@ -106,6 +147,8 @@ class TrimmedMean:
     def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
         """Add an answer. The paper's means ignore ``weight``; the entries must not change before `mean`."""
         self.answers.append(([entry.reshape(-1) for entry in entries], factor))
+
+    hold = add
 
     def merge(self, other: "TrimmedMean") -> None:
         self.answers += other.answers

@@ -1,11 +1,12 @@
-"""Robust means: what they hold, and how entries are cut into blocks; their formulas are in test_robust.py."""
+"""Means: what they hold, and how entries are cut into blocks. Robust formulas are in test_robust.py."""
 
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
 
-from strategies.aggregation.means import TrimmedMean
+from strategies.aggregation.means import TrimmedMean, WeightedMean
 
 
 def test_a_robust_mean_copies_no_answer():
@@ -31,3 +32,36 @@ def test_entries_of_any_size_and_dtype_are_cut_into_blocks(sizes, monkeypatch):
         entries = np.split(row, np.cumsum(sizes)[:-1])
         mean.add([e.astype(t) for e, t in zip(entries, "fdlf", strict=False)], 1.0)
     np.testing.assert_allclose(mean.mean(), np.median(values, axis=0) - reference, atol=1e-12)
+
+
+def weighted(rows, how):
+    """The mean of groups of five, each of entries of 3, 0 and 11."""
+    reference, dtype = [np.ones(size, np.float32) for size in (3, 0, 11)], np.dtype(np.float32)
+    whole = WeightedMean(reference, dtype)
+    for start in range(0, len(rows), 5):
+        group = WeightedMean(reference, dtype)
+        for row in rows[start : start + 5]:
+            getattr(group, how)(np.split(row, [3, 3]), weight=row[0] ** 2, factor=0.7)
+        whole.merge(group)
+    return whole.mean()
+
+
+@pytest.mark.parametrize("most", [0, 2 * 14 * 4, 2**29])
+def test_vectors_that_were_held_are_summed_to_the_same_bits(most, monkeypatch):
+    """Each at once, after every third, or all of a group together."""
+    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 4)
+    monkeypatch.setattr("strategies.aggregation.means.HELD", most)
+    rows = np.random.default_rng(0).normal(size=(12, 14)).astype(np.float32)
+    assert weighted(rows, "hold").tobytes() == weighted(rows, "add").tobytes()
+
+
+def test_no_more_bytes_are_held_than_allowed(monkeypatch):
+    monkeypatch.setattr("strategies.aggregation.means.HELD", 3 * 400)
+    mean, rows = WeightedMean([np.zeros(100, np.float32)], np.dtype(np.float32)), []
+    for _ in range(9):
+        row = np.ones(100, np.float32)
+        mean.hold([row], 1.0)
+        rows.append(weakref.ref(row))
+        del row
+        assert sum(one() is not None for one in rows) <= 3
+    assert not any(mean.mean() - 1)
