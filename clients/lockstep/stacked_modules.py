@@ -38,12 +38,32 @@ class StackedLinear(Stacked):
         self.weight = nn.Parameter(weight.transpose(1, 2))
         bias = None if layer.bias is None else nn.Parameter(_zeros(layer.bias, count))
         self.register_parameter("bias", bias)
+        self.factors: list[tuple[Tensor, Tensor]] | None = None
+        """Of the weights' gradient, instead of the gradient itself, if a list; see `descend`."""
 
     def forward(self, x: Tensor) -> Tensor:
         weight, x = self.rows("weight").transpose(1, 2), _by_model(x, self.active)
         if self.bias is None:
             return torch.bmm(x, weight).flatten(0, 1)
-        return torch.baddbmm(self.rows("bias").unsqueeze(1), x, weight).flatten(0, 1)
+        bias, factors = self.rows("bias").unsqueeze(1), self.factors
+        if factors is None:
+            return torch.baddbmm(bias, x, weight).flatten(0, 1)
+        y = torch.baddbmm(bias, x, weight.detach())
+        inputs = x.detach()
+        y.register_hook(lambda gradient: factors.append((inputs, gradient)))
+        return y.flatten(0, 1)
+
+    @torch.no_grad()
+    def descend(self, learning_rate: float) -> None:
+        """Subtract ``learning_rate`` times the gradient from the weights, as the product of its factors.
+
+        A product that is added costs as much as one that is written. The gradient would be written, read
+        and subtracted as well.
+        """
+        weight = self.rows("weight").transpose(1, 2)
+        for inputs, gradient in self.factors or ():
+            weight.baddbmm_(inputs.transpose(1, 2), gradient, alpha=-learning_rate)
+        self.factors = self.factors and []
 
 
 class StackedConv2d(Stacked):

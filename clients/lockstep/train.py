@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..base import FedAvgClient, LocalTask
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..objectives import Objective
-from ..training import LocalRun
+from ..training import LocalRun, LocalTraining
 from ..update import Received, Update
-from .stacked_modules import stacked, stacked_layers
+from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 
 
 def fit_in_lockstep(
@@ -65,6 +65,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
     plan = _Plan(runs)
     layers = stacked_layers(model)
+    products = _product_layers(layers, training, objective)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
     model.train()
@@ -86,12 +87,29 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
         optimizer.step()
+        for product in products:
+            product.descend(runs[0].learning_rate)
         plan.record(step, losses.detach(), outputs.detach(), targets)
     optimizer.zero_grad()
     for rows, final in finished:
         for name, values in final.items():
             parameters[name].detach()[rows] = values
     return plan.metrics()
+
+
+def _product_layers(
+    layers: Sequence[Stacked], training: LocalTraining, objective: Objective
+) -> list[StackedLinear]:
+    """Return the linear layers whose gradients may stay factors: only a step of plain SGD needs them."""
+    linear = [layer for layer in layers if isinstance(layer, StackedLinear)]
+    plain = (
+        training.optimizer == "sgd"
+        and not (training.momentum or training.weight_decay or training.clip_norm)
+        and type(objective).correct_gradients is Objective.correct_gradients
+    )
+    for layer in linear:
+        layer.factors = [] if plain else None
+    return linear if plain else []
 
 
 def _work(task: LocalTask, server_round: int) -> tuple[int, int]:
