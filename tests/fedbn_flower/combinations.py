@@ -38,5 +38,18 @@ COVER = list(covering())
 """Every allowed pair of names is in one of them."""
 
 
+def every_name():
+    """Greedily: the one with the most names that have not been chosen, until all have."""
+    left = {pair for names in COVER for pair in names.items()}
+    while left:
+        best = max(COVER, key=lambda names: len(names.items() & left))
+        left -= best.items()
+        yield best
+
+
+EACH = list(every_name())
+"""Of those, few in which every name is in one."""
+
+
 def title(chosen):
     return "-".join(chosen.values())

@@ -30,7 +30,11 @@ def test_what_neither_has_is_not_found():
             import_module(name)
 
 
-@pytest.fixture(scope="module", params=["checkout", "wheel", "packed by Flower"])
+def exhaustively(*values):
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+@pytest.fixture(scope="module")
 def installed(request, tmp_path_factory):
     """A folder with the project: as a checkout, a wheel and an app packed by Flower have it."""
     if request.param == "checkout":
@@ -54,7 +58,18 @@ def run(app, installed, code):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["fedbn_flower.strategies", "strategies"])
+@pytest.mark.parametrize(
+    ("installed", "first"),
+    [
+        ("checkout", "fedbn_flower.strategies"),
+        exhaustively("checkout", "strategies"),
+        ("wheel", "strategies"),
+        exhaustively("wheel", "fedbn_flower.strategies"),
+        ("packed by Flower", "fedbn_flower.strategies"),
+        ("packed by Flower", "strategies"),
+    ],
+    indirect=["installed"],
+)
 def test_an_app_without_such_packages_has_one_class_under_both_names(installed, tmp_path, first):
     code = f"""
 import pickle
@@ -79,8 +94,19 @@ PRINT = "print(FedAvg.__module__, FedAvgClient.__module__, strategies.MINE, clie
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "imports"),
-    [("{}/__init__.py", OURS + THEIRS), ("{}/__init__.py", THEIRS + OURS), ("{}.py", THEIRS + OURS)],
+    ("installed", "file", "imports"),
+    [
+        ("checkout", "{}/__init__.py", OURS + THEIRS),
+        ("checkout", "{}/__init__.py", THEIRS + OURS),
+        exhaustively("checkout", "{}.py", THEIRS + OURS),
+        exhaustively("wheel", "{}/__init__.py", OURS + THEIRS),
+        exhaustively("wheel", "{}/__init__.py", THEIRS + OURS),
+        ("wheel", "{}.py", THEIRS + OURS),
+        ("packed by Flower", "{}/__init__.py", OURS + THEIRS),
+        ("packed by Flower", "{}/__init__.py", THEIRS + OURS),
+        exhaustively("packed by Flower", "{}.py", THEIRS + OURS),
+    ],
+    indirect=["installed"],
 )
 def test_an_app_with_such_packages_has_its_own_and_ours(installed, tmp_path, file, imports):
     for name in NAMES:

@@ -5,7 +5,7 @@ import pytest
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
-from ..fedbn_flower.combinations import COVER, title
+from ..fedbn_flower.combinations import COVER, EACH, title
 from .processes import bits
 
 pytestmark = pytest.mark.slow
@@ -16,10 +16,11 @@ JOINED = [
     for client in ("fedbn+fedper", "silobn+ditto", "fedbn+fedrep")
     for eval_model in ("aggregated", "local")
 ]
+FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::3] if names not in EACH]
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")
-@pytest.mark.parametrize("names", [*COVER[::3], *JOINED], ids=title)
+@pytest.mark.parametrize("names", [*EACH, *FURTHER, *JOINED], ids=title)
 def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     chosen = SMALL | {"head_epochs": 2} | names if "fedrep" in names["client"] else SMALL | names
     here, there = (

@@ -19,7 +19,7 @@ from .test_kills import check_whole
 pytestmark = pytest.mark.slow
 
 CELLS = ("--strategy", "fedavg,fedyogi", "--sweep", "client-lr=0.01,0.05", "--seed", "0,1")
-SHORT = ("--rounds", 6, "--local-epochs", 1, "--partition", "iid", "--client", "fedbn")
+SHORT = ("--rounds", 4, "--local-epochs", 1, "--partition", "iid", "--client", "fedbn")
 
 
 def table(folder):
@@ -72,6 +72,7 @@ def test_killed_at_each_change_of_its_files_a_sweep_ends_with_the_same_table(
         assert all(bits(parts / name) == bits(whole / name) for name in names), changes[last]
 
 
+@pytest.mark.usefixtures("pictures_not_drawn")  # of those here
 @pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_environment, kills):
     """The undisturbed one runs in one process; the other two runs at a time, and whoever is killed alone
@@ -91,9 +92,8 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
         assert process.wait() == -signal.SIGKILL
         wait_for(lambda: not processes_with(mark), seconds=15)
         check_whole(parts)
-    assert rounds_done(parts) < 8 * 6
-    result = run_sim("--resume", parts, "--workers", 2)
-    assert result.returncode == 0, result.stderr
+    assert rounds_done(parts) < 8 * 4
+    assert cli.main(["--resume", str(parts), "--backend", "inline"]) == 0
     assert table(parts) == table(whole)
     names = [row["folder"] for row in table(whole)[0]]
     assert len(names) == 8
@@ -112,12 +112,11 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
-    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", "0,1")
+    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0)
     result = run_sim(*words, *SHORT, *where, env=environment)
     assert result.returncode == 1
     rows, _ = table(tmp_path / "g")
-    output = ["its process ended: SIGKILL"] * 2 + ["ok"] * 4
-    assert [row["status"] for row in rows] == output
+    assert [row["status"] for row in rows] == ["its process ended: SIGKILL", "ok", "ok"]
     assert "own.Deadly-fedbn-sgd-seed0 failed: its process ended: SIGKILL\n" in result.stderr
     assert "Traceback" not in result.stderr
     assert not processes_with(mark)

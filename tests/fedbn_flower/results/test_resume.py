@@ -23,14 +23,15 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.run_directory import run_folder_locked
 from fedbn_flower.runtime.simulation import simulate
 
-from ..combinations import COVER, title
+from ..combinations import COVER, EACH, title
 
 PARTNERS = {"fedrep": {"head_epochs": 1}}
 SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5}
+FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::2] if names not in EACH]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", COVER[::2], ids=title)
+@pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
 def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
     """Clients that sat out the last round included: half of them train in a round."""
     chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
