@@ -22,6 +22,11 @@ class Stacked(nn.Module):
         self.mask: Tensor | None = None
         """1 for each actual example, 0 for padding, (active, b); None without padding."""
 
+    def serve(self, active: int, mask: Tensor | None) -> None:
+        """Set `active` and `mask` for the next forward passes; `nn.Module` sets attributes slowly."""
+        if self.active != active or self.mask is not mask:
+            self.active, self.mask = active, mask
+
     def rows(self, name: str) -> Tensor:
         """Return the active rows of an entry."""
         entry: Tensor = getattr(self, name)
@@ -50,7 +55,7 @@ class StackedLinear(Stacked):
             return torch.baddbmm(bias, x, weight).flatten(0, 1)
         y = torch.baddbmm(bias, x, weight.detach())
         inputs = x.detach()
-        y.register_hook(lambda gradient: factors.append((inputs, gradient)))
+        y.register_hook(lambda gradient: factors.append((inputs, gradient)))  # type: ignore[no-untyped-call]
         return y.flatten(0, 1)
 
     @torch.no_grad()
@@ -153,7 +158,7 @@ def stacked(model: nn.Module, count: int) -> nn.Module:
 
 
 def stacked_layers(model: nn.Module) -> list[Stacked]:
-    """Return the stacked layers, whose ``active`` and ``mask`` are set before each forward pass."""
+    """Return the stacked layers, each of which is to `Stacked.serve` before a forward pass."""
     return [module for module in model.modules() if isinstance(module, Stacked)]
 
 

@@ -77,7 +77,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             active = remaining
         inputs, targets, mask = plan.batch(step, active)
         for layer in layers:
-            layer.active, layer.mask = active, mask
+            layer.serve(active, mask)
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(active, -1)

@@ -32,15 +32,10 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     assert here["clients"] == there["clients"]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"},
-    ],
-    ids=title,
-)
-def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run, names):
-    """A further one is `test_measures`'s."""
+@pytest.mark.exhaustive
+def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run):
+    """Clients without a common model; a combination that has one is `test_measures`'s."""
+    names = {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"}
     chosen = SMALL | names
     expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None)
     given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}

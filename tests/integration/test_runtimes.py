@@ -48,7 +48,8 @@ def test_a_mistake_under_flwr_run_is_one_line_and_a_run_that_failed(tmp_path, fl
     ("send", "how", "backend"),
     [
         (os.killpg, signal.SIGINT, "ray"),  # as a terminal does: to the whole group
-        (os.kill, signal.SIGTERM, "ray"),  # a polite kill
+        (os.kill, signal.SIGTERM, "inline"),  # a polite kill
+        pytest.param(os.kill, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
         pytest.param(
             os.killpg, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive
         ),  # a scheduler of jobs

@@ -49,7 +49,8 @@ def rounds_done(folder):
     return done
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("most", [1, 4])
 def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cache_dir, whole, most):
     where = ("--cache-dir", cache_dir, "--backend", "inline")
     folder, log = tmp_path / "parts", tmp_path / "log"

@@ -126,7 +126,7 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
     ("send", "how"),
     [
         pytest.param(os.killpg, signal.SIGINT, id="ctrl-c"),
-        pytest.param(os.kill, signal.SIGTERM, id="kill"),
+        pytest.param(os.kill, signal.SIGTERM, id="kill", marks=pytest.mark.exhaustive),
         pytest.param(os.killpg, signal.SIGTERM, id="scheduler", marks=pytest.mark.exhaustive),
     ],
 )

@@ -189,6 +189,7 @@ def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_second_opinion_learns_from_a_mean_and_later_from_shards(tmp_path):
     """Clients that train one after another, each from where the last one ended, have it after a round."""
     rng = np.random.default_rng(0)
