@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.amp import GradScaler
 
 from .examples import LOADED, Examples
 from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
+from .modules.precision import precision_of
 from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .problems import Problem
@@ -105,10 +107,21 @@ class LocalRun:
 
 
 def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()) -> dict[str, float]:
-    """Train in place and return the metrics. ``frozen`` modules are in evaluation mode."""
+    """Train in place and return the metrics. ``frozen`` modules are in evaluation mode.
+
+    A model that computes in float16 has its loss scaled, by a factor that begins anew in each call. A step
+    whose gradients overflow is left out, and not counted.
+
+    Raises
+    ------
+    FloatingPointError
+        When the gradients of every step overflow in float16.
+    """
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
+    # It uses an optimiser's `param_groups` and `step`, which ours has, too.
+    scaler = GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
     steps = 0
     model.train()
     for module in frozen:
@@ -119,14 +132,19 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
             for inputs, targets in run.examples.load(batches, training=True):
                 optimizer.zero_grad()
                 loss, output = run.objective.loss(model, inputs, targets)
-                torch.autograd.backward(loss)
+                torch.autograd.backward(scaler.scale(loss))
+                scaler.unscale_(optimizer)  # type: ignore[arg-type]
                 run.objective.correct_gradients()
                 if run.training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
-                optimizer.step()
-                steps += 1
+                scale = scaler.get_scale()
+                scaler.step(optimizer)  # type: ignore[arg-type]
+                scaler.update()
+                steps += scaler.get_scale() >= scale
                 tally.add(loss.detach(), output.detach(), targets)
     optimizer.zero_grad()
+    if not steps:
+        raise FloatingPointError("training diverged: every gradient overflows in float16")
     return run.metrics(steps, *tally.sums())
 
 

@@ -10,6 +10,7 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from .parameter_names import aliases
+from .precision import in_float32
 from .rng import seeded
 
 Pass = tuple[Tensor, Tensor]
@@ -130,7 +131,7 @@ def _with_head_input(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
         raise ValueError(f"the forward of {type(model).__name__} does not call its head {name!r}")
     if not isinstance(seen[0], Tensor):
         raise ValueError(f"the head {name!r} of {type(model).__name__} is not called with a tensor")
-    return seen[0].reshape(len(seen[0]), -1), output
+    return in_float32(seen[0].reshape(len(seen[0]), -1)), output
 
 
 @contextmanager

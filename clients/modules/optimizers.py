@@ -60,6 +60,7 @@ class Sgd:
         self, parameters: list[Tensor], learning_rate: float, momentum: float, weight_decay: float
     ) -> None:
         self.parameters = parameters
+        self.param_groups = [{"params": parameters}]  # for GradScaler
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.weight_decay = weight_decay

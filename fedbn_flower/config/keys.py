@@ -198,6 +198,9 @@ class Runtime(_Group):
         "auto", description="train clients of small models many at a time, where that is known to be right"
     )
     device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
+    precision: Literal["fp32", "bf16", "fp16"] = setting(
+        "fp32", description="in which forward passes compute, by autocast; all else is fp32"
+    )
     verbose: bool = setting(False, description="show the log lines of Flower and Ray")
 
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from fedbn_flower.clients.modules.precision import compute_in
+
 from ..config.registry import MODEL, as_user_error
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
@@ -26,13 +28,19 @@ DTYPES = frozenset(
 
 @process_cache(maxsize=8)
 def initial_model(
-    name: str, spec: InputSpec, softmax_output: bool, seed: int, device: str = "cpu"
+    name: str,
+    spec: InputSpec,
+    softmax_output: bool,
+    seed: int,
+    device: str = "cpu",
+    precision: str = "fp32",
 ) -> tuple[nn.Module, dict[str, NDArray]]:
     """Return a module of this process and the run's initial state dict, the same in every process."""
     model = build_model(name, spec, softmax_output, seed)
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     if device == "cpu":
         lay_out(model, spec)
+    compute_in(model, precision, device)
     return model.to(device), initial
 
 

@@ -145,12 +145,22 @@ class RunInputs:
         found = {split: [i for i, rows in enumerate(shares[split]) if not len(rows)] for split in splits}
         return {split: clients for split, clients in found.items() if clients}
 
-    def model(self, partition_id: int = 0) -> tuple[nn.Module, dict[str, NDArray]]:
-        """A client's module, which clients with the same model share, and the initial state dict."""
+    def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:
+        """A client's module, which clients with the same model share, and the initial state dict.
+
+        It computes in the run's precision, or in another that is given.
+        """
         config = self.config
         names = models_named(config.model)
         name = names[partition_id % len(names)]
-        return initial_model(name, self.dataset.spec, config.softmax_output, config.seed, config.device)
+        return initial_model(
+            name,
+            self.dataset.spec,
+            config.softmax_output,
+            config.seed,
+            config.device,
+            precision or config.precision,
+        )
 
     @cached_property
     def local_names(self) -> frozenset[str]:

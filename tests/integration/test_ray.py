@@ -168,6 +168,12 @@ def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(pool, configured,
         }
 
 
+def test_half_precision_has_the_same_bits_on_the_workers(pool, configured):
+    keys = {"client": "fedavg", "partition": "iid", "num_clients": 10}
+    half, full = (configured(**keys, precision=precision) for precision in ("bf16", "fp32"))
+    assert final_model(half, pool) == final_model(half, None) != final_model(full, None)
+
+
 def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):
     config = configured(
         strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * GROUP, rounds=3,

@@ -1,5 +1,6 @@
 """Check that a configuration fits its data."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -71,7 +72,7 @@ def _check_partitions(inputs: RunInputs) -> None:
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     """Refuse a model that does not fit; return the width of its features where the objective uses them."""
     config, dataset = inputs.config, inputs.dataset
-    model, _ = inputs.model(partition_id)
+    model, _ = inputs.model(partition_id, "fp32")
     batch = dataset.spec.zeros(2, config.device)
     try:
         with torch.no_grad():
@@ -83,7 +84,23 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
     _check_optimizer(config, model, name)
+    if config.precision != "fp32":
+        _check_precision(inputs, partition_id, name)
     return _check_head(config, model, name, batch)
+
+
+def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
+    """Refuse a precision that an operation of the model does not have on this device."""
+    config, (model, _) = inputs.config, inputs.model(partition_id)
+    try:
+        with seeded(0):
+            output = copy.deepcopy(model).train()(inputs.dataset.spec.zeros(2, config.device))
+            torch.autograd.backward(output.sum())
+    except Exception as error:
+        wanted = (
+            f"'fp32': {name!r} cannot train in it on this {config.device}: {' '.join(str(error).split())}"
+        )
+        raise not_allowed("precision", config.precision, wanted) from error
 
 
 def _check_optimizer(config: RunConfig, model: nn.Module, name: str) -> None:

@@ -1,0 +1,57 @@
+"""Mixed precision: forward passes in half precision by torch.autocast, everything else in float32."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+HALF = frozenset({torch.bfloat16, torch.float16})
+
+
+def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
+    """Run all further forward passes of a model, and of its copies, in a precision of `DTYPES`.
+
+    Autocast chooses the operations that run in half precision, and the model's output is float32 again. So
+    are its parameters, buffers and gradients, the loss, and what an objective adds to it. Each pass enters
+    autocast by itself: an objective may change a parameter between two passes, as FedSAM does, and within one
+    autocast the second pass would use the first one's cast of it.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Changed in place; "fp32" leaves it as it is.
+    precision : str
+        A key of `DTYPES`.
+    device : str
+        The device on which the model runs: ``cpu`` or ``cuda``.
+    """
+    if (dtype := DTYPES[precision]) in HALF:
+        model.forward = partial(_autocast, device, dtype, model.forward)
+
+
+# A partial of it is copied with the model, and then calls the copy; a closure would call the original.
+def _autocast(device: str, dtype: torch.dtype, forward: Any, *args: Any, **kwargs: Any) -> object:
+    with torch.autocast(device, dtype=dtype):
+        output = forward(*args, **kwargs)
+    return in_float32(output) if isinstance(output, Tensor) else output
+
+
+def in_float32(values: Tensor) -> Tensor:
+    """Return values in half precision as float32, others as they are."""
+    return values.float() if values.dtype in HALF else values
+
+
+def precision_of(model: nn.Module) -> torch.dtype:
+    """Return the dtype of `compute_in`, by default float32."""
+    forward = vars(model).get("forward")
+    if isinstance(forward, partial) and forward.func is _autocast:
+        dtype: torch.dtype = forward.args[1]
+        return dtype
+    return torch.float32
