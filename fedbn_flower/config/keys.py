@@ -209,7 +209,10 @@ class Folder(_Group):
 
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
-    tensorboard: bool = setting(False, description="write the rounds for TensorBoard too (an extra)")
+    track: Literal["none", "mlflow", "tensorboard", "wandb"] = setting(
+        "none", description="tracker of experiments that gets the configuration and every round (extras)"
+    )
+    tensorboard: bool = setting(False, description="the same as track tensorboard, also with another")
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
     memory_name: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(

@@ -22,7 +22,7 @@ from .manifest import CONFIG, EXPERIMENT, NOT_KEYS, build_manifest, read_configu
 MAY_CHANGE = frozenset(
     {
         "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout", "tensorboard",
+        "node-timeout", "tensorboard", "track",
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""

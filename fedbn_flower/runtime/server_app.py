@@ -21,7 +21,7 @@ from ..records.events import Observer, RoundResult
 from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
-from ..results.tensorboard import check_tensorboard, tensorboard
+from ..results.trackers import check_trackers, trackers
 from .recorded_run import recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -146,7 +146,7 @@ class StreamingGrid(Grid):
 
 
 def _run(grid: Grid, config: RunConfig) -> None:
-    check_tensorboard(config)
+    check_trackers(config)
     federation = Federation(config)
     if config.resume:
         check_unchanged(federation)
@@ -157,7 +157,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
-        recorded_run(federation, grid, results, [RoundLog(), *tensorboard(config)], checkpoint)
+        recorded_run(federation, grid, results, [RoundLog(), *trackers(config)], checkpoint)
     LOGGER.info("results are in %s", folder)
 
 

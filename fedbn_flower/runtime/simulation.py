@@ -16,7 +16,7 @@ from ..records.events import Observer
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
-from ..results.tensorboard import check_tensorboard, tensorboard
+from ..results.trackers import check_trackers, trackers
 from . import InlineGrid, LocalGrid
 from .auto_grid import AutoGrid
 from .pools import BackgroundPool, Pool
@@ -50,7 +50,7 @@ def simulate(
         if checkpoint:
             grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
-        summary = recorded_run(federation, grid, results, [*tensorboard(config), *observers], checkpoint)
+        summary = recorded_run(federation, grid, results, [*trackers(config), *observers], checkpoint)
     assert summary  # of a run that did not fail
     return summary
 
@@ -62,9 +62,9 @@ def check_simulation(config: RunConfig) -> None:
     ------
     UserError
         When clients would have no data, or are to start from memories that a simulation does not have; when
-        TensorBoard is not installed.
+        a tracker is not installed.
     """
-    check_tensorboard(config)
+    check_trackers(config)
     if not inputs_of(config).dataset.has_examples:
         raise not_allowed(
             "dataset", config.dataset, "one with examples: simulated clients have no other data"

@@ -146,9 +146,9 @@ def pairs_of(text):
 
 
 def may_be_tried(words):
-    """Whether it is a simulation of built-in data that needs no cluster, GPU, earlier run or search."""
+    """Whether it simulates built-in data, and needs no cluster, GPU, extra, earlier run or search."""
     arguments = flags_of_simulation(words)
-    elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment"}
+    elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
     if arguments is None or (arguments and arguments[0] in LOOKS) or elsewhere & set(arguments):
         return False
     dataset = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "digits"
