@@ -5,12 +5,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pkgutil import resolve_name
 
 from ..core.errors import UserError
 from ..core.version import __version__
 from .listing import lines
 
-COMMANDS = ("report", "compare")
+COMMANDS = {"report": "report_commands", "compare": "report_commands", "inspect": "inspect_command"}
+"""What may stand in the place of flags, each with the module of its function."""
 USER_ERROR, INTERRUPTED = 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, ``kill`` and a closed terminal."""
@@ -32,9 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*lines(), sep="\n")
             return 0
         if arguments and arguments[0] in COMMANDS:
-            from . import report_commands
-
-            return int(getattr(report_commands, arguments[0])(arguments[1:]))
+            run_command = resolve_name(f"{__package__}.{COMMANDS[arguments[0]]}:{arguments[0]}")
+            return int(run_command(arguments[1:]))
         from .parser import parse_command_line
 
         job = parse_command_line(arguments)

@@ -17,6 +17,12 @@ Points = dict[int, float]
 """Value by round."""
 
 
+def dataset_name(text: str) -> str:
+    """Return a dataset as a person calls it: of a file or folder, the last part of its path."""
+    kind, colon, path = text.rpartition(":")
+    return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else text
+
+
 @dataclass(frozen=True)
 class Run:
     """A run's folder. ``summary`` is empty if the run stopped before its first checkpoint."""
@@ -60,8 +66,7 @@ class Run:
     @property
     def dataset(self) -> str:
         """The dataset's name; of a file or folder, the last part of its path."""
-        kind, colon, path = (name := str(self.config.get("dataset"))).rpartition(":")
-        return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else name
+        return dataset_name(str(self.config.get("dataset")))
 
     @property
     def where(self) -> tuple[str, str, str]:

@@ -1,0 +1,73 @@
+"""The command ``inspect``: look at a run's data and their division before anything is trained."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.files import write_atomically
+from ..federation.inputs import inputs_of
+from ..results.progress import waiting
+from ..results.report.inspect_page import MAX_LISTED, Inspection, inspect_page
+from ..results.report.tables import Table
+from ..results.run_directory import default_run_folder, prepare_run_folder
+from ..results.terminal import fit_to_width
+from .parser import Job, parse_command_line
+
+NAME = "inspect.html"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UserError(f"inspect: {message}")
+
+
+def inspect(arguments: Sequence[str]) -> int:
+    """Run ``inspect [--to DIR] [--KEY VALUE ...]``: print tables, and write a page into a new folder.
+
+    Raises
+    ------
+    UserError
+        For a flag or value that a run would not take, several runs, or data without examples.
+    """
+    parser = _Parser(
+        "fedbn-sim inspect",
+        usage="%(prog)s [--to DIR] [--KEY VALUE ...]",
+        description="Look at the data and their division, with the flags of a run; see fedbn-sim --help.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
+    )
+    options, of_run = parser.parse_known_args(arguments)
+    job = parse_command_line(of_run)
+    if not isinstance(job, Job) or job.sweep:
+        raise UserError("inspect: one run's data are looked at, not those of a sweep or a search")
+    (config,) = job.configs
+    console = Console()
+    with waiting(console, "reading data"):
+        inputs = inputs_of(config)
+        if not inputs.dataset.has_examples:
+            raise not_allowed("dataset", config.dataset, "one with examples: SuperNodes keep their data")
+        found = Inspection(inputs)
+        text = inspect_page(found)
+    if options.to is None:
+        folder = default_run_folder()
+    else:
+        prepare_run_folder(folder := options.to, "to")
+    with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
+        write_atomically(folder / NAME, text)
+    for line in found.notes():
+        print(line)
+    facts = Table(["data", ""], [[name, value] for name, value in found.facts().items()], words=2)
+    tables = {"": facts, "clients": found.clients()}
+    if found.features:
+        tables["features"] = found.feature_table()
+    for title, table in tables.items():
+        console.print(fit_to_width(table.terminal(title), console.width))
+    if (count := len(found.names)) > MAX_LISTED:
+        print(f"the first {MAX_LISTED} of {count} clients")
+    print(f"the page is {folder / NAME}")
+    return 0

@@ -1,0 +1,215 @@
+"""Statistics of a divided dataset before anything is trained: sizes, label skew, features by client."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataset import Dataset, Rows
+from .images.kind import Images
+from .images.shift_spec import seen_by
+from .readers.tables.kind import Table
+
+Counts = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+BINS = 16
+MAX_FEATURES = 24
+"""Features that are described by themselves; of wider inputs, such as signals, all values together are."""
+SAMPLED_VALUES = 2**18  # of a client's images; bounds the memory that many clients take
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSkew:
+    """How the clients' label distributions p_k differ from that of all their examples, q.
+
+    Parameters
+    ----------
+    total_variation : NDArray
+        (clients,): half the sum of ``|p_k - q|``, in 0..1; the least share of a client's examples that would
+        need another label.
+    jensen_shannon : NDArray
+        (clients,): the Jensen-Shannon distance of p_k and q, the root of the divergence to base 2, in 0..1
+        (Endres and Schindelin 2003).
+    effective_classes : NDArray
+        (clients,): the exponential of the entropy of p_k (Hill 1973): k equally frequent classes count as k.
+    present : NDArray
+        (clients,): the number of classes that the client has.
+    """
+
+    total_variation: Numbers
+    jensen_shannon: Numbers
+    effective_classes: Numbers
+    present: Counts
+
+    @classmethod
+    def of(cls, counts: Counts) -> "LabelSkew":
+        """Return the skew of counts (clients, classes), of which no client has none."""
+        p = counts / counts.sum(1, keepdims=True)
+        q = counts.sum(0) / counts.sum()
+        divergence = entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+        return cls(
+            np.abs(p - q).sum(1) / 2,
+            np.sqrt(np.maximum(divergence, 0) / np.log(2)),
+            np.exp(entropy(p)),
+            (counts > 0).sum(1),
+        )
+
+
+def entropy(p: Numbers) -> Numbers:
+    """Return the entropy of distributions along the last axis, in nats."""
+    found: Numbers = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+    return found
+
+
+def gini(sizes: Sequence[int]) -> float:
+    """Return the Gini coefficient of sizes: the mean of ``|n_i - n_j|`` over twice the mean of n.
+
+    It is 0 for equal sizes and ``1 - 1/n`` if one of n clients has everything.
+    """
+    ordered = np.sort(np.asarray(sizes, np.float64))
+    count = len(ordered)
+    return float((2 * np.arange(1, count + 1) - count - 1) @ ordered / (count * ordered.sum()))
+
+
+def class_counts(dataset: Dataset, shares: Sequence[Rows]) -> Counts:
+    """Return the number of training examples of each class of each client, (clients, classes)."""
+    labels = dataset.train.columns["y"]
+    return np.array([np.bincount(labels[rows], minlength=dataset.spec.outputs) for rows in shares])
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """A feature of the training examples, by client.
+
+    Parameters
+    ----------
+    name : str
+        Of a table's column, of an image's channel, or by number.
+    edges : NDArray
+        (bins + 1,): the bins' edges, the same for all clients; of a category the numbers of its values.
+    counts : NDArray
+        (clients, bins): how many values are in each bin.
+    mean, std : NDArray
+        (clients,): of the values that are there, NaN without any. Of a category NaN.
+    missing : NDArray
+        (clients,): how many values are missing.
+    values : tuple[str, ...]
+        The values of a category.
+    """
+
+    name: str
+    edges: Numbers
+    counts: Counts
+    mean: Numbers
+    std: Numbers
+    missing: Counts
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of_numbers(cls, name: str, by_client: Sequence[NDArray], edges: Numbers | None = None) -> "Feature":
+        """Describe numbers of each client, NaN where one is missing, in bins between the extremes of all."""
+        if edges is None:
+            extremes = [
+                f(kept) for values in by_client if len(kept := _present(values)) for f in (np.min, np.max)
+            ]
+            edges = np.histogram_bin_edges(extremes or [0.0], BINS)
+        counts, means, stds, missing = [], [], [], []
+        for values in by_client:
+            kept = _present(values).astype(np.float64)
+            counts.append(np.histogram(kept, edges)[0])
+            means.append(kept.mean() if len(kept) else np.nan)
+            stds.append(kept.std() if len(kept) else np.nan)
+            missing.append(len(values) - len(kept))
+        return cls(name, edges, np.array(counts), np.array(means), np.array(stds), np.array(missing))
+
+    @classmethod
+    def of_category(cls, name: str, values: tuple[str, ...], by_client: Sequence[NDArray]) -> "Feature":
+        """Describe a one-hot encoded category, (n, values) of each client; zeros are a missing value."""
+        counts = np.array([x.sum(0) for x in by_client], np.int64)
+        unknown = np.full(len(by_client), np.nan)
+        missing = np.array([len(x) for x in by_client]) - counts.sum(1)
+        return cls(name, np.arange(len(values) + 1.0), counts, unknown, unknown, missing, values)
+
+
+def _present(values: NDArray) -> NDArray:
+    found: NDArray = values[~np.isnan(values)]
+    return found
+
+
+def spread(rows: Rows, count: int) -> Rows:
+    """Return at most ``count`` rows from all over these: rows of a class often follow each other."""
+    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+
+
+def sampled_images(dataset: Dataset) -> int:
+    """Return how many images of a client the features are of."""
+    return max(1, SAMPLED_VALUES // dataset.spec.size)
+
+
+def features(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> list[Feature]:
+    """Describe the inputs of each client's training examples, and targets that are numbers.
+
+    Images have a feature for each channel, its intensities in 0..255, of at most `sampled_images` a client.
+    Inputs of more than `MAX_FEATURES` numbers have one feature. Texts have none.
+    """
+    if dataset.spec.predicts == "characters":
+        return []
+    found = list(_of_inputs(dataset, shares, feature_shift))
+    if dataset.spec.predicts == "numbers":
+        targets = [dataset.train.columns["y"][rows] for rows in shares]
+        found += [
+            Feature.of_numbers(
+                f"target {i}" if dataset.spec.outputs > 1 else "target", [y[:, i] for y in targets]
+            )
+            for i in range(min(dataset.spec.outputs, MAX_FEATURES))
+        ]
+    return found
+
+
+def inputs_of_client(dataset: Dataset, rows: Rows, feature_shift: str, client: int) -> NDArray:
+    """Return the inputs of some of a client's rows, as it sees them and before they are prepared."""
+    inputs: NDArray = seen_by(dataset.train.columns, feature_shift, client)["x"][rows]
+    return inputs
+
+
+def _of_inputs(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> Iterator[Feature]:
+    is_image = isinstance(dataset.kind, Images)
+    x = [
+        inputs_of_client(
+            dataset, spread(rows, sampled_images(dataset)) if is_image else rows, feature_shift, client
+        )
+        for client, rows in enumerate(shares)
+    ]
+    if is_image:
+        edges = np.linspace(0, 256, BINS + 1)
+        for channel in range(x[0].shape[1]):
+            name = f"intensity, channel {channel}" if x[0].shape[1] > 1 else "intensity"
+            yield Feature.of_numbers(name, [images[:, channel].ravel() for images in x], edges)
+    elif isinstance(dataset.kind, Table):
+        for name, values, columns in columns_of(dataset.kind):
+            parts = [rows[:, columns] for rows in x]
+            if values:
+                yield Feature.of_category(name, values, parts)
+            else:
+                yield Feature.of_numbers(name, [part[:, 0] for part in parts])
+    else:
+        flat = [rows.reshape(len(rows), -1) for rows in x]
+        width = flat[0].shape[1]
+        if width > MAX_FEATURES:
+            yield Feature.of_numbers(f"all {width} values", [rows.ravel() for rows in flat])
+            return
+        for i in range(width):
+            yield Feature.of_numbers(f"x{i}", [rows[:, i] for rows in flat])
+
+
+def columns_of(kind: Table) -> Iterator[tuple[str, tuple[str, ...], slice]]:
+    """Yield name, values and encoded columns of each column of a table; numbers have no values."""
+    numbers, start = set(kind.facts["numbers"]), 0
+    for word in next(csv.reader([kind.facts["columns"]])):
+        name, _, text = (word, "", "") if start in numbers else word.partition("=")
+        values = tuple(text.split("|")) if text else ()
+        stop = start + (len(values) or 1)
+        yield name, values, slice(start, stop)
+        start = stop

@@ -1,0 +1,73 @@
+"""Figures of a divided dataset: features by client, and some images of each client."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...data.statistics import Feature
+from ..terminal import shorten_middle
+from .line_styles import line_style
+from .plots import NAME_LENGTH, TICK_LENGTH, new_figure, plain
+
+if TYPE_CHECKING:
+    from .svg_figure import InlineFigure
+
+COLUMNS = 3
+PANEL = 2.6  # inches
+IMAGE = 0.6  # inches
+PIXELS = 64  # a side, at least, above which an image is thinned out
+ROTATED = 4  # values of a category, above which their names are turned
+
+
+def feature_histograms(
+    features: Sequence[Feature], clients: Sequence[int], names: Sequence[str]
+) -> "InlineFigure":
+    """Draw the share of each client's values in each bin: a panel a feature, a line a client."""
+    columns = min(COLUMNS, len(features))
+    rows = -(-len(features) // columns)
+    figure = new_figure(PANEL * columns + 1.2, 0.8 * PANEL * rows + 0.2)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(features) :]:
+        panel.set_axis_off()
+    for axes, feature in zip(panels, features, strict=False):
+        for number, client in enumerate(clients):
+            counts = feature.counts[client]
+            style = line_style(number, 2)
+            colour, line = style["color"], style.get("linestyle", "-")
+            label = f"client {plain(names[client])}"
+            axes.stairs(
+                counts / max(1, counts.sum()), feature.edges, color=colour, linestyle=line, label=label
+            )
+        axes.set_title(plain(shorten_middle([feature.name], NAME_LENGTH)[0]), fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize="x-small")
+        if feature.values:
+            values = map(plain, shorten_middle(list(feature.values), TICK_LENGTH))
+            turned = {"rotation": 30, "ha": "right"} if len(feature.values) > ROTATED else {}
+            axes.set_xticks(feature.edges[:-1] + 0.5, values, **turned)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def image_rows(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> "InlineFigure":
+    """Draw images, uint8 (n, channels, height, width) of each client: a row a client."""
+    columns = max(map(len, images))
+    figure = new_figure(IMAGE * columns + 1.2, IMAGE * len(images))
+    panels = figure.subplots(len(images), columns, squeeze=False)
+    for row, some, name in zip(panels, images, names, strict=True):
+        for axes in row:
+            axes.set_axis_off()
+        step = max(1, min(some.shape[2:]) // PIXELS)
+        for axes, image in zip(row, some[:, :, ::step, ::step], strict=False):
+            if len(image) == 3:
+                axes.imshow(image.transpose(1, 2, 0))
+            else:  # the first channel
+                axes.imshow(image[0], cmap="gray", vmin=0, vmax=255)
+        row[0].text(
+            -0.15, 0.5, plain(shorten_middle([name], TICK_LENGTH)[0]), transform=row[0].transAxes,
+            ha="right", va="center", fontsize="small",
+        )  # fmt: skip
+    return figure

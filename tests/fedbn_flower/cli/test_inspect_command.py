@@ -1,0 +1,94 @@
+"""``inspect``: what it prints and writes, and what it refuses."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.results.report.inspect_page import MAX_LISTED, Inspection
+
+
+@pytest.fixture
+def inspected(tmp_path, cache_dir, capsys):
+    """Runs the command and returns what it printed and the page."""
+
+    def run(*words):
+        to = tmp_path / "page"
+        assert main(["inspect", *words, "--to", str(to), "--cache-dir", str(cache_dir)]) == 0
+        assert [path.name for path in to.iterdir()] == ["inspect.html"]
+        return capsys.readouterr().out, (to / "inspect.html").read_text()
+
+    return run
+
+
+def test_two_silos(inspected, tmp_path):
+    """Of digits 0-4 and 5-9: each has half of the classes, nearly equally frequent."""
+    output, page = inspected("--dataset", "digits", "--partition", "silos:0-4,5-9")
+    assert re.search(r"label skew, total variation +mean 0\.500, at most 0\.50\d", output)
+    assert re.search(r"effective classes of a client +5\.00 of 10\.00", output)
+    assert output.splitlines()[-1] == f"the page is {tmp_path / 'page' / 'inspect.html'}"
+    for heading in ("Clients", "Features", "Images"):
+        assert f"<h2>{heading}</h2>" in page
+    assert page.count("<svg") == 3
+    assert "Notes" not in page
+
+
+def test_the_page_needs_no_network(inspected):
+    """That of one client, as a site looks at its own data."""
+    output, page = inspected("--partition", "iid", "--num-clients", "1")
+    assert re.search(r"label skew, total variation +mean 0\.000, at most 0\.000", output)
+    assert "<script" not in page
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+def test_what_a_run_would_say_is_said(inspected):
+    output, page = inspected("--partition", "pathological:1", "--num-clients", "10")
+    line = "partition: each client has examples of only one class: alone it cannot tell classes apart"
+    assert line in output
+    assert line in page
+
+
+def test_the_division_is_that_of_the_run(configured):
+    config = configured(partition="dirichlet:0.3", num_clients=5, seed=3, val_fraction=0.2)
+    table = Inspection(inputs_of(config)).clients()
+    partitions = inputs_of(config).partitions
+    for number, row in enumerate(table.rows):
+        found = dict(zip(table.header, row, strict=True))
+        assert int(found["training examples"]) == len(partitions.train[number])
+        assert (int(found["val"]), int(found["test"])) == (
+            len(partitions.val[number]),
+            len(partitions.test[number]),
+        )
+        labels = inputs_of(config).dataset.train.columns["y"][partitions.train[number]]
+        assert int(found["classes"]) == len(np.unique(labels))
+
+
+def test_of_many_clients_the_first_are_listed(configured):
+    found = Inspection(inputs_of(configured(partition="iid", num_clients=100)))
+    assert len(found.clients().rows) == MAX_LISTED
+    assert found.facts()["training examples of a client"] == "14 to 15, median 14"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--seed 0,1", "inspect: one run's data are looked at, not those of a sweep or a search"),
+        ("--dataset shape:1x8x8:10", "dataset: 'shape:1x8x8:10' is not allowed; expected one with examples"),
+        ("--partition circle", "partition: 'circle' is not allowed"),
+        ("--num-client 3", "--num-client: unknown flag (did you mean --num-clients?)"),
+        ("--to {full}", "to: '{full}' is not allowed; expected a new or empty folder"),
+        ("--to", "inspect: argument --to: expected one argument"),
+    ],
+)
+def test_a_mistake_is_one_line(words, message, tmp_path, cache_dir, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    given = ["--cache-dir", str(cache_dir), *words.format(full=tmp_path / "full").split()]
+    assert main(["inspect", *given]) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith(f"error: {message.format(full=tmp_path / 'full')}")
+    assert output.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
