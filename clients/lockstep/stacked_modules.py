@@ -51,7 +51,7 @@ class StackedLinear(Stacked):
         if self.bias is None:
             return torch.bmm(x, weight).flatten(0, 1)
         bias, factors = self.rows("bias").unsqueeze(1), self.factors
-        if factors is None:
+        if factors is None or not (self.weight.requires_grad and self.bias.requires_grad):
             return torch.baddbmm(bias, x, weight).flatten(0, 1)
         y = torch.baddbmm(bias, x, weight.detach())
         inputs = x.detach()

@@ -9,6 +9,7 @@ from torch import nn
 
 from clients import CLIENTS, Examples, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep
+from clients.lockstep.stacked_modules import StackedLinear
 from clients.lockstep.train import _concatenated
 from clients.modules.optimizers import STACKABLE
 
@@ -236,3 +237,30 @@ def test_who_has_a_memory_trains_beside_those_who_have_none_yet(objective):
         rounds(clients[:1], {}, lockstep=False, count=1)
         found.append(rounds(clients, {}, lockstep, count=1))
     assert_same(*found)
+
+
+def test_the_factors_of_a_gradient_give_its_step():
+    """Of a layer that is used twice, with fewer models active than there are."""
+    torch.manual_seed(0)
+    layer = StackedLinear(nn.Linear(5, 5), 3)
+    start = torch.randn(3, 5, 5)
+    inputs, weights = torch.randn(2 * 4, 5), torch.randn(2 * 4, 5)
+    layer.serve(2, None)
+
+    def backward(factors):
+        layer.factors = factors
+        with torch.no_grad():
+            layer.weight.copy_(start)
+            layer.bias.zero_()
+        layer.zero_grad()
+        (layer(layer(inputs).tanh()) * weights).sum().backward()
+
+    backward(None)
+    expected, bias = start - 0.5 * layer.weight.grad, layer.bias.grad.clone()
+    backward([])
+    assert layer.weight.grad is None
+    layer.descend(0.5)
+    torch.testing.assert_close(layer.weight.detach(), expected)
+    torch.testing.assert_close(layer.bias.grad, bias)
+    assert layer.factors == []
+    assert torch.equal(layer.weight[2], start[2])
