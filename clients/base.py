@@ -1,21 +1,22 @@
 """`FedAvgClient`, the base of every client: load, train, evaluate. Subclasses choose what stays at home."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from .examples import Examples
 from .fine_tuning import FineTuning
 from .losses import Loss
 from .memory import Arrays, ContextStore, Memory
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
+from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
@@ -175,7 +176,7 @@ class FedAvgClient(NumPyClient):
         return type(self)(replace(self.task, objective=objective), Memory(ContextStore()))
 
     def begin_run(
-        self, parameters: Mapping[str, Tensor], config: Mapping[str, Scalar], records: Records
+        self, parameters: Mapping[str, torch.Tensor], config: Mapping[str, Scalar], records: Records
     ) -> LocalRun:
         """Return the round's local training. ``parameters`` have the values of the model to start from."""
         task = self.task
@@ -197,7 +198,7 @@ class FedAvgClient(NumPyClient):
         self,
         run: LocalRun,
         metrics: dict[str, float],
-        entries: Mapping[str, Tensor],
+        entries: Mapping[str, torch.Tensor],
         config: Mapping[str, Scalar],
     ) -> Update:
         """Write the client's memory and return the result of `fit`, from the trained model's entries."""
@@ -219,7 +220,7 @@ class FedAvgClient(NumPyClient):
             update.metrics.update(self.held_out_metrics(config))
         return update
 
-    def check_finite(self, entries: Mapping[str, Tensor]) -> None:
+    def check_finite(self, entries: Mapping[str, torch.Tensor]) -> None:
         """Refuse a model that is not finite after training.
 
         Raises
@@ -272,7 +273,7 @@ class FedAvgClient(NumPyClient):
         classes = int(config.get("classes", 0)) if task.tells_classes else 0
         return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes)
 
-    def load(self, entries: Mapping[str, Tensor], parameters: NDArrays) -> bool:
+    def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""
         memory = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
         local = {name: (memory or self.task.initial)[name] for name in self.local_names}
@@ -280,7 +281,7 @@ class FedAvgClient(NumPyClient):
         return memory is not None
 
     @np.errstate(over="ignore", invalid="ignore")
-    def _has_diverged(self, name: str, entry: Tensor) -> bool:
+    def _has_diverged(self, name: str, entry: torch.Tensor) -> bool:
         """Return whether the part of an entry that differs from the initial model has no finite norm."""
         values, start = to_array(entry), self.task.initial[name]
         unchanged = (values == start) | (np.isnan(values) & np.isnan(start))
@@ -295,5 +296,5 @@ class FedAvgClient(NumPyClient):
         """Repeat arrays of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
-    def _sent(self, entries: Mapping[str, Tensor]) -> NamedArrays:
+    def _sent(self, entries: Mapping[str, torch.Tensor]) -> NamedArrays:
         return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})

@@ -1,24 +1,26 @@
 """A client's examples: rows of named columns, which many clients share."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from .modules.lazy_torch import torch
 
 Indices = NDArray[np.int64]
 Columns = Mapping[str, NDArray]
-Prepare = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+Prepare = Callable[[Mapping[str, "torch.Tensor"]], tuple["torch.Tensor", "torch.Tensor"]]
 """Turns rows of columns, on the device, into a batch: the model's inputs and the targets."""
-Augment = Callable[[Tensor], Tensor]
+Augment = Callable[["torch.Tensor"], "torch.Tensor"]
 LOADED = 2**18  # values that are gathered at a time
 
 
-def as_they_are(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def as_they_are(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the columns ``x`` and ``y`` unchanged."""
     return columns["x"], columns["y"]
 
@@ -78,7 +80,9 @@ class Examples:
             starts.pop()
         return starts
 
-    def load(self, batches: Iterable[Indices], training: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    def load(
+        self, batches: Iterable[Indices], training: bool = False
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield inputs and targets, each (b, ...), of each batch of indices; augmented for training."""
         for group in self._groups(batches):
             sizes = [len(indices) for indices in group]
@@ -87,16 +91,16 @@ class Examples:
                 yield self.augment(batch) if training and self.augment else batch, labels
 
     @cached_property
-    def targets(self) -> Tensor:
+    def targets(self) -> torch.Tensor:
         """The targets of all examples, (n, ...); cached."""
         groups = self._groups(np.array_split(np.arange(len(self)), max(1, math.ceil(len(self) / 1000))))
         return torch.cat([self.prepared(np.concatenate(group))[1] for group in groups])
 
-    def prepared(self, indices: Indices) -> tuple[Tensor, Tensor]:
+    def prepared(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and targets of the examples of these indices."""
         return self.prepare(self.gathered(self.rows[indices]))
 
-    def gathered(self, rows: Indices) -> dict[str, Tensor]:
+    def gathered(self, rows: Indices) -> dict[str, torch.Tensor]:
         """Return rows of the columns, unprepared, on the device."""
         return {name: torch.from_numpy(column[rows]).to(self.device) for name, column in self.columns.items()}
 

@@ -1,16 +1,16 @@
 """The local training loop."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.amp import GradScaler
 
 from .examples import LOADED, Examples
+from .modules.lazy_torch import nn, torch
 from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
 from .modules.precision import precision_of
 from .modules.rng import seeded
@@ -43,7 +43,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
-    def make_optimizer(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimizer:
+    def make_optimizer(self, parameters: Iterable[torch.Tensor], learning_rate: float) -> Optimizer:
         """Return the optimiser with a new state; ValueError as `optimizers.make_optimizer`."""
         return make_optimizer(self.optimizer, parameters, learning_rate, self.momentum, self.weight_decay)
 
@@ -121,7 +121,7 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     # It uses an optimiser's `param_groups` and `step`, which ours has, too.
-    scaler = GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
+    scaler = torch.amp.GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
     steps = 0
     model.train()
     for module in frozen:
@@ -153,12 +153,12 @@ class _Tally:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.batches: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.batches: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self.held = 0
         self.totals: dict[str, float] = {}
         self.predictions = 0.0
 
-    def add(self, loss: Tensor, output: Tensor, targets: Tensor) -> None:
+    def add(self, loss: torch.Tensor, output: torch.Tensor, targets: torch.Tensor) -> None:
         """Add a batch: its mean loss, output and targets."""
         self.batches.append((loss, output, targets))
         self.held += output.numel()
@@ -185,12 +185,12 @@ class _Tally:
         self.batches, self.held = [], 0
 
 
-def to_array(entry: Tensor) -> NDArray:
+def to_array(entry: torch.Tensor) -> NDArray:
     """Return a copy on the CPU, in C order."""
     return np.array(entry.detach().cpu().numpy(), order="C")
 
 
-def load_entries(targets: Mapping[str, Tensor], entries: Mapping[str, NDArray]) -> None:
+def load_entries(targets: Mapping[str, torch.Tensor], entries: Mapping[str, NDArray]) -> None:
     """Copy a whole state dict into the tensors of a model.
 
     Raises

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..base import FedAvgClient, LocalTask
-from ..modules.precision import HALF, precision_of
+from ..modules.precision import is_half, precision_of
 from ..problems import Problem
 from .stacked_modules import STACKED
 
@@ -71,7 +71,7 @@ _OVERRIDABLE = frozenset({"__init__", "evaluate", "held_out_metrics", "load_to_e
 
 
 def _model_obstacles(model: nn.Module) -> Iterator[str]:
-    if (dtype := precision_of(model)) in HALF:
+    if is_half(dtype := precision_of(model)):
         yield f"it computes in {dtype}, whose rounding shows the order of sums"
     module_globals = vars(torch.nn.modules.module).items()
     if any(value for key, value in module_globals if key.startswith("_global_") and "hook" in key):

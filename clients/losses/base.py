@@ -1,12 +1,12 @@
 """The base of every loss."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from ..examples import Examples
+from ..modules.lazy_torch import torch
 from ..problems import Classification, Problem
 from ..settings import set_values
 
@@ -43,19 +43,19 @@ class Loss:
     ) -> None:
         self.problem = problem or Classification()
         self.examples = examples
-        self._counts: Tensor | None = None
-        self.confusion: Tensor | None = None
+        self._counts: torch.Tensor | None = None
+        self.confusion: torch.Tensor | None = None
         """The client's running confusion matrix, (classes, classes), if its objective keeps one."""
         set_values(self, settings or {})
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         """Return the loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).
 
         ``reduction`` is as in PyTorch: ``mean`` for a scalar, ``none`` for the loss of each example, (b,).
         """
         return self.problem.loss(output, targets, reduction)
 
-    def class_counts(self, output: Tensor) -> Tensor:
+    def class_counts(self, output: torch.Tensor) -> torch.Tensor:
         """Return the number of training examples of each class, float (classes,), as the output's columns.
 
         Raises
@@ -69,7 +69,7 @@ class Loss:
             self._counts = torch.bincount(self.examples.targets, minlength=output.shape[1]).to(output)
         return self._counts
 
-    def frequencies(self, output: Tensor) -> Tensor:
+    def frequencies(self, output: torch.Tensor) -> torch.Tensor:
         """Return the classes' shares of the client's training examples, (classes,).
 
         An absent class counts as one example, so that its logarithm is finite.
@@ -78,6 +78,6 @@ class Loss:
         return counts.clamp(min=1) / counts.sum()
 
 
-def reduced(losses: Tensor, reduction: str) -> Tensor:
+def reduced(losses: torch.Tensor, reduction: str) -> torch.Tensor:
     """Reduce the losses of examples, (b,), by ``reduction``."""
     return losses.mean() if reduction == "mean" else losses

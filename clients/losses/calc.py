@@ -1,11 +1,10 @@
 """CALC, the loss for FedSat: margins from the frequencies and the confusion of classes."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
+from ..modules.lazy_torch import functional, torch
 from .base import Loss, reduced
 
 FREQUENCY, PULL, CONFUSED = 0.1, 0.05, 0.5
@@ -25,7 +24,7 @@ class Calc(Loss):
     requires: ClassVar = {"objective": {"fedsat"}}
     of_classes = True
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         z = output - FREQUENCY * self.frequencies(output) ** -0.25
         if self.confusion is None:
             return functional.cross_entropy(z, targets, reduction=reduction)
@@ -35,7 +34,7 @@ class Calc(Loss):
         return reduced((1 - PULL) * contrast + PULL * usual, reduction)
 
 
-def margins_of(confusion: Tensor) -> Tensor:
+def margins_of(confusion: torch.Tensor) -> torch.Tensor:
     """Return (C + C^T) / 2 with rows normalised to sum 1, diagonal 0, divided by its largest entry."""
     both = (confusion + confusion.T) / 2
     rows = both / both.sum(1, keepdim=True)

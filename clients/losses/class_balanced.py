@@ -1,9 +1,8 @@
 """Class-balanced loss: Cui et al. 2019, "Class-Balanced Loss Based on Effective Number of Samples"."""
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from __future__ import annotations
 
+from ..modules.lazy_torch import functional, torch
 from ..settings import setting
 from .base import Loss, reduced
 
@@ -23,7 +22,7 @@ class ClassBalanced(Loss):
         0.9999, ge=0, lt=1, alias="cb-beta", description="decay of the value of further examples of a class"
     )
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         counts = self.class_counts(output).double()
         present = counts > 0
         weights = torch.where(present, (1 - self.beta) / (1 - self.beta ** counts.clamp(min=1)), 0.0)

@@ -1,9 +1,8 @@
 """Focal loss: Lin et al. 2017, "Focal Loss for Dense Object Detection" (arXiv 1708.02002)."""
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from __future__ import annotations
 
+from ..modules.lazy_torch import functional, torch
 from ..settings import setting
 from .base import Loss, reduced
 
@@ -20,7 +19,7 @@ class Focal(Loss):
         2.0, ge=0, alias="focal-gamma", description="exponent that down-weights well-classified examples"
     )
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         logs = functional.log_softmax(output, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
         missed = (-logs.expm1()).clamp(min=torch.finfo(logs.dtype).tiny)  # at 0 a root has no gradient
         return reduced(-(missed**self.gamma) * logs, reduction)

@@ -1,8 +1,8 @@
 """Label smoothing: Szegedy et al. 2016, "Rethinking the Inception Architecture" (arXiv 1512.00567)."""
 
-from torch import Tensor
-from torch.nn import functional
+from __future__ import annotations
 
+from ..modules.lazy_torch import functional, torch
 from ..settings import setting
 from .base import Loss
 
@@ -17,5 +17,5 @@ class LabelSmoothing(Loss):
 
     smoothing: float = setting(0.1, ge=0, lt=1, description="share of the target spread over all classes")
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         return functional.cross_entropy(output, targets, label_smoothing=self.smoothing, reduction=reduction)

@@ -1,8 +1,8 @@
 """Logit adjustment: Menon et al. 2021, "Long-Tail Learning via Logit Adjustment" (arXiv 2007.07314)."""
 
-from torch import Tensor
-from torch.nn import functional
+from __future__ import annotations
 
+from ..modules.lazy_torch import functional, torch
 from ..settings import setting
 from .base import Loss
 
@@ -19,6 +19,6 @@ class LogitAdjusted(Loss):
 
     tau: float = setting(1.0, ge=0, alias="logit-tau", description="weight of the log frequencies")
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         adjusted = output + self.tau * self.frequencies(output).log()
         return functional.cross_entropy(adjusted, targets, reduction=reduction)

@@ -4,36 +4,32 @@ torchvision's ResNets, for example, name a BatchNorm ``downsample.1``. An Instan
 counts as a BatchNorm. One without them has no statistics of the data, like LayerNorm, and does not count.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ..examples import Examples
+from .lazy_torch import nn, torch
 from .parameter_names import aliases
 from .rng import seeded
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-BatchNorm = (
-    nn.BatchNorm1d
-    | nn.BatchNorm2d
-    | nn.BatchNorm3d
-    | nn.SyncBatchNorm
-    | nn.InstanceNorm1d
-    | nn.InstanceNorm2d
-    | nn.InstanceNorm3d
+BatchNorm: TypeAlias = (
+    "nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm"
+    " | nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d"
 )
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
     """Yield every BatchNorm under every name: a module used twice has two names in the state dict."""
+    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    instance_norms = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
     for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, BATCH_NORMS) or (
-            isinstance(module, INSTANCE_NORMS) and module.track_running_stats
+        if isinstance(module, batch_norms) or (
+            isinstance(module, instance_norms) and module.track_running_stats
         ):
             yield name, module
 
@@ -78,7 +74,7 @@ def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, s
     model.eval()
     seen = dict.fromkeys(layers, 0)
 
-    def count(layer: Any, inputs: tuple[Tensor]) -> None:
+    def count(layer: Any, inputs: tuple[torch.Tensor]) -> None:
         seen[layer] += len(inputs[0])
         layer.momentum = len(inputs[0]) / seen[layer]
 

@@ -1,19 +1,17 @@
 """A model's head, its input features, and forward passes without side effects."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
-
+from .lazy_torch import nn, torch
 from .parameter_names import aliases
 from .precision import in_float32
 from .rng import seeded
 
-Pass = tuple[Tensor, Tensor]
+Pass = tuple["torch.Tensor", "torch.Tensor"]
 """The input of the head, (b, d), and the model's output, (b, ...)."""
 
 
@@ -41,9 +39,10 @@ def head_of(model: nn.Module) -> tuple[str, nn.Module]:
 
 
 def _is_layer(module: nn.Module) -> bool:
-    if isinstance(module, ParametrizationList):  # part of the layer that it parametrises
+    parametrize = nn.utils.parametrize
+    if isinstance(module, parametrize.ParametrizationList):  # part of the layer that it parametrises
         return False
-    return is_parametrized(module) or next(module.parameters(recurse=False), None) is not None
+    return parametrize.is_parametrized(module) or next(module.parameters(recurse=False), None) is not None
 
 
 def head_entries(model: nn.Module) -> frozenset[str]:
@@ -54,7 +53,7 @@ def head_entries(model: nn.Module) -> frozenset[str]:
     return frozenset(alias for entry in entries for alias in names.get(entry, (entry,)))
 
 
-def features(model: nn.Module, inputs: Tensor) -> Pass:
+def features(model: nn.Module, inputs: torch.Tensor) -> Pass:
     """Run a normal forward pass and return the head's input with the output. The head's last call counts.
 
     Raises
@@ -66,15 +65,15 @@ def features(model: nn.Module, inputs: Tensor) -> Pass:
 
 
 def frozen(
-    model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
+    model: nn.Module, entries: Mapping[str, torch.Tensor] | None, inputs: torch.Tensor, train: bool = False
 ) -> Pass:
     """Return `features` of a pass without side effects, see `forward_only`."""
     return _with_head_input(model, lambda: forward_only(model, entries, inputs, train))
 
 
 def forward_only(
-    model: nn.Module, entries: Mapping[str, Tensor] | None, inputs: Tensor, train: bool = False
-) -> Tensor:
+    model: nn.Module, entries: Mapping[str, torch.Tensor] | None, inputs: torch.Tensor, train: bool = False
+) -> torch.Tensor:
     """Return the output, without gradient, of a pass that changes no buffer, mode or random state.
 
     Parameters
@@ -91,18 +90,18 @@ def forward_only(
     """
     used = _entries(model, entries or {})
     with torch.no_grad(), seeded(0), _mode(model, train):
-        output: Tensor = functional_call(model, used, (inputs,), tie_weights=False)
+        output: torch.Tensor = torch.func.functional_call(model, used, (inputs,), tie_weights=False)
     return output
 
 
-def _entries(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _entries(model: nn.Module, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return every parameter and a copy of every buffer, replaced by ``given`` ones.
 
     A tied tensor is one tensor under each of its names. A module used twice has one name: PyTorch would
     restore it wrongly under two.
     """
     names = aliases(model)
-    used: dict[str, Tensor] = {}
+    used: dict[str, torch.Tensor] = {}
     for prefix, module in model.named_modules():
         buffers = dict(module.named_buffers(prefix, recurse=False, remove_duplicate=False))
         parameters = module.named_parameters(prefix, recurse=False, remove_duplicate=False)
@@ -115,9 +114,9 @@ def _entries(model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]
     return used
 
 
-def _with_head_input(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
+def _with_head_input(model: nn.Module, call: Callable[[], torch.Tensor]) -> Pass:
     name, head = head_of(model)
-    seen: list[Tensor] = []
+    seen: list[torch.Tensor] = []
 
     def record(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen[:] = [next(iter((*args, *kwargs.values())))]
@@ -129,7 +128,7 @@ def _with_head_input(model: nn.Module, call: Callable[[], Tensor]) -> Pass:
         hook.remove()
     if not seen:
         raise ValueError(f"the forward of {type(model).__name__} does not call its head {name!r}")
-    if not isinstance(seen[0], Tensor):
+    if not isinstance(seen[0], torch.Tensor):
         raise ValueError(f"the head {name!r} of {type(model).__name__} is not called with a tensor")
     return in_float32(seen[0].reshape(len(seen[0]), -1)), output
 

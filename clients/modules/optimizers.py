@@ -4,28 +4,24 @@
 keys of the run: every optimiser that has such an argument gets the key's value.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
+from .lazy_torch import torch
 
 FORM = "NAME or NAME:ARGUMENT=VALUE,... of torch.optim in lower case, numbers of a tuple joined by /"
 
+PLAIN = "sgd"
+"""The default, whose steps are those of `Sgd`."""
 KEYS = {"lr": "client-lr", "momentum": "client-momentum", "weight_decay": "weight-decay"}
 """Arguments that are keys of the run."""
 _NOT_SETTINGS = {"params", "maximize", "foreach", "fused", "capturable", "differentiable"}
 """Arguments that say how a step is computed, or that it ascends."""
-
-OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
-    name.lower(): cls
-    for name, cls in sorted(vars(torch.optim).items())
-    if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
-}
-"""All of torch.optim by name."""
 
 WITHOUT_PLAIN_STEP = {
     "lbfgs": "LBFGS computes the loss several times in a step, of which local training computes it once",
@@ -57,33 +53,44 @@ class Sgd:
     """Bit-identical to `torch.optim.SGD`, without its overhead, which exceeds the cost of a small step."""
 
     def __init__(
-        self, parameters: list[Tensor], learning_rate: float, momentum: float, weight_decay: float
+        self, parameters: list[torch.Tensor], learning_rate: float, momentum: float, weight_decay: float
     ) -> None:
         self.parameters = parameters
         self.param_groups = [{"params": parameters}]  # for GradScaler
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.weight_decay = weight_decay
-        self.buffers: dict[Tensor, Tensor] = {}
+        self.buffers: dict[torch.Tensor, torch.Tensor] = {}
 
-    @torch.no_grad()
     def step(self) -> None:
-        trained = [p for p in self.parameters if p.grad is not None]
-        steps = [p.grad for p in trained if p.grad is not None]
-        if self.weight_decay:
-            steps = list(torch._foreach_add(steps, trained, alpha=self.weight_decay))
-        if self.momentum:
-            for p, step in zip(trained, steps, strict=True):
-                if p in self.buffers:
-                    self.buffers[p].mul_(self.momentum).add_(step)
-                else:
-                    self.buffers[p] = step.clone()
-            steps = [self.buffers[p] for p in trained]
-        torch._foreach_add_(trained, steps, alpha=-self.learning_rate)
+        with torch.no_grad():
+            trained = [p for p in self.parameters if p.grad is not None]
+            steps = [p.grad for p in trained if p.grad is not None]
+            if self.weight_decay:
+                steps = list(torch._foreach_add(steps, trained, alpha=self.weight_decay))
+            if self.momentum:
+                for p, step in zip(trained, steps, strict=True):
+                    if p in self.buffers:
+                        self.buffers[p].mul_(self.momentum).add_(step)
+                    else:
+                        self.buffers[p] = step.clone()
+                steps = [self.buffers[p] for p in trained]
+            torch._foreach_add_(trained, steps, alpha=-self.learning_rate)
 
     def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None
+
+
+@cache
+def optimizers() -> Mapping[str, type[torch.optim.Optimizer]]:
+    """Return all of torch.optim by name."""
+    base = torch.optim.Optimizer
+    return {
+        name.lower(): cls
+        for name, cls in sorted(vars(torch.optim).items())
+        if isinstance(cls, type) and issubclass(cls, base) and cls is not base
+    }
 
 
 def name_of(text: str) -> str:
@@ -92,7 +99,7 @@ def name_of(text: str) -> str:
 
 
 def make_optimizer(
-    text: str, parameters: Iterable[Tensor], learning_rate: float, momentum: float, weight_decay: float
+    text: str, parameters: Iterable[torch.Tensor], learning_rate: float, momentum: float, weight_decay: float
 ) -> Optimizer:
     """Return the optimiser with a new state.
 
@@ -102,13 +109,13 @@ def make_optimizer(
         When it is unknown, or does not take its arguments or these parameters; the message says what is
         expected.
     """
-    if text == "sgd":
+    if text == PLAIN:
         return Sgd(list(parameters), learning_rate, momentum, weight_decay)
     name, arguments = name_of(text), dict(arguments_of(text))
     of_run = {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
     arguments |= {argument: value for argument, value in of_run.items() if argument in _defaults(name)}
     try:
-        return OPTIMIZERS[name](parameters, **arguments)
+        return optimizers()[name](parameters, **arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(_refusal(name, error)) from error
 
@@ -121,7 +128,7 @@ def check_optimizer(text: str, learning_rate: float, momentum: float, weight_dec
     ValueError
         As `make_optimizer`; also for an optimiser that cannot do a plain step.
     """
-    if not arguments_of(text):
+    if text == PLAIN or not arguments_of(text):
         return
     weights = torch.zeros(1, 1, requires_grad=True)  # a matrix, which is what Muon takes
     weights.grad = torch.ones(1, 1)
@@ -133,7 +140,7 @@ def check_optimizer(text: str, learning_rate: float, momentum: float, weight_dec
 
 
 def _refusal(name: str, error: Exception) -> str:
-    return f"what torch.optim.{OPTIMIZERS[name].__name__} takes: {' '.join(str(error).split())}"
+    return f"what torch.optim.{optimizers()[name].__name__} takes: {' '.join(str(error).split())}"
 
 
 def unused_keys(text: str) -> set[str]:
@@ -159,8 +166,8 @@ def arguments_of(text: str) -> Mapping[str, Any]:
     name, colon, words = text.partition(":")
     if name in WITHOUT_PLAIN_STEP:
         raise ValueError(f"another one: {WITHOUT_PLAIN_STEP[name]}")
-    if name not in OPTIMIZERS:
-        raise ValueError(f"one of {', '.join(sorted(OPTIMIZERS.keys() - WITHOUT_PLAIN_STEP.keys()))}")
+    if name not in optimizers():
+        raise ValueError(f"one of {', '.join(sorted(optimizers().keys() - WITHOUT_PLAIN_STEP.keys()))}")
     defaults, found = _defaults(name), {}
     for word in words.split(",") if colon else ():
         argument, equals, value = (part.strip() for part in word.partition("="))
@@ -177,7 +184,7 @@ def arguments_of(text: str) -> Mapping[str, Any]:
 @lru_cache(maxsize=64)
 def _defaults(name: str) -> Mapping[str, Any]:
     """Return the defaults of an optimiser's arguments that are settings or keys."""
-    parameters = inspect.signature(OPTIMIZERS[name]).parameters.values()
+    parameters = inspect.signature(optimizers()[name]).parameters.values()
     return {one.name: one.default for one in parameters if one.name not in _NOT_SETTINGS}
 
 

@@ -1,8 +1,10 @@
 """The names of a model's tensors: a tied tensor has several."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
-from torch import nn
+from .lazy_torch import nn
 
 
 def trainable_names(model: nn.Module) -> list[str]:

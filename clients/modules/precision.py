@@ -1,18 +1,20 @@
 """Mixed precision: forward passes in half precision by torch.autocast, everything else in float32."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from .lazy_torch import nn, torch
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-HALF = frozenset({torch.bfloat16, torch.float16})
+DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Names of PyTorch's dtypes."""
+
+
+def is_half(dtype: torch.dtype) -> bool:
+    """Return whether it is a dtype of half precision."""
+    return dtype in (torch.bfloat16, torch.float16)
 
 
 def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
@@ -32,7 +34,7 @@ def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
     device : str
         The device on which the model runs: ``cpu`` or ``cuda``.
     """
-    if (dtype := DTYPES[precision]) in HALF:
+    if is_half(dtype := getattr(torch, DTYPES[precision])):
         model.forward = partial(_autocast, device, dtype, model.forward)
 
 
@@ -40,12 +42,12 @@ def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
 def _autocast(device: str, dtype: torch.dtype, forward: Any, *args: Any, **kwargs: Any) -> object:
     with torch.autocast(device, dtype=dtype):
         output = forward(*args, **kwargs)
-    return in_float32(output) if isinstance(output, Tensor) else output
+    return in_float32(output) if isinstance(output, torch.Tensor) else output
 
 
-def in_float32(values: Tensor) -> Tensor:
+def in_float32(values: torch.Tensor) -> torch.Tensor:
     """Return values in half precision as float32, others as they are."""
-    return values.float() if values.dtype in HALF else values
+    return values.float() if is_half(values.dtype) else values
 
 
 def precision_of(model: nn.Module) -> torch.dtype:

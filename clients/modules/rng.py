@@ -1,9 +1,11 @@
 """Torch's global generators."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
+from .lazy_torch import torch
 
 
 @contextmanager

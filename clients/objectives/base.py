@@ -1,16 +1,17 @@
 """The base of every local objective."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ..examples import Examples
 from ..losses import Loss
 from ..memory import Arrays
+from ..modules.lazy_torch import nn, torch
 from ..problems import Classification, Problem
 from ..settings import set_values
 from ..update import Records
@@ -65,7 +66,7 @@ class Local:
     examples: Examples
     loss: Loss
 
-    def entries(self) -> dict[str, Tensor]:
+    def entries(self) -> dict[str, torch.Tensor]:
         """Return copies of all current entries of the model."""
         return {name: entry.clone() for name, entry in self.model.state_dict().items()}
 
@@ -107,7 +108,7 @@ class Objective:
 
     def __init__(
         self,
-        parameters: Mapping[str, Tensor],
+        parameters: Mapping[str, torch.Tensor],
         settings: Mapping[str, Any],
         memory: Arrays | None = None,
         received: Records | None = None,
@@ -130,8 +131,8 @@ class Objective:
         """Read the memory and the received records. It is called once, before training."""
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of a batch, and the model's output, shape (b, ...).
 
         ``reduction`` is as in PyTorch: ``mean`` for a scalar, ``none`` for the loss of each example, shape
@@ -156,7 +157,7 @@ class Objective:
     def correct_gradients(self) -> None:
         """Add the gradient of the objective's terms in place to each of `gradients`."""
 
-    def gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+    def gradients(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """Yield (name, w, gradient) of every parameter that has a gradient."""
         for name, w in self.parameters.items():
             if w.grad is not None:
@@ -166,13 +167,13 @@ class Objective:
         """Return the outcome after the round's work. The parameters now have the values x_i."""
         return Outcome()
 
-    def tensors(self, arrays: Arrays | None) -> dict[str, Tensor]:
+    def tensors(self, arrays: Arrays | None) -> dict[str, torch.Tensor]:
         """Return arrays as tensors by parameter name; zeros if ``arrays`` is None."""
         if arrays is None:
             return {name: torch.zeros_like(x) for name, x in self.start.items()}
         return {name: torch.from_numpy(arrays[name]).to(x.device) for name, x in self.start.items()}
 
-    def received_tensors(self, record: str) -> dict[str, Tensor]:
+    def received_tensors(self, record: str) -> dict[str, torch.Tensor]:
         """Return a record from the server as tensors by parameter name.
 
         Raises

@@ -1,10 +1,9 @@
 """FedNTD: Lee et al. 2022, "Preservation of the Global Knowledge by Not-True Distillation" (2106.03097)."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from __future__ import annotations
 
 from ..modules.head import forward_only
+from ..modules.lazy_torch import functional, nn, torch
 from ..settings import setting
 from .base import Objective
 
@@ -27,8 +26,8 @@ class FedNTD(Objective):
         self.x = self.client.entries()
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         output = model(inputs)
         teacher, student = (
             functional.log_softmax(not_true(logits, targets) / self.temperature, 1)
@@ -39,7 +38,7 @@ class FedNTD(Objective):
         return self.criterion(output, targets, reduction) + distillation, output
 
 
-def not_true(logits: Tensor, targets: Tensor) -> Tensor:
+def not_true(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
     others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, targets.unsqueeze(1), False)
     return logits[others].view(len(logits), -1)

@@ -1,12 +1,11 @@
 """FedProto: Tan et al. 2022, "FedProto: Federated Prototype Learning" (arXiv 2105.00243)."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
 from ..modules.head import features, frozen
+from ..modules.lazy_torch import functional, nn, torch
 from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
@@ -43,8 +42,8 @@ class FedProto(Objective):
         self.known = torch.from_numpy(arrays["known"] > 0).to(device) if arrays else None
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         z, output = features(model, inputs)
         loss = self.criterion(output, targets, reduction)
         if self.prototypes is None or self.known is None:

@@ -1,7 +1,8 @@
 """FedRS: Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax" (KDD)."""
 
-from torch import Tensor, nn
+from __future__ import annotations
 
+from ..modules.lazy_torch import nn, torch
 from ..settings import setting
 from .base import Objective
 
@@ -20,8 +21,8 @@ class FedRS(Objective):
     of_classes = True
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         output = model(inputs)
         counts = self.criterion.class_counts(output)
         scale = (1 - self.a) * counts / counts.max() + self.a

@@ -1,8 +1,8 @@
 """FedSAM: Qu et al. 2022, "Generalized Federated Learning via Sharpness Aware Minimization" (2206.02618)."""
 
-import torch
-from torch import Tensor, nn
+from __future__ import annotations
 
+from ..modules.lazy_torch import nn, torch
 from ..settings import setting
 from .base import Objective
 
@@ -19,8 +19,8 @@ class FedSAM(Objective):
     rho: float = setting(0.05, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         trained = [p for p in model.parameters() if p.requires_grad]
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         first = self.criterion(model(inputs), targets)

@@ -1,11 +1,10 @@
 """FedSat: a client's struggle score of each class."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
+from ..modules.lazy_torch import functional, nn, torch
 from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
@@ -36,14 +35,14 @@ class FedSat(Objective):
         self.confusion, self.counts = memory.get("confusion"), memory.get("counts")
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         output = model(inputs)
         self._count(output.detach(), targets)
         self.criterion.confusion = self.confusion
         return self.criterion(output, targets, reduction), output
 
-    def _count(self, output: Tensor, targets: Tensor) -> None:
+    def _count(self, output: torch.Tensor, targets: torch.Tensor) -> None:
         classes = output.shape[1]
         if self.confusion is None or self.counts is None:
             self.confusion, self.counts = output.new_zeros(classes, classes), output.new_zeros(classes)

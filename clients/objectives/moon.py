@@ -1,10 +1,9 @@
 """MOON: Li et al. 2021, "Model-Contrastive Federated Learning" (arXiv 2103.16257)."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from __future__ import annotations
 
 from ..modules.head import features, frozen
+from ..modules.lazy_torch import functional, nn, torch
 from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
@@ -30,13 +29,13 @@ class Moon(Objective):
 
     def begin(self) -> None:
         self.x = self.client.entries()
-        self.previous: dict[str, Tensor] | None = None
+        self.previous: dict[str, torch.Tensor] | None = None
         if self.memory is not None:
             self.previous = {n: torch.from_numpy(self.memory[n]).to(x.device) for n, x in self.x.items()}
 
     def loss(
-        self, model: nn.Module, inputs: Tensor, targets: Tensor, reduction: str = "mean"
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         z, output = features(model, inputs)
         loss = self.criterion(output, targets, reduction)
         if self.previous is None:

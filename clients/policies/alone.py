@@ -1,8 +1,9 @@
 """A client that shares nothing of its model."""
 
-from torch import nn
+from __future__ import annotations
 
 from ..base import FedAvgClient
+from ..modules.lazy_torch import nn
 
 
 class AloneClient(FedAvgClient):

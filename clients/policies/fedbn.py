@@ -1,9 +1,10 @@
 """FedBN: Li et al. 2021, "Federated Learning on Non-IID Features via Local Batch Normalization"."""
 
-from torch import nn
+from __future__ import annotations
 
 from ..base import FedAvgClient
 from ..modules.batch_norm import batch_norm_entries
+from ..modules.lazy_torch import nn
 
 
 class FedBNClient(FedAvgClient):

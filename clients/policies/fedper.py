@@ -1,9 +1,10 @@
 """FedPer: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers"."""
 
-from torch import nn
+from __future__ import annotations
 
 from ..base import FedAvgClient
 from ..modules.head import head_entries
+from ..modules.lazy_torch import nn
 
 
 class FedPerClient(FedAvgClient):

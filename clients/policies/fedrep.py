@@ -1,13 +1,15 @@
 """FedRep: Collins et al. 2021, "Exploiting Shared Representations for Personalized Federated Learning"."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from flwr.common import Scalar
-from torch import nn
 
 from ..modules.head import head_entries, head_of
+from ..modules.lazy_torch import nn
 from ..objectives.sgd import Sgd
 from ..settings import setting
 from ..training import LocalRun, train_model

@@ -1,9 +1,10 @@
 """SiloBN: Andreux et al. 2020, "Siloed Federated Learning for Multi-Centric Histopathology Datasets"."""
 
-from torch import nn
+from __future__ import annotations
 
 from ..base import FedAvgClient
 from ..modules.batch_norm import batch_norm_statistics
+from ..modules.lazy_torch import nn
 
 
 class SiloBNClient(FedAvgClient):

@@ -1,11 +1,11 @@
 """The base of every learning problem."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
+from ..modules.lazy_torch import nn, torch
 from ..settings import refuse_former_name
 
 
@@ -33,7 +33,7 @@ class Problem:
         super().__init_subclass__(**kwargs)
         refuse_former_name(cls, "figures", "metrics")
 
-    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         """Return the loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).
 
         ``reduction`` is as in PyTorch: ``mean`` and ``sum`` over the batch's predictions give a scalar;
@@ -41,11 +41,11 @@ class Problem:
         """
         raise NotImplementedError
 
-    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def scores(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return further metrics by name: for each example the sum over its predictions, shape (b,)."""
         return {}
 
-    def predictions(self, targets: Tensor) -> Tensor:
+    def predictions(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the number of predictions of each example, float32 (b,)."""
         return targets.new_ones(len(targets), dtype=torch.float32)
 
@@ -53,7 +53,7 @@ class Problem:
         """Return metrics that are functions of the mean loss and scores, by name."""
         return {}
 
-    def by_class(self, output: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor]:
+    def by_class(self, output: torch.Tensor, targets: torch.Tensor, classes: int) -> dict[str, torch.Tensor]:
         """Return counts by class of a batch, int64 (classes,): ``class-hits`` and ``class-examples``.
 
         It is empty if the problem has no classes.
@@ -64,7 +64,7 @@ class Problem:
         """Return metrics of the model itself, independent of the examples, by name."""
         return {}
 
-    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+    def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         """Return a description of the required model if this one does not fit; "" if it fits.
 
         ``output`` is the model's output for two inputs. ``outputs`` is the number of outputs per prediction:
@@ -75,7 +75,7 @@ class Problem:
 
 def shape_of(output: object) -> tuple[int, ...]:
     """Return the shape of a tensor; () for anything else."""
-    return tuple(output.shape) if isinstance(output, Tensor) else ()
+    return tuple(output.shape) if isinstance(output, torch.Tensor) else ()
 
 
 def wrong_shape(expected: tuple[int, ...], output: object) -> str:

@@ -1,13 +1,12 @@
 """Next-character prediction."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
+from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
 
 NOTHING = -1
@@ -26,23 +25,23 @@ class NextCharacter(Problem):
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}
 
-    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         loss = functional.cross_entropy(
             output.flatten(0, 1), targets.flatten(), ignore_index=NOTHING, reduction=reduction
         )
         return loss.view_as(targets).sum(1) / self.predictions(targets) if reduction == "none" else loss
 
-    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def scores(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"accuracy": (output.argmax(2) == targets).sum(1, dtype=torch.float32)}
 
-    def predictions(self, targets: Tensor) -> Tensor:
+    def predictions(self, targets: torch.Tensor) -> torch.Tensor:
         return (targets != NOTHING).sum(1, dtype=torch.float32)
 
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
         loss = means["loss"]
         return {"perplexity": math.exp(loss) if loss < LARGEST else math.inf}
 
-    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+    def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)
         fits = len(shape) == 3 and shape[:2] == inputs.shape and shape[2] >= outputs
         return "" if fits else wrong_shape((*inputs.shape, outputs), output)

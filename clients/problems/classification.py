@@ -1,11 +1,10 @@
 """Classification."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
+from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
 
 
@@ -17,18 +16,18 @@ class Classification(Problem):
     higher_is_better: ClassVar = frozenset({"accuracy"})
     ranges: ClassVar = {"accuracy": (0.0, 1.0)}
 
-    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         return functional.cross_entropy(output, targets, reduction=reduction)
 
-    def scores(self, output: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def scores(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"accuracy": (output.argmax(1) == targets).float()}
 
-    def by_class(self, output: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor]:
+    def by_class(self, output: torch.Tensor, targets: torch.Tensor, classes: int) -> dict[str, torch.Tensor]:
         hit = targets[output.argmax(1) == targets]
         counted = {"class-hits": hit, "class-examples": targets}
         return {name: torch.bincount(some, minlength=classes) for name, some in counted.items()}
 
-    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+    def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)
         fits = len(shape) == 2 and shape[0] == 2 and shape[1] >= outputs
         return "" if fits else wrong_shape((2, outputs), output)

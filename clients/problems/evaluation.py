@@ -1,13 +1,13 @@
 """Evaluation of a model on held-out examples: sums over batches, and the metrics that follow from them."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-
 from ..examples import Examples
+from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
 from .base import Problem
 
@@ -20,7 +20,7 @@ class BatchSums(NamedTuple):
     sums: dict[str, float]
     """The loss and the problem's scores, by name, summed over the batch's predictions."""
     predictions: int
-    counts: dict[str, Tensor]
+    counts: dict[str, torch.Tensor]
     """See `Problem.by_class`."""
 
 
@@ -106,7 +106,7 @@ def metrics_of(
         When the mean loss is not finite.
     """
     sums: dict[str, float] = {}
-    counts: dict[str, Tensor] = {}
+    counts: dict[str, torch.Tensor] = {}
     predictions = 0
     for batch in batches:
         sums |= {name: sums.get(name, 0.0) + value for name, value in batch.sums.items()}

@@ -1,11 +1,12 @@
 """Least squares with a known optimum."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from ..modules.lazy_torch import nn, torch
 from .base import Problem
 
 
@@ -26,7 +27,7 @@ class LeastSquares(Problem):
     def __init__(self, optimum: NDArray) -> None:
         self.optimum = torch.from_numpy(optimum)
 
-    def loss(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         each = 0.5 * (output - targets).square().squeeze(1)
         if reduction == "none":
             return each
@@ -35,7 +36,7 @@ class LeastSquares(Problem):
     def of_model(self, model: nn.Module) -> dict[str, float]:
         return {"distance": float((_flat(model) - self.optimum).norm())}
 
-    def misfit(self, model: nn.Module, inputs: Tensor, output: object, outputs: int) -> str:
+    def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         size = inputs.shape[1]
         if [tuple(p.shape) for p in model.parameters()] == [(1, size), (1,)]:
             weights = _flat(model).to(inputs)
@@ -48,6 +49,6 @@ class LeastSquares(Problem):
         return f"'linear', or another with {size} weights and a bias: the optimum is that of a linear model"
 
 
-def _flat(model: nn.Module) -> Tensor:
+def _flat(model: nn.Module) -> torch.Tensor:
     """Return all parameters concatenated, float64."""
     return torch.cat([p.detach().flatten() for p in model.parameters()]).double().cpu()

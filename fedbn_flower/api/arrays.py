@@ -1,14 +1,16 @@
 """Use a caller's arrays as a dataset. They are decoded once and cached under a name with their hash."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
 from ..data.cache import decode_once
@@ -35,13 +37,13 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
         raise UserError(f"data: expected the four arrays ({', '.join(PARTS)}), or a list of Datasets")
     arrays = {}
     for name, array in zip(PARTS, data, strict=True):
-        if not isinstance(array, np.ndarray | Tensor):
+        if not isinstance(array, np.ndarray | torch.Tensor):
             raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
-        arrays[name] = as_array(array) if isinstance(array, Tensor) else array
+        arrays[name] = as_array(array) if isinstance(array, torch.Tensor) else array
     return arrays
 
 
-def as_array(tensor: Tensor) -> NDArray:
+def as_array(tensor: torch.Tensor) -> NDArray:
     """Return a tensor as a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
 

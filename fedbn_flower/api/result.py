@@ -1,5 +1,7 @@
 """Read a run's folder as Python objects: tables, models, figures."""
 
+from __future__ import annotations
+
 import csv
 import json
 from collections.abc import Callable, Mapping
@@ -12,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from torch import nn
 
 from fedbn_flower.clients import FedAvgClient, load_entries
+from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code
@@ -63,12 +65,12 @@ class Result:
         self._trust_code = trust_code
 
     @cached_property
-    def history(self) -> "DataFrame":
+    def history(self) -> DataFrame:
         """One row per round: ``metrics.csv``."""
         return self._table("metrics.csv")
 
     @cached_property
-    def clients(self) -> "DataFrame":
+    def clients(self) -> DataFrame:
         """One row per round, phase and client with the reported metrics: ``clients.csv``."""
         return self._table("clients.csv")
 
@@ -81,7 +83,7 @@ class Result:
         """Return the trained model, or a client's; see `load_model`."""
         return load_model(self.folder, client, self._model, trust_code=self._trust_code)
 
-    def plot(self) -> "InlineFigure":
+    def plot(self) -> InlineFigure:
         """Draw the held-out and training metrics by round; a notebook displays the figure."""
         from ..results.plotting.plots import curves
 
@@ -90,7 +92,7 @@ class Result:
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"
 
-    def _table(self, name: str) -> "DataFrame":
+    def _table(self, name: str) -> DataFrame:
         from pandas import DataFrame
 
         with (self.folder / name).open(newline="") as file:

@@ -1,5 +1,7 @@
 """Simulate from Python: ``from fedbn_flower import simulate``."""
 
+from __future__ import annotations
+
 import inspect
 import logging
 import textwrap
@@ -10,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import UserConfigValue
 from rich.console import Console
 
+from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 

@@ -1,11 +1,14 @@
 """Read a caller's torch Datasets, one per client, into arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
 from ..data.dataset import Groups
@@ -82,7 +85,7 @@ def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:
 def _is_dataset(value: object) -> bool:
     has_methods = all(hasattr(value, method) for method in ("__getitem__", "__len__"))
     is_table = hasattr(value, "to_numpy")
-    return has_methods and not is_table and not isinstance(value, np.ndarray | Tensor | str | Mapping)
+    return has_methods and not is_table and not isinstance(value, np.ndarray | torch.Tensor | str | Mapping)
 
 
 def _read(where: str, dataset: Any) -> Part:
@@ -122,7 +125,7 @@ def _item(where: str, dataset: Any, i: int) -> Part:
 
 def _value(where: str, value: Any) -> NDArray:
     """Return a tensor, image, array or number as an array; an image has its channels first."""
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         return as_array(value)
     try:
         array = np.asarray(value)

@@ -1,12 +1,13 @@
 """Several clients in one: ``fedbn+fedper`` keeps at home what either does, and has the methods of both."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Container, Mapping
 from functools import lru_cache
 from itertools import combinations
 
-from torch import nn
-
 from fedbn_flower.clients import CLIENTS, FedAvgClient
+from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.strategies.settings import declared
 
 from ..core.errors import not_allowed

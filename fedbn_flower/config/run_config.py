@@ -9,7 +9,8 @@ from pydantic import Field as setting
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.clients.modules.optimizers import OPTIMIZERS, WITHOUT_PLAIN_STEP, check_optimizer, name_of
+from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
+from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
 from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed, unknown_name
@@ -226,8 +227,8 @@ def _check_optimizer(config: RunConfig) -> None:
     """Refuse an optimiser that there is not, that needs more than a plain step, or that does not take its
     arguments."""
     text, name = config.client_optimizer, name_of(config.client_optimizer)
-    if name not in OPTIMIZERS:
-        names = OPTIMIZERS.keys() - WITHOUT_PLAIN_STEP.keys()
+    if text != PLAIN_SGD and name not in optimizers():
+        names = optimizers().keys() - WITHOUT_PLAIN_STEP.keys()
         raise unknown_name("client-optimizer", name, names, "one with arguments, NAME:ARGUMENT=VALUE,...")
     try:
         check_optimizer(text, config.client_lr, config.client_momentum, config.weight_decay)

@@ -3,11 +3,12 @@
 import math
 import re
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .errors import not_allowed
+
+if TYPE_CHECKING:
+    import torch
 
 FORMS = "shape:SIZES:OUTPUTS or shape:SIZES:OUTPUTS:PREDICTS (shape:1x28x28:10, shape:30:1:numbers)"
 PREDICTS = ("classes", "numbers", "characters")
@@ -80,8 +81,10 @@ class InputSpec:
             raise ValueError(f"expected images, not {self}")
         return self.shape
 
-    def zeros(self, count: int, device: str = "cpu") -> Tensor:
+    def zeros(self, count: int, device: str = "cpu") -> "torch.Tensor":
         """Return ``count`` dummy inputs: float32, or int64 for characters."""
+        import torch  # seconds
+
         dtype = torch.int64 if self.predicts == "characters" else torch.float32
         return torch.zeros((count, *self.shape), dtype=dtype, device=device)
 

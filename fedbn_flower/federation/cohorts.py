@@ -1,11 +1,12 @@
 """How many clients a process trains at once, in lockstep."""
 
+from __future__ import annotations
+
 import logging
 
 import numpy as np
-from torch import nn
 
-from fedbn_flower.clients.lockstep import reason_not_equivalent, reason_not_supported
+from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
 from ..config.registry import CLIENT
@@ -33,6 +34,8 @@ def cohort_size(inputs: RunInputs) -> int:
 @process_cache(maxsize=16)
 def why_one_by_one(inputs: RunInputs) -> str:
     """Return why clients cannot train in lockstep, or an empty text; it tries a few steps both ways."""
+    from fedbn_flower.clients import lockstep  # imports PyTorch
+
     config = inputs.config
     if config.fast == "off":
         return "fast is off"
@@ -44,7 +47,7 @@ def why_one_by_one(inputs: RunInputs) -> str:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
-    return reason_not_supported(client, task) or reason_not_equivalent(
+    return lockstep.reason_not_supported(client, task) or lockstep.reason_not_equivalent(
         client, task, config.messages_for(task.objective)
     )
 

@@ -1,13 +1,15 @@
 """Evaluate the global model: on the server's examples, and on clients that never train."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from torch import nn
 
 from fedbn_flower.clients import load_entries
+from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.problems.evaluation import BatchSums, evaluate_share, metrics_of_splits
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.messages.replies import Replies

@@ -1,29 +1,23 @@
 """Build a model by name, with the run's initial weights."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from inspect import signature
 
-import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.nn.parameter import is_lazy
 
+from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.precision import compute_in
 
 from ..config.registry import MODEL, as_user_error
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
-from ..models.channels_last import lay_out
 
-DTYPES = frozenset(
-    {
-        torch.float16, torch.float32, torch.float64,
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    }
-)  # fmt: skip
-"""The dtypes that an entry of a state dict may have."""
+DTYPES = frozenset({"float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"})
+"""The dtypes of torch that an entry of a state dict may have."""
 
 
 @process_cache(maxsize=8)
@@ -36,6 +30,8 @@ def initial_model(
     precision: str = "fp32",
 ) -> tuple[nn.Module, dict[str, NDArray]]:
     """Return a module of this process and the run's initial state dict, the same in every process."""
+    from ..models.channels_last import lay_out  # imports PyTorch
+
     model = build_model(name, spec, softmax_output, seed)
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     if device == "cpu":
@@ -63,7 +59,7 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
             if _lazy_entries(model):
                 _materialise(model, name, spec)
             for entry, value in model.state_dict().items():
-                if value.dtype not in DTYPES:
+                if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
     if not softmax_output:
         return model
@@ -95,7 +91,7 @@ def does_not_fit(name: str, spec: InputSpec, error: Exception) -> UserError:
 
 def _lazy_entries(model: nn.Module) -> list[str]:
     entries = [*model.named_parameters(), *model.named_buffers()]
-    return [name for name, entry in entries if is_lazy(entry)]
+    return [name for name, entry in entries if torch.nn.parameter.is_lazy(entry)]
 
 
 def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:

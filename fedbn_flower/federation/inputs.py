@@ -1,13 +1,15 @@
 """What one run works on: its dataset, the rows of every client, the models."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from fedbn_flower.clients import Examples, Prepare
+from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
 from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named

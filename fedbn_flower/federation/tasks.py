@@ -1,14 +1,16 @@
 """What one client works on: its examples, its model, how it trains."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
-import torch
 from flwr.app import UserConfigValue
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Examples, LocalTask, LocalTraining
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig

@@ -3,10 +3,12 @@
 A function without parameters is called without arguments, so an ``nn.Module`` class of fixed shape works too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pkgutil import resolve_name
 
-from torch import nn
+from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.input_spec import InputSpec
 

@@ -1,6 +1,8 @@
 """Plain convolutional networks."""
 
-from torch import nn
+from __future__ import annotations
+
+from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.input_spec import InputSpec
 from ..core.papers import paper

@@ -1,6 +1,8 @@
 """Linear models."""
 
-from torch import nn
+from __future__ import annotations
+
+from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.input_spec import InputSpec
 

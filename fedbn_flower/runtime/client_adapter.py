@@ -21,7 +21,6 @@ from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
-from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.messages.wire import (
@@ -219,6 +218,8 @@ def _train_in_lockstep(
     messages: Sequence[Message], contexts: Sequence[Context], group: GroupSum | None
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
+    from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
+
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context) for message, context in pairs]

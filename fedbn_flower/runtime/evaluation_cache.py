@@ -1,13 +1,15 @@
 """Cache evaluations that are identical for all clients of a process."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 from flwr.common import Scalar
-from torch import nn
 
 from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.strategies.messages.wire import CONFIG, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]

@@ -10,7 +10,6 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common import Scalar
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
-from fedbn_flower.clients.lockstep import fit_in_lockstep
 from fedbn_flower.strategies.aggregation.fold import GROUP
 from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
@@ -152,6 +151,8 @@ def _first_messages(config: RunConfig) -> list[Message]:
 
 def _train(config: RunConfig, messages: list[Message], steps: int) -> None:
     """Train each client for ``steps`` steps and discard the updates."""
+    from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
+
     clients = []
     for message in messages:
         task = local_task(config, partition_of(message), {})

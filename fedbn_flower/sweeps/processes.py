@@ -1,5 +1,7 @@
 """Run several runs in parallel, each in one process; results are bit-identical to other runtimes."""
 
+from __future__ import annotations
+
 import logging
 import multiprocessing
 import os
@@ -13,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-import torch
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.run_config import RunConfig
 from ..core.logs import show_log

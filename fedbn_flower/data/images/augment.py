@@ -1,9 +1,10 @@
 """Augmentation of image batches."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class CropFlip:
 
     padding: int
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
         count, _, height, width = images.shape
         device = images.device
         tops, lefts = torch.randint(2 * self.padding + 1, (2, count)).to(device)

@@ -1,16 +1,17 @@
 """Images as a kind of data: each is classified, or numbers are predicted from it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedbn_flower.clients import Prepare
 from fedbn_flower.clients.examples import Augment
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
@@ -56,7 +57,7 @@ class ScalePixels:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
-    def __call__(self, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         values = columns["x"].float().div_(255)
         if any(self.mean) or set(self.std) != {1.0}:
             mean, std = (torch.tensor(v, device=values.device).view(-1, 1, 1) for v in (self.mean, self.std))

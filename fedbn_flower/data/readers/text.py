@@ -1,5 +1,7 @@
 """Read text for next-character prediction; a client may be a speaker of a play."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -7,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedbn_flower.clients import Prepare
+from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.problems.characters import NOTHING
 
 from ...core.errors import UserError, not_allowed
@@ -38,7 +40,7 @@ class Text(Kind):
         return to_int64
 
 
-def to_int64(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def to_int64(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return character numbers and the next ones, int64 (b, 80)."""
     return columns["x"].long(), columns["y"].long()
 

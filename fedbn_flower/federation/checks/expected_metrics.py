@@ -1,9 +1,10 @@
 """What the server expects of its clients' reports, before any has arrived."""
 
-import torch
+from __future__ import annotations
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.modules.head import features
+from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import ExpectedMetrics, Range
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import (

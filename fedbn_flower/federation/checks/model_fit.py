@@ -1,13 +1,13 @@
 """Check that a configuration fits its data."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor, nn
-
 from fedbn_flower.clients import LocalTraining, trainable_names
 from fedbn_flower.clients.modules.head import features, head_entries
+from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
 
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, models_named
@@ -169,7 +169,7 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             raise not_allowed(registry.key, name, wanted)
 
 
-def _check_head(config: RunConfig, model: nn.Module, name: str, batch: Tensor) -> int:
+def _check_head(config: RunConfig, model: nn.Module, name: str, batch: torch.Tensor) -> int:
     if not OBJECTIVE.find(config.objective).of_features:
         return 0
     try:

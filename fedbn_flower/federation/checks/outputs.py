@@ -1,9 +1,10 @@
 """Warn of outputs that do not fit the loss or the classes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor, nn
+from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
 from ...config.registry import LOSS, models_named
 from ..inputs import RunInputs
@@ -37,15 +38,15 @@ def of_outputs(inputs: RunInputs) -> Iterator[str]:
             )
 
 
-def sums_to_one(values: Tensor) -> bool:
+def sums_to_one(values: torch.Tensor) -> bool:
     """Whether the values of each prediction are non-negative and sum to 1."""
     sums = values.sum(-1)
     return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
 
 
-def _output(model: nn.Module, inputs: Tensor) -> Tensor:
+def _output(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     trains = model.training
     with torch.no_grad():
-        output: Tensor = model.eval()(inputs)
+        output: torch.Tensor = model.eval()(inputs)
     model.train(trains)
     return output

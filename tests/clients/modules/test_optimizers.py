@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.modules.optimizers import (
-    OPTIMIZERS,
     STACKABLE,
     WITHOUT_PLAIN_STEP,
     arguments_of,
     check_optimizer,
     make_optimizer,
+    optimizers,
     torch_defaults,
     unused_keys,
 )
@@ -63,7 +63,7 @@ def test_a_step_on_stacked_parameters_is_a_step_on_each_to_the_bit(text, transpo
 
 def test_those_that_are_left_out_of_it_differ_or_go_by_signs():
     """So a new one of torch's trains one by one until somebody has looked at it."""
-    left_out = OPTIMIZERS.keys() - WITHOUT_PLAIN_STEP.keys() - STACKABLE
+    left_out = optimizers().keys() - WITHOUT_PLAIN_STEP.keys() - STACKABLE
     assert left_out - {"muon"} == {"adafactor", "rprop"}
     together, alone = stacked_and_alone("adafactor")
     assert not any(torch.equal(x, y) for x, y in zip(together, alone, strict=True))
@@ -160,7 +160,7 @@ def test_what_cannot_be_says_what_can(text, expected):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif("muon" not in OPTIMIZERS, reason="this PyTorch has no Muon")
+@pytest.mark.skipif("muon" not in optimizers(), reason="this PyTorch has no Muon")
 def test_muon_takes_matrices_only_and_whole_steps():
     check_optimizer("muon:ns_steps=3,nesterov=false", RATE, MOMENTUM, DECAY)
     with pytest.raises(ValueError, match="what torch.optim.Muon takes: .*integer"):
@@ -170,7 +170,7 @@ def test_muon_takes_matrices_only_and_whole_steps():
 
 
 @given(
-    name=st.sampled_from(sorted(OPTIMIZERS)),
+    name=st.sampled_from(sorted(optimizers())),
     argument=st.sampled_from(["betas", "eps", "nesterov", "rho", "x", ""]),
     value=st.one_of(st.text(max_size=6), st.floats().map(str), st.just("true")),
 )

@@ -179,16 +179,27 @@ def test_names_are_listed_without_what_only_runs_need(tmp_path):
     assert result.stdout.splitlines()[-1] == "set()", result.stderr
 
 
-def test_help_needs_nothing_that_only_runs_need(tmp_path):
+LIBRARIES = {"ray", "matplotlib", "datasets", "sklearn", "torchvision", "torch", "pandas", "scipy", "pyarrow"}
+MISTAKES = (
+    ["--rouns", "3"],
+    ["--client-lr", "-3"],
+    ["--tau", "1", "--strategy", "fedavg"],
+    ["--dataset", "./nowhere"],
+)
+
+
+def test_help_a_mistake_and_the_api_import_nothing_that_only_runs_need(tmp_path):
     code = (
-        f"import sys; sys.path[0] = {str(APP)!r}; from fedbn_flower import cli\n"
+        f"import sys; sys.path[0] = {str(APP)!r}; import fedbn_flower; fedbn_flower.simulate\n"
+        f"from fedbn_flower import cli; print([cli.main(arguments) for arguments in {MISTAKES!r}])\n"
         "try: cli.main(['--help'])\n"
-        "finally: print({'ray', 'matplotlib', 'datasets', 'sklearn', 'torchvision'} & sys.modules.keys())"
+        f"finally: print({LIBRARIES!r} & sys.modules.keys())"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
-    assert result.stdout.splitlines()[-1] == "set()", result.stderr
+    lines = result.stdout.splitlines()
+    assert (lines[0], lines[-1]) == (str([cli.command.USER_ERROR] * len(MISTAKES)), "set()"), result.stderr
 
 
 def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, capsys, cache_dir):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from clients.modules.optimizers import OPTIMIZERS
+from clients.modules.optimizers import optimizers
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.model_fit import check_fit
 from fedbn_flower.federation.inputs import inputs_of
@@ -53,7 +53,7 @@ def test_a_federation_of_such_clients_only_is_refused(run):
         run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")
 
 
-@pytest.mark.skipif("muon" not in OPTIMIZERS, reason="this PyTorch has no Muon")
+@pytest.mark.skipif("muon" not in optimizers(), reason="this PyTorch has no Muon")
 def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
     output = (
         r"^client-optimizer: 'muon' is not allowed; expected another one for model 'linear', or what torch"

@@ -1,15 +1,16 @@
 """Table rows as a kind of data, standardised by each client on its own."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedbn_flower.clients import Prepare
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...dataset import Rows
 from ...numeric import Numeric
@@ -35,11 +36,11 @@ class Table(Numeric):
 class Standardise:
     """Compute ``(x - mean) * scale``, float32; missing values become 0."""
 
-    mean: Tensor
-    scale: Tensor
+    mean: torch.Tensor
+    scale: torch.Tensor
 
     @classmethod
-    def fit(cls, x: NDArray[np.float32], numbers: list[int]) -> "Standardise":
+    def fit(cls, x: NDArray[np.float32], numbers: list[int]) -> Standardise:
         """Fit mean and population standard deviation of the rows ``x``, in float64.
 
         A constant column is only centred. A column without any value becomes 0. Columns that are not in
@@ -57,7 +58,7 @@ class Standardise:
                 mean[column], scale[column] = values.mean(), 1 / values.std()
         return cls(torch.from_numpy(mean), torch.from_numpy(scale))
 
-    def __call__(self, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         x = columns["x"].double()
         mean, scale = self.mean.to(x.device), self.scale.to(x.device)
         return x.sub_(mean).mul_(scale).nan_to_num_(nan=0.0).float(), columns["y"]
