@@ -226,7 +226,7 @@ import sys, fedbn_flower
 assert {"simulate", "load_model", "Result", "UserError", "RunFailed"} <= set(dir(fedbn_flower))
 assert not {"torch", "ray", "flwr", "numpy"} & set(sys.modules)
 fedbn_flower.simulate
-assert "torch" in sys.modules
+assert "flwr" in sys.modules and "torch" not in sys.modules
 try:
     fedbn_flower.simulat
 except AttributeError as error:
