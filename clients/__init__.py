@@ -14,7 +14,17 @@ from .policies.fedbn import FedBNClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.silobn import SiloBNClient
-from .problems import PROBLEMS, Classification, LeastSquares, NextCharacter, Problem, Regression
+from .problems import (
+    METRICS,
+    PROBLEMS,
+    Classification,
+    LeastSquares,
+    Metric,
+    NextCharacter,
+    Predicted,
+    Problem,
+    Regression,
+)
 from .problems.evaluation import evaluate_splits
 from .settings import setting
 from .training import LocalTraining, load_entries
@@ -38,6 +48,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 __all__ = [
     "CLIENTS",
     "LOSSES",
+    "METRICS",
     "OBJECTIVES",
     "PROBLEMS",
     "AloneClient",
@@ -58,10 +69,12 @@ __all__ = [
     "LocalWork",
     "Loss",
     "Memory",
+    "Metric",
     "NamedArrays",
     "NextCharacter",
     "Objective",
     "Outcome",
+    "Predicted",
     "Prepare",
     "Problem",
     "Received",

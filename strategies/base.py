@@ -148,6 +148,7 @@ class PseudoGradientStrategy(ServerRule):
         ):
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
+            self.phase_report.states[partition] = read.states
         if reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None
@@ -213,10 +214,11 @@ class PseudoGradientStrategy(ServerRule):
             When the weight is missing from, or invalid in, all answers in the same way.
         """
         contents: list[RecordDict] = []
-        for _, partition, (content, metrics) in self._phase_replies_.usable(
+        for _, partition, (content, metrics, states) in self._phase_replies_.usable(
             MessageType.EVALUATE, server_round, self.__screened(replies, is_train=False), self.__read_evaluate
         ):
             self.phase_report.metrics[partition] = metrics
+            self.phase_report.states[partition] = states
             contents.append(content)
         return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
@@ -226,7 +228,7 @@ class PseudoGradientStrategy(ServerRule):
             return replies
         return self._check_and_log_replies(replies, is_train=is_train)[0]
 
-    def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord]:
+    def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord, dict[str, NDArray]]:
         _, metrics = check_metrics(content, self.weighted_by_key)
         self.expected_metrics.check(metrics)
-        return content, metrics
+        return content, metrics, self.expected_metrics.check_states(content)

@@ -4,12 +4,16 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import MetricRecord
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
 
-from .messages.validation import ReplyRefused
+from .messages.validation import ReplyRefused, check_arrays
+from .messages.wire import STATES
 
 LARGEST = 3.4028235e38  # the greatest float32: losses are computed in float32
 LONGEST_NAME = 100  # characters
+MAX_COUNT = 2**43  # of a state: a sum over a million clients still fits int64
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class ExpectedMetrics:
         Maximum number of further metrics in an answer.
     longest : float
         Maximum total length of their lists.
+    states : Mapping[str, NDArray]
+        Arrays with the shape and dtype of each state, by name.
     """
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -64,6 +70,7 @@ class ExpectedMetrics:
     taken_beginnings: tuple[str, ...] = ()
     most: float = math.inf
     longest: float = math.inf
+    states: Mapping[str, NDArray] = field(default_factory=dict)
 
     def check(self, metrics: MetricRecord) -> None:
         """Check the metrics of one answer.
@@ -85,6 +92,25 @@ class ExpectedMetrics:
             if name in metrics and not expected.holds(value := metrics[name]):
                 found = f"a list of {len(value)}" if isinstance(value, list) else str(value)
                 raise ReplyRefused(f"{name!r} is {found}, not {expected}")
+
+    def check_states(self, content: RecordDict) -> dict[str, NDArray]:
+        """Return the states of an answer, by name; empty if it has none. Integer states are counts.
+
+        Raises
+        ------
+        ReplyRefused
+            For a state that is not expected, or has another shape or dtype, is not finite, or no count.
+        """
+        record = content.get(STATES)
+        if not self.states or not isinstance(record, ArrayRecord):
+            return {}
+        if unexpected := sorted(record.keys() - self.states.keys()):
+            raise ReplyRefused(f"{STATES}: unexpected {unexpected}", "names")
+        found = check_arrays(record, {name: self.states[name] for name in record})
+        for name, state in found.items():
+            if state.dtype.kind == "i" and state.size and not 0 <= state.min() <= state.max() <= MAX_COUNT:
+                raise ReplyRefused(f"{name}: counts from {state.min()} to {state.max()}, not in [0, 2^43]")
+        return {name: np.array(state) for name, state in found.items()}
 
     def _check_name(self, name: str) -> None:
         if name in self.taken or name.startswith(self.taken_beginnings):

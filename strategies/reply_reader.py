@@ -33,6 +33,7 @@ class CheckedReply:
 
     metrics: MetricRecord
     answer: Answer | None = None
+    states: Mapping[str, NDArray] = field(default_factory=dict)
     extras: Extras = field(default_factory=Extras)
     group: PartialSum | None = None
 
@@ -91,6 +92,7 @@ class ReplyReader:
         cap = rule._max_weight_ or MAX_WEIGHT
         answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
         rule.expected_metrics.check(answer.metrics)
+        states = rule.expected_metrics.check_states(content)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(replace(self.phase, model=zeros))
@@ -99,16 +101,19 @@ class ReplyReader:
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
                 raise ReplyRefused(f"{name}: shape {vector.shape}, expected {expected}", "shape")
-        return CheckedReply(answer.metrics, answer, extras)
+        return CheckedReply(answer.metrics, answer, states, extras)
 
     def _summed(self, content: RecordDict) -> CheckedReply:
         metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))
         assert isinstance(metrics, MetricRecord)
+        states = self.rule.expected_metrics.check_states(content)
         if not isinstance(sums, ArrayRecord) or not isinstance(weights, MetricRecord):
-            return CheckedReply(metrics)
+            return CheckedReply(metrics, states=states)
         assert self.round
         return CheckedReply(
-            metrics, group=PartialSum.from_records(self.reference, self.round.layout, sums, weights)
+            metrics,
+            states=states,
+            group=PartialSum.from_records(self.reference, self.round.layout, sums, weights),
         )
 
     def sum(self, into: PartialSum, answer: Answer, extras: Extras, hold: bool = False) -> None:

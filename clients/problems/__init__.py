@@ -6,6 +6,7 @@ from .base import Problem
 from .characters import NextCharacter
 from .classification import Classification
 from .least_squares import LeastSquares
+from .metrics import METRICS, Metric, Predicted
 from .regression import Regression
 
 _PLACES = {
@@ -20,4 +21,14 @@ PROBLEMS: dict[str, type[Problem]] = {
     name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
 }
 
-__all__ = ["PROBLEMS", "Classification", "LeastSquares", "NextCharacter", "Problem", "Regression"]
+__all__ = [
+    "METRICS",
+    "PROBLEMS",
+    "Classification",
+    "LeastSquares",
+    "Metric",
+    "NextCharacter",
+    "Predicted",
+    "Problem",
+    "Regression",
+]

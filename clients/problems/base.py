@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from copy import copy
+from typing import ClassVar, Self
 
 from ..modules.lazy_torch import nn, torch
 from ..settings import refuse_former_name
+from .metrics import Metric
 
 
 class Problem:
@@ -20,14 +22,18 @@ class Problem:
         When a subclass sets ``figures``, the former name of ``metrics``.
     """
 
-    metrics: ClassVar[tuple[str, ...]] = ("loss",)
+    metrics: tuple[str, ...] = ("loss",)
     """The names of all metrics of held-out examples, the loss first."""
-    compared_by: ClassVar[str] = "loss"
-    """The metric by which runs are compared."""
-    higher_is_better: ClassVar[frozenset[str]] = frozenset()
+    compared_by: str = "loss"
+    """The headline: the metric by which runs are compared."""
+    higher_is_better: frozenset[str] = frozenset()
     """The metrics that are better when higher; the others are better when lower."""
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    ranges: Mapping[str, tuple[float, float]] = {}
     """Minimum and maximum of metrics of held-out examples, by name; the others are >= 0."""
+    predicts: ClassVar[str] = ""
+    """What `predicted` gives, as `metrics.Predicted` says; "" if nothing: there are no further metrics."""
+    chosen: Mapping[str, Metric] = {}
+    """The further metrics of this run, by name; see `with_metrics`."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,6 +65,21 @@ class Problem:
         It is empty if the problem has no classes.
         """
         return {}
+
+    def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scores and targets of each prediction of a batch, as `metrics.Metric.batch` takes them."""
+        raise NotImplementedError
+
+    def with_metrics(self, chosen: Mapping[str, Metric], compared_by: str = "") -> Self:
+        """Return this problem with further metrics, by name, and perhaps with another headline."""
+        problem = copy(self)
+        problem.chosen = chosen
+        problem.metrics = (*self.metrics, *chosen)
+        problem.compared_by = compared_by or self.compared_by
+        higher = (name for name, metric in chosen.items() if metric.higher_is_better)
+        problem.higher_is_better = self.higher_is_better.union(higher)
+        problem.ranges = {**self.ranges, **{name: metric.range for name, metric in chosen.items()}}
+        return problem
 
     def of_model(self, model: nn.Module) -> dict[str, float]:
         """Return metrics of the model itself, independent of the examples, by name."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
 from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
+from .metrics.base import CLASSES
 
 NOTHING = -1
 LARGEST = 709.0  # exp of a greater loss overflows
@@ -20,10 +20,11 @@ class NextCharacter(Problem):
     are means over characters: a window that is half full has half the weight.
     """
 
-    metrics: ClassVar = ("loss", "accuracy", "perplexity")
-    compared_by: ClassVar = "accuracy"
-    higher_is_better: ClassVar = frozenset({"accuracy"})
-    ranges: ClassVar = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}
+    metrics = ("loss", "accuracy", "perplexity")
+    predicts = CLASSES
+    compared_by = "accuracy"
+    higher_is_better = frozenset({"accuracy"})
+    ranges: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 1.0), "perplexity": (0.0, math.inf)}
 
     def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         loss = functional.cross_entropy(
@@ -40,6 +41,10 @@ class NextCharacter(Problem):
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
         loss = means["loss"]
         return {"perplexity": math.exp(loss) if loss < LARGEST else math.inf}
+
+    def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        there = targets != NOTHING
+        return output[there].double().softmax(1).cpu(), targets[there].cpu()
 
     def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)

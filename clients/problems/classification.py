@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
 
 from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
+from .metrics.base import CLASSES
 
 
 class Classification(Problem):
     """Classification by cross-entropy of (b, classes) outputs and class indices (b,); accuracy in 0..1."""
 
-    metrics: ClassVar = ("loss", "accuracy")
-    compared_by: ClassVar = "accuracy"
-    higher_is_better: ClassVar = frozenset({"accuracy"})
-    ranges: ClassVar = {"accuracy": (0.0, 1.0)}
+    metrics = ("loss", "accuracy")
+    predicts = CLASSES
+    compared_by = "accuracy"
+    higher_is_better = frozenset({"accuracy"})
+    ranges: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 1.0)}
 
     def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         return functional.cross_entropy(output, targets, reduction=reduction)
@@ -26,6 +28,9 @@ class Classification(Problem):
         hit = targets[output.argmax(1) == targets]
         counted = {"class-hits": hit, "class-examples": targets}
         return {name: torch.bincount(some, minlength=classes) for name, some in counted.items()}
+
+    def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return output.double().softmax(1).cpu(), targets.cpu()
 
     def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         shape = shape_of(output)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..examples import Examples
 from ..modules.lazy_torch import nn, torch
@@ -12,16 +15,19 @@ from ..modules.rng import seeded
 from .base import Problem
 
 EVALUATION_BATCH = 1000
+PREDICTIONS = "predictions"
+BY_CLASS = ("class-hits", "class-examples")
+STATES = "states"
+"""The key of the states among a client's metrics, if the run has further metrics."""
 
+Sums = Mapping[str, NDArray]
+"""What is added up over batches, by name: the one mechanism of all metrics of examples.
 
-class BatchSums(NamedTuple):
-    """What is added up over the batches of an evaluation."""
-
-    sums: dict[str, float]
-    """The loss and the problem's scores, by name, summed over the batch's predictions."""
-    predictions: int
-    counts: dict[str, torch.Tensor]
-    """See `Problem.by_class`."""
+- Sums over predictions, float64 of shape (): the loss and the problem's scores.
+- ``predictions``: their number, int64 of shape ().
+- Counts by class, int64 (classes,), if they were asked for: see `Problem.by_class`.
+- The states of the run's further metrics: see `metrics.Metric`.
+"""
 
 
 def evaluate_splits(
@@ -38,20 +44,21 @@ def evaluate_share(
     problem: Problem,
     classes: int = 0,
     share: tuple[int, int] = (0, 1),
-) -> dict[str, list[BatchSums]]:
+) -> dict[str, list[Sums]]:
     """Return the sums of a share of each split's batches; see `evaluate_batches`."""
     names = filter(None, splits.split(","))
     return {name: evaluate_batches(model, examples[name], problem, classes, share) for name in names}
 
 
 def metrics_of_splits(
-    batches: Mapping[str, Iterable[BatchSums]], model: nn.Module, problem: Problem
+    batches: Mapping[str, Iterable[Sums]], model: nn.Module, problem: Problem
 ) -> dict[str, Any]:
     """Return the metrics of each split's batches.
 
     The first split's metrics have their plain names (``loss``, ``accuracy``), and ``eval-examples`` is the
     number of predictions. The other splits' are ``SPLIT-loss``, ... and ``SPLIT-examples``. Counts by class
-    are lists.
+    are lists. A metric that is undefined on these examples is left out. With further metrics, ``states`` has
+    their states, whose names have the same prefixes.
 
     Raises
     ------
@@ -59,17 +66,19 @@ def metrics_of_splits(
         When a mean loss is not finite.
     """
     metrics: dict[str, Any] = {}
+    states: dict[str, NDArray] = {}
     for i, (split, found) in enumerate(batches.items()):
         prefix = f"{split}-" if i else ""
-        of_split, predictions = metrics_of(found, model, problem)
-        metrics |= {prefix + name: value for name, value in of_split.items()}
-        metrics[f"{split if i else 'eval'}-examples"] = predictions
-    return metrics
+        total = added(found)
+        metrics |= {prefix + name: value for name, value in _metrics_of(total, model, problem).items()}
+        metrics[f"{split if i else 'eval'}-examples"] = int(total[PREDICTIONS])
+        states |= {prefix + metric.state: total[metric.state] for metric in problem.chosen.values()}
+    return metrics | ({STATES: states} if problem.chosen else {})
 
 
 def evaluate_batches(
     model: nn.Module, examples: Examples, problem: Problem, classes: int = 0, share: tuple[int, int] = (0, 1)
-) -> list[BatchSums]:
+) -> list[Sums]:
     """Return the sums of each batch, in evaluation mode.
 
     Parameters
@@ -83,39 +92,56 @@ def evaluate_batches(
     """
     batches = list(examples.batches(EVALUATION_BATCH))
     first, last = (len(batches) * i // share[1] for i in (share[0], share[0] + 1))
-    found = []
+    found: list[Sums] = []
+    by_state = {metric.state: metric for metric in problem.chosen.values()}
     model.eval()
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches[first:last]):
             output = model(inputs)
             values = {"loss": problem.loss(output, targets, "sum"), **problem.scores(output, targets)}
-            sums = {name: value.sum().item() for name, value in values.items()}
-            counts = problem.by_class(output, targets, classes) if classes else {}
-            found.append(BatchSums(sums, int(problem.predictions(targets).sum()), counts))
+            sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
+            sums[PREDICTIONS] = np.array(int(problem.predictions(targets).sum()))
+            if classes:
+                counts = problem.by_class(output, targets, classes)
+                sums |= {name: count.cpu().numpy() for name, count in counts.items()}
+            if by_state:
+                predicted = problem.predicted(output, targets)
+                sums |= {name: metric.batch(*predicted) for name, metric in by_state.items()}
+            found.append(sums)
     return found
 
 
-def metrics_of(
-    batches: Iterable[BatchSums], model: nn.Module, problem: Problem
-) -> tuple[dict[str, Any], int]:
-    """Return the metrics of all batches, and the number of predictions; sums are added in their order.
+def added(parts: Iterable[Sums]) -> dict[str, NDArray]:
+    """Add sums of the same names, in their order; integer sums are exact, float64 ones to rounding."""
+    total: dict[str, NDArray] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total[name] + value if name in total else value
+    return total
+
+
+def value_of_each(states: Mapping[str, NDArray], problem: Problem, prefix: str = "") -> dict[str, float]:
+    """Return the run's further metrics, of sums whose names have the prefix; without the undefined ones."""
+    found = {name: metric.value(states[prefix + metric.state]) for name, metric in problem.chosen.items()}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, Any]:
+    """Return the metrics of the sums of a whole split.
 
     Raises
     ------
     FloatingPointError
         When the mean loss is not finite.
     """
-    sums: dict[str, float] = {}
-    counts: dict[str, torch.Tensor] = {}
-    predictions = 0
-    for batch in batches:
-        sums |= {name: sums.get(name, 0.0) + value for name, value in batch.sums.items()}
-        counts |= {name: counts[name] + n if name in counts else n for name, n in batch.counts.items()}
-        predictions += batch.predictions
-    means = {name: value / predictions for name, value in sums.items()}
+    predictions = int(total[PREDICTIONS])
+    means = {
+        n: float(value) / predictions for n, value in total.items() if not value.ndim and n != PREDICTIONS
+    }
     if not math.isfinite(means["loss"]):
         raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
     with torch.inference_mode():
         of_model = problem.of_model(model.eval())
-    lists = {name: counted.tolist() for name, counted in counts.items()}
-    return {**means, **problem.derived(means), **of_model, **lists}, predictions
+    counts = {name: total[name].tolist() for name in BY_CLASS if name in total}
+    further = value_of_each(total, problem)
+    return {**means, **problem.derived(means), **of_model, **further, **counts}

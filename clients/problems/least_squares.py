@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from numpy.typing import NDArray
 
 from ..modules.lazy_torch import nn, torch
 from .base import Problem
+from .metrics.base import NUMBERS
 
 
 class LeastSquares(Problem):
@@ -21,8 +20,9 @@ class LeastSquares(Problem):
         float64, shape (size + 1,): the weights that minimise the loss of all clients, the bias last.
     """
 
-    metrics: ClassVar = ("loss", "distance")
-    compared_by: ClassVar = "distance"
+    metrics = ("loss", "distance")
+    predicts = NUMBERS
+    compared_by = "distance"
 
     def __init__(self, optimum: NDArray) -> None:
         self.optimum = torch.from_numpy(optimum)
@@ -32,6 +32,9 @@ class LeastSquares(Problem):
         if reduction == "none":
             return each
         return each.sum() if reduction == "sum" else each.mean()
+
+    def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return output.double().cpu(), targets.double().cpu()
 
     def of_model(self, model: nn.Module) -> dict[str, float]:
         return {"distance": float((_flat(model) - self.optimum).norm())}

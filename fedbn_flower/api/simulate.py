@@ -21,9 +21,9 @@ from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
-from ..config.registry import MODEL, absolute
+from ..config.registry import MODEL
 from ..config.run_config import RunConfig
-from ..config.selection import REGISTRIES
+from ..config.selection import REGISTRIES, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
@@ -194,8 +194,8 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
             name = built_in[0] if built_in else new_name(value)
             objects |= {} if built_in else {name: value}
             value = name
-        elif key in KINDS:
-            value = absolute(value, KINDS[key].names)
+        elif names_code(key) and isinstance(value, str):
+            value = with_full_paths(key, value)
         elif not isinstance(value, str | bool | int | float):
             expected = allowed(RUN_KEYS[key]) if key in RUN_KEYS else "text, a number, true or false"
             raise not_allowed(key, value, expected)

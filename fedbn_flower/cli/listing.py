@@ -13,6 +13,7 @@ PACKAGES = {
     "objective": "clients/objectives",
     "loss": "clients/losses",
     "problem": "clients/problems",
+    "metrics": "clients/problems/metrics",
     "model": "fedbn_flower/models",
 }
 """Where the built-in ones of a kind are named: a package whose ``_PLACES`` says ``module:Class``, by name."""

@@ -20,6 +20,8 @@ from .schedules import FORMS as SCHEDULES
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
+TARGET = "METRIC=VALUE, or none"
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -175,10 +177,21 @@ class Evaluation(_Group):
         description="rounds without a better validation metric after which a run ends, with the model of its "
         "best round; 0 never",
     )
-    target_accuracy: float = setting(
-        0.0, ge=0, le=1, description="the summary has the first round that reached this accuracy; 0 for none"
+    metrics: Annotated[str, METRICS] = setting(
+        "none",
+        description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is the "
+        "headline, by which runs are compared",
     )
-    stop_at_target: bool = setting(False, description="end the run in the round that has the target accuracy")
+    thresholds: int = setting(
+        1000, ge=10, le=100_000, description="thresholds of the scores, of auroc and average-precision"
+    )
+    target: Annotated[str, TARGET] = setting(
+        "none", description="the summary has the first round that reached this value, such as auroc=0.9"
+    )
+    target_accuracy: float = setting(
+        0.0, ge=0, le=1, description="the same as target accuracy=VALUE; 0 for none"
+    )
+    stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
     holdout_clients: int = setting(
         0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
     )

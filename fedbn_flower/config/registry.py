@@ -15,7 +15,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES, PROBLEMS, FedAvgClient, Loss, Objective, Problem
+from fedbn_flower.clients import (
+    CLIENTS,
+    LOSSES,
+    METRICS,
+    OBJECTIVES,
+    PROBLEMS,
+    FedAvgClient,
+    Loss,
+    Metric,
+    Objective,
+    Problem,
+)
+from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
 from fedbn_flower.strategies import STRATEGIES, PseudoGradientStrategy
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
@@ -131,11 +143,19 @@ class Registry(Generic[T]):
         return self._fits(value) and getattr(value, "__module__", "").startswith(module.__name__)
 
 
+class _Metrics(Registry[type[Metric]]):
+    """Metrics, ours and torchmetrics'."""
+
+    def _fits(self, value: object) -> bool:
+        return super()._fits(value) or is_torchmetric(value)
+
+
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
+METRIC = _Metrics("metrics", METRICS, Metric)
 MODEL = Registry("model", MODELS)
 
 

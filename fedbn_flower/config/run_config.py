@@ -1,5 +1,6 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,8 @@ from .selection import (
     resolve,
     settings_of,
 )
+
+NO_TARGET = "none"
 
 
 class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Training, keys.Data, keys.Run):
@@ -134,6 +137,22 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         return f"{VALIDATION},{TEST}" if final and self.final_test else VALIDATION
 
     @property
+    def target_value(self) -> tuple[str, float] | None:
+        """The metric of the target and its value; None without a target."""
+        if self.target_accuracy:
+            return "accuracy", self.target_accuracy
+        if self.target == NO_TARGET:
+            return None
+        metric, equals, text = self.target.rpartition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (metric and equals and math.isfinite(value)):
+            raise not_allowed("target", self.target, allowed(RUN_KEYS["target"]))
+        return metric, value
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
@@ -178,8 +197,10 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("holdout-clients", config.holdout_clients, most)
     if config.patience and not config.val_fraction:
         raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
-    if config.stop_at_target and not config.target_accuracy:
-        raise not_allowed("stop-at-target", True, "false without target-accuracy")
+    if config.target != NO_TARGET and config.target_accuracy:
+        raise not_allowed("target-accuracy", config.target_accuracy, f"0 with target {config.target!r}")
+    if config.stop_at_target and not config.target_value:
+        raise not_allowed("stop-at-target", True, "false without target")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:

@@ -16,7 +16,8 @@ from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 from ..core.errors import UserError, not_allowed, unknown_name
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
-from .registry import CLIENT, LOSS, MODEL, OBJECTIVE, STRATEGY, Registry
+from .metric_names import absolute_metrics
+from .registry import CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, STRATEGY, Registry, absolute
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
@@ -39,6 +40,18 @@ class Named:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
+
+
+def names_code(key: str) -> bool:
+    """Whether a value of a key may name a user's code."""
+    return key in NAMED or key == METRIC.key
+
+
+def with_full_paths(key: str, text: str) -> str:
+    """Return a key's value for a process in another folder: paths in ``FILE.py:NAME`` are absolute."""
+    if key == METRIC.key:
+        return absolute_metrics(text)
+    return absolute(text, NAMED[key]) if key in NAMED else text
 
 
 def named(names: Mapping[str, Any]) -> tuple[Named, ...]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..core.errors import UserError
 from .client_unions import parts
-from .registry import absolute
-from .selection import NAMED
+from .metric_names import is_code, metric_names
+from .registry import METRIC
+from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
 
@@ -25,6 +26,8 @@ def code_in(key: str, value: str) -> set[str]:
     if key == CLUSTER:
         return {value} - {""}
     names = parts(value, NAMED[key]) if key in NAMED else []
+    if key == METRIC.key:
+        names = [name for name in metric_names(value) if is_code(name)]
     return {name.rpartition(":")[0] for name in names if ":" in name}
 
 
@@ -52,7 +55,7 @@ def check_code(names: Names, source: Path, given: Names = ()) -> None:
     UserError
         For the first one.
     """
-    known = {code for key, value in given for code in code_in(key, absolute(value, NAMED.get(key, ())))}
+    known = {code for key, value in given for code in code_in(key, with_full_paths(key, value))}
     for key, value in names:
         if code_in(key, value) - known:
             raise UserError(

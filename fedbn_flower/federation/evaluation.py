@@ -7,10 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.modules.lazy_torch import nn
-from fedbn_flower.clients.problems.evaluation import BatchSums, evaluate_share, metrics_of_splits
+from fedbn_flower.clients.problems.evaluation import Sums, evaluate_share, metrics_of_splits
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
@@ -29,7 +30,7 @@ class EvaluatesInShares(Protocol):
 
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
-    ) -> Mapping[str, list[BatchSums]] | None:
+    ) -> Mapping[str, list[Sums]] | None:
         """Return the sums of every batch of each split, in order; None where this process is to do it."""
 
 
@@ -98,7 +99,7 @@ class GlobalEvaluation:
 
     def _in_shares(
         self, grid: Grid | None, arrays: ArrayRecord, splits: str, classes: int
-    ) -> Mapping[str, list[BatchSums]] | None:
+    ) -> Mapping[str, list[Sums]] | None:
         if self._shares_agree is False or not isinstance(grid, EvaluatesInShares):
             return None
         return grid.evaluate_in_shares(arrays, splits, classes)
@@ -111,19 +112,16 @@ def load_model(model: nn.Module, arrays: ArrayRecord) -> None:
 
 def evaluated_share(
     inputs: RunInputs, model: nn.Module, splits: str, classes: int, share: tuple[int, int] = (0, 1)
-) -> dict[str, list[BatchSums]]:
+) -> dict[str, list[Sums]]:
     """Return the sums of a share of each split's batches, of the server's examples."""
     held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
     return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share)
 
 
-def _comparable(found: Mapping[str, list[BatchSums]]) -> object:
-    """Return a value that is equal for equal bits; NaN would not be."""
+def _comparable(found: Mapping[str, list[Sums]]) -> object:
+    """Return a value that is equal for equal bits."""
     return {
-        split: [
-            (repr(batch.sums), batch.predictions, {name: n.tolist() for name, n in batch.counts.items()})
-            for batch in batches
-        ]
+        split: [{name: (n.shape, n.dtype.str, n.tobytes()) for name, n in batch.items()} for batch in batches]
         for split, batches in found.items()
     }
 
@@ -156,11 +154,12 @@ def evaluate_new(
     replies.expect(phase, server_round, messages)
     answers = exchange.answers(MessageType.EVALUATE, messages)
 
-    def read(content: RecordDict) -> MetricRecord:
+    def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
         _, metrics = check_metrics(content, NUM_EXAMPLES)
         strategy.expected_metrics.check(metrics)
-        return metrics
+        return metrics, strategy.expected_metrics.check_states(content)
 
-    for _, partition, metrics in replies.usable(phase, server_round, answers, read):
+    for _, partition, (metrics, states) in replies.usable(phase, server_round, answers, read):
         replies.report.metrics[partition] = metrics
+        replies.report.states[partition] = states
     return replies.report

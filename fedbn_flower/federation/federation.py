@@ -29,7 +29,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
-from ..records.metrics import round_means, spread
+from ..records.metrics import pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
@@ -216,8 +216,9 @@ class Federation:
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
         of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
+        pooled = pooled_metrics(evaluate_report, means, self.problem)
         improved = due and note_evaluation(
-            self.totals, config, self.problem, server_round, means, of_global or {}
+            self.totals, config, self.problem, server_round, {**means, **pooled}, of_global or {}
         )
         last = (due and ends_run(self.totals, config, server_round)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
@@ -233,6 +234,7 @@ class Federation:
             self.problem.metrics,
             splits=splits,
             spread=spread(evaluate_report.metrics.values(), self.problem),
+            pooled=pooled,
             seconds_waited=exchange.seconds,
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,

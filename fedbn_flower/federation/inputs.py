@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Examples, Prepare
+from fedbn_flower.clients import Examples, Predicted, Prepare
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
+from ..config.metric_names import metrics_named
 from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
@@ -45,6 +46,24 @@ class RunInputs:
 
     @cached_property
     def dataset(self) -> Dataset:
+        """The run's dataset, or the node's, whose problem has the run's metrics.
+
+        Raises
+        ------
+        UserError
+            As `_dataset_as_it_is`; for a metric that does not fit the problem.
+        """
+        config, dataset = self.config, self._dataset_as_it_is
+        problem = dataset.problem
+        predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds)
+        named = metrics_named(config.metrics, predicted, problem.metrics)
+        if not named:
+            return dataset
+        further = {name: metric for name, metric in named.items() if metric}
+        return replace(dataset, problem=problem.with_metrics(further, next(iter(named))))
+
+    @cached_property
+    def _dataset_as_it_is(self) -> Dataset:
         """The run's dataset, or the node's.
 
         A ``dataset`` of ``shape:...`` has no examples: it says what every node's data look like.

@@ -39,23 +39,30 @@ def note_evaluation(
     config: RunConfig,
     problem: Problem,
     server_round: int,
-    means: Mapping[str, float],
+    of_clients: Mapping[str, float],
     of_global: Mapping[str, Any],
 ) -> bool:
     """Note an evaluated round; return whether patience has seen none better.
 
-    ``means`` are the clients' over held-out examples, ``of_global`` the global model's metrics. The clients'
-    decide where clients evaluate.
+    ``of_clients`` are the clients' metrics over held-out examples, ``of_global`` the global model's. The
+    clients' decide where clients evaluate.
     """
-    by = problem.compared_by
-    if config.target_accuracy:
-        if totals.mean_reached is None and means.get(by, -1) >= config.target_accuracy:
+    decides = of_clients if config.clients_evaluate else of_global
+    if target := config.target_value:
+        metric, wanted = target
+
+        def reached(metrics: Mapping[str, Any]) -> bool:
+            value = metrics.get(metric, math.nan)
+            return bool(value >= wanted if metric in problem.higher_is_better else value <= wanted)
+
+        if totals.mean_reached is None and reached(of_clients):
             totals.mean_reached = server_round
-        if totals.global_reached is None and of_global.get(by, -1) >= config.target_accuracy:
+        if totals.global_reached is None and reached(of_global):
             totals.global_reached = server_round
-    value = (means if config.clients_evaluate else of_global).get(by, math.nan)
-    if config.stop_at_target and value >= config.target_accuracy:
-        totals.stopped = TARGET
+        if config.stop_at_target and reached(decides):
+            totals.stopped = TARGET
+    by = problem.compared_by
+    value = decides.get(by, math.nan)
     if not config.patience or math.isnan(value):
         return False
     higher = by in problem.higher_is_better

@@ -10,6 +10,6 @@ RATES = (CLIENT_LR, SERVER_LR)
 """The learning rates of a round, if they have a schedule."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
-GLOBAL, CLIENT_MEAN = "global-", "client-mean-"
+GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 """Prefixes of metrics that are not those of one client."""

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, UserConfigValue
 
 from fedbn_flower.strategies import PhaseReport
 
-from .columns import GLOBAL
+from .columns import GLOBAL, POOLED
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -65,12 +65,15 @@ class RoundResult:
     means: Mapping[str, float]
     """Over the round's clients; see `metrics.round_means`."""
     global_metrics: Mapping[str, Any] | None
+    """The global model's, with its counts by class and ``states``."""
     metric_names: tuple[str, ...]
     """The names of the held-out metrics, the loss first."""
     splits: str = ""
     """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)
     """See `metrics.spread`."""
+    pooled: Mapping[str, float] = field(default_factory=dict)
+    """See `metrics.pooled_metrics`."""
     seconds_waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
@@ -87,9 +90,13 @@ class RoundResult:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The means, and the global model's metrics as ``global-...``; without counts by class."""
-        numbers = {k: v for k, v in (self.global_metrics or {}).items() if not isinstance(v, list)}
-        return {**self.means, **{f"{GLOBAL}{k}": v for k, v in numbers.items()}}
+        """The means, the global model's metrics as ``global-...``, and pooled ones as ``pooled-...``."""
+        numbers = {k: v for k, v in (self.global_metrics or {}).items() if isinstance(v, int | float)}
+        return {
+            **self.means,
+            **{f"{GLOBAL}{k}": v for k, v in numbers.items()},
+            **{f"{POOLED}{k}": v for k, v in self.pooled.items()},
+        }
 
     @property
     def figures(self) -> dict[str, float]:
@@ -100,6 +107,12 @@ class RoundResult:
     def figure_names(self) -> tuple[str, ...]:
         """The name of `metric_names` up to version 0.2."""
         return self.metric_names
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the metrics that the summary has: those of the last split."""
+        splits = self.splits.split(",")
+        return f"{splits[-1]}-" if len(splits) > 1 else ""
 
     @property
     def failures(self) -> int:

@@ -8,11 +8,16 @@ from flwr.app import MetricRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
+from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import CLASS_EXAMPLES, CLASS_HITS
 
-from .columns import CLIENT_MEAN, DEVIATION, TEST, WORST, WORST_TENTH
+from .columns import CLIENT_MEAN, DEVIATION, GLOBAL, POOLED, TEST, WORST, WORST_TENTH
+from .states import pooled_states
+
+PERCENT = frozenset({"accuracy", "balanced-accuracy"})
+"""The metrics that are shown in percent."""
 
 
 def round_means(
@@ -63,6 +68,9 @@ def held_out_means(
     has equal weight. Neither depends on the clients' weights in training. A metric that the problem derives
     from others, such as perplexity from the loss, is derived from their means.
 
+    A metric that is undefined on a client's examples, such as the AUROC without examples of a class, is
+    missing from its report, and this client from the means of that metric.
+
     n_i is the report's ``eval-examples`` (``test-examples`` for the metrics of a test set beside a validation
     set); without it, the ``num-examples`` of an evaluate reply. A client that reports no positive number of
     examples is left out of the mean over examples.
@@ -87,6 +95,32 @@ def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[
     found = {name: means[prefix + name] for name in problem.metrics if prefix + name in means}
     derived = problem.derived(found) if "loss" in found else {}
     return {prefix + name: value for name, value in derived.items()}
+
+
+def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Problem) -> dict[str, float]:
+    """Return each held-out metric of all clients' examples in one place, by name; empty without states.
+
+    The problem's own metrics follow from means over examples: see
+    `held_out_means`.
+    """
+    found: dict[str, float] = {}
+    states = pooled_states(report)
+    for prefix in ("", f"{TEST}-"):
+        if all(prefix + metric.state in states for metric in problem.chosen.values()) and problem.chosen:
+            own = (prefix + name for name in problem.metrics if name not in problem.chosen)
+            found |= {name: means[name] for name in own if name in means}
+            further = value_of_each(states, problem, prefix)
+            found |= {prefix + name: value for name, value in further.items()}
+    return found
+
+
+def deciding(metrics: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a metric by which rounds and runs are compared; None if there is none.
+
+    It is pooled over all clients' examples, else the clients' mean over examples, else the global model's.
+    """
+    found = (metrics.get(prefix + name) for prefix in (POOLED, "", GLOBAL))
+    return next((value for value in found if value not in (None, "")), None)
 
 
 @np.errstate(invalid="ignore")
@@ -148,8 +182,13 @@ def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) 
     return {name: metrics.get(prefix + name) for name in problem.metrics}
 
 
+def percent(name: str) -> int:
+    """Return the factor by which a metric is shown: 100 for those in `PERCENT`, else 1."""
+    return 100 if name in PERCENT else 1
+
+
 def shown(name: str, value: float | None) -> str:
-    """Return a metric as text, an accuracy in percent; empty for None."""
+    """Return a metric as text, some in `PERCENT`; empty for None."""
     if value is None:
         return ""
-    return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.4g}"
+    return f"{100 * value:.1f} %" if name in PERCENT else f"{value:.4g}"

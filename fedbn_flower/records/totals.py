@@ -19,7 +19,7 @@ class RunTotals:
     client_updates: int = 0
     """Answers to train messages that were used."""
     mean_reached: int | None = None
-    """The first round in which the clients' mean over held-out examples reached the target."""
+    """The first round in which the clients, over all held-out examples, reached the target."""
     global_reached: int | None = None
     """The same of the global model."""
     best: float | None = None
@@ -30,8 +30,12 @@ class RunTotals:
     runtime: list[dict[str, Any]] = field(default_factory=list)
     """Where clients ran (``backend``, ``workers``), each with the first round that ended there."""
 
-    def rounds_to_target(self, target: float) -> dict[str, float | None] | None:
-        """The rounds in which the target was reached, for the summary; None without a target."""
+    def rounds_to_target(self, target: tuple[str, float] | None) -> dict[str, str | float | None] | None:
+        """The rounds in which the target was reached, for the summary; None without a target.
+
+        ``target`` is a metric and its value.
+        """
         if not target:
             return None
-        return {"target": target, "mean": self.mean_reached, "global": self.global_reached}
+        metric, value = target
+        return {"metric": metric, "target": value, "mean": self.mean_reached, "global": self.global_reached}

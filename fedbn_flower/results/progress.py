@@ -16,6 +16,7 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.registry import short
 from ..config.run_config import RunConfig
+from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
 from .summary import LISTED_CLIENTS, NON_METRICS
@@ -154,10 +155,13 @@ class RoundLines(Observer):
 
 
 def _metrics_text(result: RoundResult) -> str:
-    """Return the held-out metrics of the clients, else of the global model, else the training loss."""
+    """Return the held-out metrics of the clients, else of the global model, else the training loss.
+
+    Those of the clients are pooled where the run has further metrics.
+    """
     values, names = result.metrics, result.metric_names
-    choices = (names, [f"global-{name}" for name in names], ["train-loss"])
-    found = next((names for names in choices if names[0] in values), ())
+    choices = [[prefix + name for name in names] for prefix in (POOLED, "", GLOBAL)]
+    found = next((names for names in [*choices, ["train-loss"]] if names[0] in values), ())
     parts = [f"{name} {values[name]:.3f}" for name in found if name in values]
     if result.failures:
         parts.append(f"failures {result.failures}")
@@ -181,6 +185,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     if summary["global"]:
         add("global", "", summary["global"])
     if clients:
+        if summary.get("pooled"):
+            add("pooled", "", summary["pooled"])
         add("mean over examples", "", summary["mean"])
         add("mean over clients", "", summary["client-mean"])
         if summary.get("worst-client"):

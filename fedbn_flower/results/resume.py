@@ -6,9 +6,8 @@ from pathlib import Path
 from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
-from ..config.registry import absolute
 from ..config.run_config import RunConfig
-from ..config.selection import NAMED
+from ..config.selection import names_code, with_full_paths
 from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
@@ -95,7 +94,7 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
         for key, value in values.items()
         if is_session_name(str(value)) and is_session_name(str(stored.get(key)))
     }
-    same = {k for k, v in values.items() if k in NAMED and absolute(str(v), NAMED[k]) == stored.get(k)}
+    same = {k for k, v in values.items() if names_code(k) and with_full_paths(k, str(v)) == stored.get(k)}
     check_may_change(values, objects | same | {"resume"})
     changed = {key: value for key, value in values.items() if key not in same}
     return RunConfig.of(stored | changed | {"run-dir": str(folder)})

@@ -18,37 +18,38 @@ from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
-from ..records.columns import (
-    CLIENT_COLUMNS,
-    CLIENT_MEAN,
-    COSTS,
-    DEVIATION,
-    GLOBAL,
-    ROUND_COLUMNS,
-    WORST,
-    WORST_TENTH,
-)
+from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
 from ..records.metrics import number
+from ..records.states import STATES_FILE, states_file
 from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
-from .summary import CLASSES_HEADER, class_rows, round_costs, round_metrics, run_totals, without_lists
+from .summary import (
+    CLASSES_HEADER,
+    class_rows,
+    round_costs,
+    round_header,
+    round_metrics,
+    run_totals,
+    without_lists,
+)
 
 
 @dataclass(frozen=True)
 class RoundSnapshot:
-    """The content of ``model.safetensors``, ``summary.json`` and ``classes.csv`` for one round.
+    """What is written of one round: the model, the summary, ``classes.csv`` and ``states.safetensors``.
 
-    ``classes`` is empty if ``classes.csv`` is to stay as it is.
+    ``classes`` and ``states`` are empty if their files are to stay as they are.
     """
 
     arrays: ArrayRecord
     metrics: dict[str, Any]
     classes: str = ""
+    states: bytes = b""
 
 
 class RunFolder(Observer):
@@ -110,20 +111,12 @@ class RunFolder(Observer):
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        metrics, compared_by = federation.problem.metrics, federation.problem.compared_by
+        problem = federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
-        self.metrics = CsvLog(
-            path / "metrics.csv",
-            [
-                *ROUND_COLUMNS,
-                *(prefix + name for prefix in ("train-", "", CLIENT_MEAN, GLOBAL) for name in metrics),
-                *COSTS,
-                *(prefix + compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
-                *federation.config.scheduled_rates(1),
-            ],
-            last_round,
-        )
-        self.clients = CsvLog(path / "clients.csv", [*CLIENT_COLUMNS, "num-examples", *metrics], last_round)
+        header = [*round_header(problem), *federation.config.scheduled_rates(1)]
+        self.metrics = CsvLog(path / "metrics.csv", header, last_round)
+        header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
+        self.clients = CsvLog(path / "clients.csv", header, last_round)
         refused = path / "failures.csv"
         self.refused = CsvLog(refused, [*CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0)
         if federation.dataset.has_examples:
@@ -229,6 +222,7 @@ class RunFolder(Observer):
                 dataset.has_examples and not inputs.evaluates_locally,
             ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
+            states_file(result, dataset.problem),
         )
 
     def _load_best(self) -> RoundSnapshot | None:
@@ -243,12 +237,13 @@ class RunFolder(Observer):
             self.unwritten = 0
             return
         arrays = {name: np.require(a.numpy(), requirements="C") for name, a in self.kept.arrays.items()}
-        model, classes = save(arrays), self.kept.classes
+        model, classes, states = save(arrays), self.kept.classes, self.kept.states
         config, problem = self.federation.config, self.federation.problem
         summary = {
-            **run_totals(self.federation.totals, config.target_accuracy, self.unwritten, self.seconds),
+            **run_totals(self.federation.totals, config.target_value, self.unwritten, self.seconds),
             **self.kept.metrics,
             "compared-by": problem.compared_by,
+            "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
             "failures": self.failures,
         }
         text = json_text(summary, indent=2) + "\n"
@@ -258,6 +253,8 @@ class RunFolder(Observer):
             write_atomically(self.path / "model.safetensors", model)
             if classes:
                 write_atomically(self.path / "classes.csv", classes)
+            if states:
+                write_atomically(self.path / STATES_FILE, states)
             write_atomically(self.path / "summary.json", text)
 
         self.writer.submit(write, len(model))

@@ -53,6 +53,10 @@ class Run:
         name = self.summary.get("compared-by")
         return str(name or ("accuracy" if any("accuracy" in row for row in self.metrics[:1]) else "loss"))
 
+    def higher_is_better(self, metric: str) -> bool:
+        """Whether higher values of a metric are better; versions up to 0.2 wrote it of none."""
+        return metric in self.summary.get("higher-is-better", ["accuracy"])
+
     @property
     def algorithms(self) -> str:
         """Strategy, client and objective: ``fedyogi fedbn sgd``."""

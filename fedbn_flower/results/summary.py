@@ -5,10 +5,20 @@ from typing import Any
 
 from flwr.app import MessageType, MetricRecord
 
+from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
-from ..records.columns import CLIENT_MEAN, COSTS, DEVIATION, WORST, WORST_TENTH
+from ..records.columns import (
+    CLIENT_MEAN,
+    COSTS,
+    DEVIATION,
+    GLOBAL,
+    POOLED,
+    ROUND_COLUMNS,
+    WORST,
+    WORST_TENTH,
+)
 from ..records.events import RoundResult
 from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class
 from ..records.totals import RunTotals
@@ -29,6 +39,18 @@ def seeds_text(runs: Collection[int]) -> str:
     if not counts or counts[-1] == 1:
         return ""
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def round_header(problem: Problem) -> list[str]:
+    """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
+    prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
+    return [
+        *ROUND_COLUMNS,
+        *(f"train-{name}" for name in problem.metrics if name not in problem.chosen),
+        *(prefix + name for prefix in prefixes for name in problem.metrics),
+        *COSTS,
+        *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
+    ]
 
 
 def round_metrics(
@@ -53,7 +75,7 @@ def round_metrics(
     shared : bool
         Whether all clients have the same held-out examples.
     """
-    problem, evaluated, split = dataset.problem, result.evaluate.metrics, _split(result)
+    problem, evaluated, split = dataset.problem, result.evaluate.metrics, result.prefix
 
     def of_clients(metrics: Mapping[str, float], prefix: str) -> dict[str, object] | None:
         return metric_values(problem, metrics, prefix + split) if evaluated else None
@@ -64,6 +86,7 @@ def round_metrics(
     return {
         "global": result.global_metrics and metric_values(problem, result.global_metrics, split),
         "mean": of_clients(result.means, ""),
+        "pooled": metric_values(problem, result.pooled, split) if result.pooled else None,
         "client-mean": of_clients(result.means, CLIENT_MEAN),
         "worst-client": of_clients(result.spread, WORST),
         "worst-tenth": of_clients(result.spread, WORST_TENTH),
@@ -83,7 +106,9 @@ def round_metrics(
     }
 
 
-def run_totals(totals: RunTotals, target: float, rounds: int, seconds: float) -> dict[str, Any]:
+def run_totals(
+    totals: RunTotals, target: tuple[str, float] | None, rounds: int, seconds: float
+) -> dict[str, Any]:
     """Return the totals of the whole run."""
     return {
         "rounds": rounds,
@@ -126,6 +151,7 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
     found = {
         "global": summary["global"],
+        "pooled": summary.get("pooled"),
         "mean over examples": summary.get("mean"),
         "mean over clients": summary.get("client-mean"),
         **({f"client {c.get('name', i)}": c for i, c in clients.items()} if few else {}),
@@ -140,7 +166,9 @@ def target_rounds(summary: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of rounds to the target, by target and group."""
     rounds = summary.get("rounds-to-target") or {}
     found = {"global": rounds.get("global"), "mean over examples": rounds.get("mean")}
-    return {f"{ROUNDS}{rounds['target']}: {group}": n for group, n in found.items() if n is not None}
+    of = rounds.get("metric", summary.get("compared-by"))
+    name = f"{of}=" if of != summary.get("compared-by") else ""
+    return {f"{ROUNDS}{name}{rounds['target']}: {group}": n for group, n in found.items() if n is not None}
 
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
@@ -168,15 +196,9 @@ def class_names(dataset: Dataset) -> list[str]:
 
 def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:
     """Return `metrics.class_counts` by partition, of each client that reported counts."""
-    classes, split = len(class_names(dataset)), _split(result)
+    classes, split = len(class_names(dataset)), result.prefix
     found = {p: class_counts(m, split, classes) for p, m in result.evaluate.metrics.items()}
     return {partition: counts for partition, counts in found.items() if counts is not None}
-
-
-def _split(result: RoundResult) -> str:
-    """Return the prefix of the metrics in the summary: that of the last split."""
-    splits = result.splits.split(",")
-    return f"{splits[-1]}-" if len(splits) > 1 else ""
 
 
 def _new_clients(

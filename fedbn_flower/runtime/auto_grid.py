@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ArrayRecord, Message
 
 from fedbn_flower.clients import Groups
-from fedbn_flower.clients.problems.evaluation import BatchSums
+from fedbn_flower.clients.problems.evaluation import Sums
 from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
 
 from ..core.errors import RunFailed, UserError
@@ -116,7 +116,7 @@ class AutoGrid(LocalGrid):
 
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
-    ) -> Mapping[str, list[BatchSums]] | None:
+    ) -> Mapping[str, list[Sums]] | None:
         return (self._ray or self._inline).evaluate_in_shares(arrays, splits, classes)
 
     def client_memory(self, partition_id: int) -> Groups:

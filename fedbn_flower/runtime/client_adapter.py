@@ -31,6 +31,7 @@ from fedbn_flower.strategies.messages.wire import (
     NUM_EXAMPLES,
     SENT_BYTES,
     SERVER_ROUND,
+    STATES,
 )
 from fedbn_flower.strategies.partial_sums import GroupSum
 
@@ -109,6 +110,13 @@ def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
     return MetricRecord({k: v if type(v) in (int, list) else float(v) for k, v in metrics.items()})
 
 
+def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The records of what a client reports: its metrics, and the states among them."""
+    states = metrics.get(STATES)
+    records = {METRICS: _metrics({name: value for name, value in metrics.items() if name != STATES})}
+    return {**records, **({STATES: _record(states)} if states else {})}
+
+
 def _fit(client: FedAvgClient, message: Message) -> Update:
     result = client.fit(_received(client, message), _config(message))
     return result if isinstance(result, Update) else Update(*result)
@@ -121,11 +129,11 @@ def _trained(
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    if taken := update.records.keys() & {ARRAYS, METRICS}:
+    if taken := update.records.keys() & {ARRAYS, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
-    metrics = _metrics({NUM_EXAMPLES: update.num_examples, **update.metrics})
-    content = RecordDict({METRICS: metrics})
+    reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
+    metrics, content = reported[METRICS], RecordDict(reported)
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
     if group is None:
@@ -135,7 +143,7 @@ def _trained(
         try:
             group.add(content, model)
             metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, model.values()))
-            content = RecordDict({METRICS: metrics})
+            content = RecordDict(reported)
         except ReplyRefused:
             content[ARRAYS] = _record(model)
     return Message(content, reply_to=message)
@@ -159,8 +167,8 @@ def evaluate(message: Message, context: Context) -> Message:
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
     )
-    record = _metrics({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
-    return Message(RecordDict({METRICS: record}), reply_to=message)
+    reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
+    return Message(RecordDict(reported), reply_to=message)
 
 
 def answer_all(

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, Use
 from flwr.serverapp import Grid
 
 from fedbn_flower.clients import Groups
-from fedbn_flower.clients.problems.evaluation import BatchSums
+from fedbn_flower.clients.problems.evaluation import Sums
 from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
@@ -82,7 +82,7 @@ class LocalGrid(Grid):
 
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
-    ) -> Mapping[str, list[BatchSums]] | None:
+    ) -> Mapping[str, list[Sums]] | None:
         """See `EvaluatesInShares`."""
         return None
 

@@ -8,8 +8,7 @@ from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
 from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
-from ..config.registry import absolute
-from ..config.selection import NAMED, check_used, named, settings_of
+from ..config.selection import NAMED, check_used, named, settings_of, with_full_paths
 from ..core.errors import UserError, not_allowed
 
 FORM = "KEY=LOW..HIGH or KEY=A,B,..."
@@ -101,4 +100,4 @@ def _choices(key: str, text: str) -> tuple[str, ...]:
     choices = [part.strip() for part in text.split(";" if ";" in text else ",")]
     if len(choices) < 2 or len(set(choices)) < len(choices) or not all(choices):
         raise not_allowed("search", f"{key}={text}", f"{FORM}: at least two values, each once")
-    return tuple(absolute(choice, NAMED[key]) if key in NAMED else choice for choice in choices)
+    return tuple(with_full_paths(key, choice) for choice in choices)

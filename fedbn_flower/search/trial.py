@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import RunFailed
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
+from ..records.metrics import deciding
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
 from ..results.run_reader import rows_of
 from ..runtime.simulation import simulate
@@ -24,13 +25,9 @@ if TYPE_CHECKING:
 
 
 def metric_of(metrics: Mapping[str, object], name: str) -> float | None:
-    """Return a metric of a round: the clients' mean over held-out examples, else the global model's.
-
-    None if there is no finite value.
-    """
-    found = metrics.get(name)
-    found = metrics.get(f"global-{name}") if found in (None, "") else found
-    value = math.nan if found in (None, "") else float(str(found))
+    """Return a metric of a round as `deciding` chooses it; None if there is no finite value."""
+    found = deciding(metrics, name)
+    value = math.nan if found is None else float(str(found))
     return value if math.isfinite(value) else None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..config.help import as_text
 from ..config.keys import FORMER_KEYS
-from ..config.registry import absolute, short
+from ..config.registry import short
 from ..config.run_config import RunConfig
-from ..config.selection import NAMED, NOT_GIVEN, REGISTRIES, Named, named
+from ..config.selection import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
 
@@ -135,7 +135,7 @@ class Experiment:
             For a key or a value that is not allowed.
         """
         tables = [
-            [{key: _with_full_path(key, text) for key, text in cell.items()} for cell in table]
+            [{key: with_full_paths(key, text) for key, text in cell.items()} for cell in table]
             for table in self.tables()
         ]
         found = self._with_source(RunConfig.grid, tables)
@@ -158,9 +158,9 @@ class Experiment:
 
         def plain(table: Table) -> dict[str, Any]:
             return {
-                key: [_with_full_path(key, text) for text in v]
+                key: [with_full_paths(key, text) for text in v]
                 if isinstance(v, tuple)
-                else _with_full_path(key, v)
+                else with_full_paths(key, v)
                 for key, v in table.items()
             }
 
@@ -207,7 +207,7 @@ def _value(key: str, given: Any) -> Value:
     if not isinstance(given, list | tuple):
         return _text(key, given)
     values = tuple(_text(key, value) for value in given)
-    if not values or len({_with_full_path(key, value) for value in values}) < len(values):
+    if not values or len({with_full_paths(key, value) for value in values}) < len(values):
         listed = ",".join(map(str, given))
         raise not_allowed(key, listed, "each value once" if values else "at least one value")
     return values
@@ -217,11 +217,6 @@ def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
     return as_text(given).strip()
-
-
-def _with_full_path(key: str, text: str) -> str:
-    """Make the path in ``FILE.py:NAME`` absolute, as other processes may have another working directory."""
-    return absolute(text, NAMED[key]) if key in NAMED else text
 
 
 def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

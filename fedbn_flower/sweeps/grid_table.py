@@ -13,6 +13,7 @@ from rich.table import Table
 from ..config.registry import short
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
+from ..records.metrics import PERCENT, percent
 from ..results import report
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
@@ -40,7 +41,7 @@ class Comparison:
         self.folder = folder
         self.keys = tuple(keys)
         self.axes = tuple(dict.fromkeys((*AXES, *keys)))
-        self.compared_by = "accuracy"
+        self.compared_by = ""
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
@@ -124,7 +125,7 @@ class Comparison:
         runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
         seeds = seeds_text(runs)
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
-        metrics = (f"{by} in %" if by == "accuracy" else by for by in self._compared_by())
+        metrics = (f"{by} in %" if by in PERCENT else by for by in self._compared_by())
         return f"{', '.join(metrics)}{deviation}"
 
     def _compared_by(self) -> list[str]:
@@ -165,8 +166,8 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     """Return mean and deviation, with the number of values if some completed runs have none."""
     if not values:
         return ""
-    factor = 100 if name.startswith("accuracy: ") else 1
-    form = ".1f" if name.startswith(("accuracy: ", ROUNDS)) else ".4g"
+    metric = name.partition(": ")[0]
+    factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(ROUNDS) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     completed = sum(row["status"] == "ok" for row in members)
     some = f" ({len(values)} of {completed})" if len(values) < completed else ""

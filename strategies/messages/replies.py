@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TypeVar
 
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import InconsistentMessageReplies
+from numpy.typing import NDArray
 
 from .nodes import NodeDirectory
 from .validation import LOGGER, ReplyRefused
@@ -34,6 +35,8 @@ class PhaseReport:
 
     metrics: dict[int, MetricRecord] = field(default_factory=dict)
     """Metrics by partition id (node id if that is unknown), in the order in which the answers were used."""
+    states: dict[int, Mapping[str, NDArray]] = field(default_factory=dict)
+    """States of the further metrics by partition id, of the answers that have any."""
     failures: dict[int, str] = field(default_factory=dict)
     """Reason why an answer was not used, by partition id. A client that answered twice is in both."""
 

@@ -10,6 +10,7 @@
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
+| `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
 """
 
@@ -25,6 +26,7 @@ PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
 SUMS = "sums"
 SUM_WEIGHTS = "sum-weights"
+STATES = "states"
 PARTITION = "partition"
 
 # In CONFIG, to the clients.

@@ -6,6 +6,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.modules.head import features
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import ExpectedMetrics, Range
+from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import (
     CLASS_EXAMPLES,
@@ -27,6 +28,7 @@ from ...records.columns import (
     COSTS,
     DEVIATION,
     GLOBAL,
+    POOLED,
     RATES,
     ROUND_COLUMNS,
     TEST,
@@ -76,8 +78,9 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
     """
     held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
-        held_out[name] = Range(low, high * (1 + ROUNDING))
-    ranges = {prefix + name: known for prefix in ("", f"{TEST}-") for name, known in held_out.items()}
+        held_out[name] = Range(max(low - abs(low) * ROUNDING, -LARGEST), high + abs(high) * ROUNDING)
+    prefixes = ("", f"{TEST}-")
+    ranges = {prefix + name: known for prefix in prefixes for name, known in held_out.items()}
     ranges |= {f"train-{name}": Range() if name == LOSS else known for name, known in held_out.items()}
     ranges[NUM_EXAMPLES] = Range(1, MAX_WEIGHT, whole=True)
     for name in (TRAIN_EXAMPLES, "eval-examples", f"{TEST}-examples"):
@@ -85,13 +88,12 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
     ranges[LOCAL_STEPS] = Range(0, MAX_WEIGHT)
     if classes:
         counts = Range(0, MAX_WEIGHT, whole=True, length=classes)
-        ranges |= {
-            prefix + name: counts for prefix in ("", f"{TEST}-") for name in (CLASS_HITS, CLASS_EXAMPLES)
-        }
+        ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
     return ExpectedMetrics(
         ranges,
         frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *CLIENT_COLUMNS, SENT_BYTES}),
-        (GLOBAL, CLIENT_MEAN, WORST, WORST_TENTH, DEVIATION),
+        (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,
+        {prefix + metric.state: metric.zeros() for prefix in prefixes for metric in problem.chosen.values()},
     )

@@ -32,10 +32,7 @@ def check_fit(inputs: RunInputs) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
     _check_classes(config, dataset)
-    if config.target_accuracy and (by := dataset.problem.compared_by) != "accuracy":
-        raise not_allowed(
-            "target-accuracy", config.target_accuracy, f"0: {config.dataset!r} is compared by {by}"
-        )
+    _check_target(config, dataset)
     names = models_named(config.model)
     widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
@@ -51,6 +48,17 @@ def check_fit(inputs: RunInputs) -> None:
         name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     _check_partitions(inputs)
+
+
+def _check_target(config: RunConfig, dataset: Dataset) -> None:
+    problem, target = dataset.problem, config.target_value
+    if target is None or target[0] in problem.metrics:
+        return
+    if config.target_accuracy:
+        wanted = f"0: {config.dataset!r} is compared by {problem.compared_by}"
+        raise not_allowed("target-accuracy", config.target_accuracy, wanted)
+    names = ", ".join(problem.metrics)
+    raise not_allowed("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
 
 
 def _check_partitions(inputs: RunInputs) -> None:
@@ -81,6 +89,9 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise does_not_fit(name, dataset.spec, error) from error
     if wanted := dataset.problem.misfit(model, batch, output, dataset.spec.outputs):
         raise not_allowed("model", name, wanted)
+    if dataset.problem.chosen and output.shape[-1] > dataset.spec.outputs:
+        wanted = f"'none' with model {name!r}, which has more outputs than there are {dataset.spec.predicts}"
+        raise not_allowed("metrics", config.metrics, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
     _check_optimizer(config, model, name)

@@ -9,6 +9,8 @@ from typing import Any
 from fedbn_flower.strategies.aggregation.means import MEANS
 
 from ...config.client_unions import parts
+from ...config.metric_names import NONE, metric_names
+from ...config.registry import METRIC
 from ...config.selection import NAMED
 from ...core.papers import paper_of
 
@@ -32,6 +34,8 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in tables.items():
             names = parts(str(config.get(kind, "")), known)
             keys += [paper_of(known[name]) for name in names if name in known]
+        names = metric_names(str(config.get(METRIC.key, NONE)))
+        keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]
     bibliography = entries()
     return "\n\n".join(bibliography[key] for key in dict.fromkeys(keys) if key)
 

@@ -13,6 +13,7 @@ MAX_LISTED = 12  # clients, above which they have no row each
 WORST = 5  # clients in the table of the worst
 MODELS = {
     "global": "global model",
+    "pooled": "all clients' examples pooled",
     "mean": "mean over examples",
     "client-mean": "mean over clients",
     "worst-client": "worst client",
@@ -58,7 +59,7 @@ def worst_clients(run: Run) -> Iterator[str]:
     clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(metric) is not None}
     if len(clients) <= MAX_LISTED:
         return
-    higher_is_better = metric == "accuracy"
+    higher_is_better = run.higher_is_better(metric)
     order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
     yield _table("client", {_name(run, i): clients[i] for i in order}).html()
     worst = "lowest" if higher_is_better else "highest"

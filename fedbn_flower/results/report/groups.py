@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
+from ...records.columns import GLOBAL, POOLED
+from ...records.metrics import PERCENT, percent
 from ..run_reader import Points, Run, rows_of
 from ..summary import metrics_by_group, seeds_text, target_rounds
 from .tables import Table
@@ -95,10 +97,14 @@ def common_metric(groups: Sequence[Group]) -> str:
 def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
     """Return the column that represents a run, in the table and in ``metrics.csv``.
 
-    It is the clients' mean over examples if clients evaluate, else the global model's value.
+    It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
+    clients evaluate, else the global model's value.
     """
+    runs = [run for group in groups for run in group.runs if run.summary]
+    if runs and all(run.summary.get("pooled") for run in runs):
+        return "pooled", f"{POOLED}{metric}"
     evaluated = any(group.lines(metric) for group in groups)
-    return ("mean over examples", metric) if evaluated else ("global", f"global-{metric}")
+    return ("mean over examples", metric) if evaluated else ("global", f"{GLOBAL}{metric}")
 
 
 def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
@@ -107,7 +113,8 @@ def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
     found = {i: mean(v) for i, group in enumerate(groups) if (v := group.values(metric).get(column))}
     if len(found) < 2:
         return []
-    best = (max if metric == "accuracy" else min)(found.values())
+    higher = any(run.higher_is_better(metric) for group in groups for run in group.runs)
+    best = (max if higher else min)(found.values())
     return [i for i, value in found.items() if value == best]
 
 
@@ -138,16 +145,16 @@ def _target_cell(rounds: Sequence[float], group: Group) -> str:
 
 def legend(groups: Sequence[Group], metric: str) -> str:
     """Return the sentence that explains the values of the table."""
-    unit = " in %" if metric == "accuracy" else ""
+    unit = " in %" if metric in PERCENT else ""
     seeds = seeds_text([sum(run.summary is not None for run in group.runs) for group in groups])
     deviation = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
     return f"{metric.capitalize()}{unit}{deviation}."
 
 
 def spread(values: Sequence[float], name: str) -> str:
-    """Return mean ± sample standard deviation as text, an accuracy in percent."""
+    """Return mean ± sample standard deviation as text, some metrics in percent."""
     if not values:
         return ""
-    factor, digits = {"accuracy": (100, 1), "seconds": (1, 1), "rounds": (1, 1)}.get(name, (1, 4))
+    factor, digits = percent(name), 1 if name in PERCENT or name in ("seconds", "rounds") else 4
     deviation = f" ± {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * mean(values):.{digits}f}{deviation}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_CLASSES = 30  # rows in the table of classes
 ENDINGS = {
     "patience": "the validation metric stopped improving",
-    "target": "the target accuracy was reached",
+    "target": "the target was reached",
 }
 """Why a run may end before its last round."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
@@ -95,12 +95,14 @@ def _key_metrics(run: Run) -> dict[str, str]:
     summary, metric = run.summary, run.main_metric
     values = {
         f"{metric}, {MODELS[key]}": shown(metric, (summary.get(key) or {}).get(metric))
-        for key in ("global", "mean", "client-mean", "worst-client")
+        for key in ("global", "pooled", "mean", "client-mean", "worst-client")
     }
     target = summary.get("rounds-to-target")
     if target:
         reached = next((target[key] for key in ("mean", "global") if target.get(key) is not None), None)
-        values[f"rounds to {shown('accuracy', target['target'])}"] = str(reached or "not reached")
+        metric = target.get("metric", "accuracy")  # versions up to 0.2 had no other
+        name = "" if metric == "accuracy" else f"{metric} "
+        values[f"rounds to {name}{shown(metric, target['target'])}"] = str(reached or "not reached")
     if "seconds-per-round" in summary:
         values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"
     if "client-updates-per-second" in summary:

@@ -28,7 +28,7 @@ def search_page(folder: Path) -> str:
     table = Table([metric if name == "value" else name for name in header], rows, words=2)
     values = [float(trial["value"]) if trial.get("value") else None for trial in trials]
     complete = [value for value in values if value is not None]
-    tops = [(max if metric == "accuracy" else min)(complete)] if complete else []
+    tops = [(max if best and best.higher_is_better(metric) else min)(complete)] if complete else []
     lead = [paragraph(f"{len(trials)} trials, {len(complete)} of them with a value.")]
     if best:
         lead.append(paragraph(f"The best settings were run again and tested: {sentence(best)}"))

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...records.metrics import PERCENT
 from ..manifest import EXPERIMENT
 from ..plotting.report_plots import mean_curves
 from .groups import Group, Sweep, best_rows, common_metric, headline, legend, metrics_table
@@ -72,7 +73,8 @@ def curves(groups: Sequence[Group], metric: str) -> str:
 def curves_figure(groups: Sequence[Group], metric: str, title: str = "") -> "InlineFigure":
     """Draw the headline metric by round, one line per group."""
     name, column = headline(groups, metric)
-    label = "global model" if name == "global" else "mean over held-out examples"
+    labels = {"global": "global model", "pooled": "all held-out examples pooled"}
+    label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column))}
     return mean_curves(lines, f"{metric} ({label})", title)
 
@@ -115,4 +117,4 @@ def _cell(value: float | None, low: float, high: float, metric: str) -> str:
 
 
 def _shown(value: float, metric: str) -> str:
-    return f"{100 * value:.1f}" if metric == "accuracy" else f"{value:.4g}"
+    return f"{100 * value:.1f}" if metric in PERCENT else f"{value:.4g}"

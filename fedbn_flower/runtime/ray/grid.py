@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, Error, Message, MessageType, UserConfig
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from fedbn_flower.clients import ContextStore, Groups
-from fedbn_flower.clients.problems.evaluation import BatchSums
+from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
@@ -98,7 +98,7 @@ class RayGrid(LocalGrid):
 
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
-    ) -> Mapping[str, list[BatchSums]] | None:
+    ) -> Mapping[str, list[Sums]] | None:
         if len(self._pool.workers) == 1:
             return None
         check_raylet(self._pool.raylet)

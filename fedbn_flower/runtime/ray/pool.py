@@ -10,7 +10,7 @@ import ray
 from flwr.app import UserConfig
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
-from fedbn_flower.clients.problems.evaluation import BatchSums
+from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunFailed
 from ...core.private import daemons_in_groups_of_their_own
@@ -128,7 +128,7 @@ class RayPool:
         ray.kill(self.workers[index])
         self.workers[index] = self._actor.remote(*self._run)
 
-    def evaluated(self, arrays: Any, splits: str, classes: int) -> list[Mapping[str, list[BatchSums]]] | None:
+    def evaluated(self, arrays: Any, splits: str, classes: int) -> list[Mapping[str, list[Sums]]] | None:
         """Return each worker's share of an evaluation of the model in the object store.
 
         None if one fails; it is replaced if it died.

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
-from fedbn_flower.clients.problems.evaluation import BatchSums
+from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...config.run_config import RunConfig
 from ...core.errors import UserError
@@ -90,7 +90,7 @@ class Worker:
 
     def evaluate(
         self, arrays: ArrayRecord, splits: str, classes: int, share: tuple[int, int]
-    ) -> dict[str, list[BatchSums]]:
+    ) -> dict[str, list[Sums]]:
         """Evaluate the global model on a share of the server's examples."""
         inputs = inputs_of(RunConfig.of(self._run_config))
         model, _ = inputs.model()

@@ -1,0 +1,117 @@
+"""The base of every metric: a state that adds, a function of the sum, a direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...modules.lazy_torch import torch
+
+CLASSES, LABELS, NUMBERS = "classes", "labels", "numbers"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted of an example.
+
+    Parameters
+    ----------
+    kind : str
+        ``classes`` (one of several), ``labels`` (each yes or no) or ``numbers``.
+    size : int
+        How many classes, labels or numbers.
+    thresholds : int
+        How many thresholds the curves of scores have.
+    """
+
+    kind: str
+    size: int
+    thresholds: int = 1000
+
+    @property
+    def binary(self) -> bool:
+        """Whether there are two classes, of which class 1 is the positive one."""
+        return self.kind == CLASSES and self.size == 2
+
+    def nothing(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scores and targets of no example; see `Metric.batch`."""
+        shape = (0,) if self.kind == CLASSES else (0, self.size)
+        dtype = torch.float64 if self.kind == NUMBERS else torch.int64
+        return torch.empty(0, self.size, dtype=torch.float64), torch.empty(shape, dtype=dtype)
+
+
+class Metric:
+    """A metric of held-out examples, exact however the examples are divided among clients.
+
+    Each batch has a state. States add, over batches, workers and clients. The metric is a function of the
+    sum, and so that of all examples in one place::
+
+        class Brier(Metric):
+            \"""Mean squared error of the probabilities of the classes.\"""
+
+            higher_is_better = False
+            kinds = frozenset({"classes"})
+
+            def batch(self, scores, targets):
+                errors = scores - torch.nn.functional.one_hot(targets, self.predicted.size)
+                return np.array([float(errors.square().sum()), len(scores)])
+
+            def values(self, total):
+                return total[:1] / total[1]
+
+    Parameters
+    ----------
+    predicted : Predicted
+        What is predicted.
+    argument : str
+        What the name has after a colon, such as 0.95 in ``sensitivity-at:0.95``.
+
+    Raises
+    ------
+    ValueError
+        When the argument is not allowed; the message says what is.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({CLASSES, LABELS})
+    """The kinds of predictions (see `Predicted`) that it is a metric of."""
+    higher_is_better: bool = True
+    range: tuple[float, float] = (0.0, 1.0)
+    """The least and the greatest value; infinite if there is none."""
+    state: str = ""
+    """The state's name: metrics whose states have one name share the state. By default it has its own."""
+
+    def __init__(self, predicted: Predicted, argument: str = "") -> None:
+        self.predicted = predicted
+        if argument:
+            raise ValueError("no argument")
+
+    def batch(self, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:
+        """Return the state of a batch: counts (int64) or sums (float64), of the same shape for every batch.
+
+        Parameters
+        ----------
+        scores : Tensor
+            float64, shape (n, size), on the CPU: probabilities of the classes or labels; the predicted
+            numbers.
+        targets : Tensor
+            Class numbers, int64 (n,); labels 0 or 1, int64 (n, size); numbers, float64 (n, size).
+        """
+        raise NotImplementedError
+
+    def zeros(self) -> NDArray:
+        """Return the state of no example."""
+        return self.batch(*self.predicted.nothing())
+
+    def values(self, total: NDArray) -> NDArray[np.float64]:
+        """Return the metric by class, label or number, float64 (k,), of a sum of states; NaN if undefined."""
+        raise NotImplementedError
+
+    def value(self, total: NDArray) -> float:
+        """Return the mean of the defined `values`; NaN if there is none."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.atleast_1d(self.values(total))
+        defined = values[~np.isnan(values)]
+        return float(defined.mean()) if len(defined) else float("nan")

@@ -1,0 +1,121 @@
+"""Metrics of the order of scores: functions of histograms of the scores, whose counts are exact.
+
+The histograms' edges are T thresholds, probabilities evenly spaced in log-odds from -20 to 20: rare outcomes,
+all of whose probabilities are small, are resolved as well as frequent ones. Each class is one against the
+rest. The metric is the mean over classes or labels for which it is defined. Of two classes it is that of
+class 1, the positive one.
+
+Examples between two thresholds count as equal. So the AUROC differs from that of the scores by at most
+``sum_b p_b n_b / 2``, where p_b and n_b are the shares of the positive and negative examples in bin b.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...modules.lazy_torch import torch
+from .base import CLASSES, Metric, Predicted
+
+LOG_ODDS = 20.0  # of the last threshold
+
+
+@lru_cache(maxsize=8)
+def thresholds(count: int) -> torch.Tensor:
+    """Return the thresholds, ascending probabilities, float64 (count,)."""
+    return torch.linspace(-LOG_ODDS, LOG_ODDS, count, dtype=torch.float64).sigmoid()
+
+
+class Curve(NamedTuple):
+    """What a prediction by each threshold gives, from the highest on; the first point predicts nothing.
+
+    All are float64 (T + 2,): the threshold (infinite at first, 0 at last), true and false positives.
+    """
+
+    threshold: NDArray[np.float64]
+    tp: NDArray[np.float64]
+    fp: NDArray[np.float64]
+
+    @property
+    def sensitivity(self) -> NDArray[np.float64]:
+        """True positives over all positives; NaN without any."""
+        return np.asarray(self.tp / self.tp[-1])
+
+    @property
+    def false_positive_rate(self) -> NDArray[np.float64]:
+        """False positives over all negatives; NaN without any."""
+        return np.asarray(self.fp / self.fp[-1])
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """True positives over all that are predicted positive; NaN where nothing is."""
+        return self.tp / (self.tp + self.fp)
+
+
+def curve(histogram: NDArray) -> Curve:
+    """Return the curve of one class's histogram, (2, T + 1): negative examples first."""
+    fp, tp = (np.concatenate([[0.0], np.cumsum(counts[::-1], dtype=np.float64)]) for counts in histogram)
+    edges = thresholds(histogram.shape[1] - 1).numpy()
+    return Curve(np.concatenate([[np.inf], edges[::-1], [0.0]]), tp, fp)
+
+
+class OfScores(Metric):
+    """A function of the histograms of the scores, int64 (k, 2, T + 1): negative, then positive examples."""
+
+    state = "score-histogram"
+
+    def batch(self, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:
+        truth = targets
+        if self.predicted.kind == CLASSES:
+            truth = (targets.unsqueeze(1) == torch.arange(self.predicted.size)).long()
+        if self.predicted.binary:
+            scores, truth = scores[:, 1:], truth[:, 1:]
+        count, bins = scores.shape[1], self.predicted.thresholds + 1
+        found = torch.bucketize(scores.contiguous(), thresholds(bins - 1), right=True)
+        cells = (2 * torch.arange(count) + truth) * bins + found
+        return torch.bincount(cells.flatten(), minlength=count * 2 * bins).view(count, 2, bins).numpy()
+
+    def values(self, total: NDArray) -> NDArray[np.float64]:
+        return np.array([self.of_curve(curve(histogram)) for histogram in total])
+
+    def of_curve(self, curve: Curve) -> float:
+        """Return the metric of one class's curve; NaN if undefined."""
+        raise NotImplementedError
+
+
+class Auroc(OfScores):
+    """Area under the ROC curve, from fixed thresholds."""
+
+    def of_curve(self, curve: Curve) -> float:
+        return float(np.trapezoid(curve.sensitivity, curve.false_positive_rate))
+
+
+class AveragePrecision(OfScores):
+    """Average precision, sum_n (R_n - R_(n-1)) P_n of recall R and precision P, from fixed thresholds."""
+
+    def of_curve(self, curve: Curve) -> float:
+        return float(np.sum(np.diff(curve.sensitivity) * np.nan_to_num(curve.precision[1:])))
+
+
+class SensitivityAt(OfScores):
+    """Sensitivity at a fixed specificity: sensitivity-at:0.95, the highest with a specificity of 0.95 on."""
+
+    def __init__(self, predicted: Predicted, argument: str = "") -> None:
+        super().__init__(predicted)
+        try:
+            self.specificity = float(argument)
+        except ValueError:
+            self.specificity = 0.0
+        if not 0 < self.specificity < 1:
+            raise ValueError("a specificity between 0 and 1 after a colon: sensitivity-at:0.95")
+
+    def point(self, curve: Curve) -> int:
+        """Return the index of the last point of the curve with this specificity or a higher one."""
+        allowed = (1 - self.specificity) * curve.fp[-1]
+        return int(np.searchsorted(curve.fp, allowed * (1 + 1e-12), side="right")) - 1
+
+    def of_curve(self, curve: Curve) -> float:
+        return float(curve.sensitivity[self.point(curve)]) if curve.fp[-1] else float("nan")

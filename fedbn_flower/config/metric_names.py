@@ -1,0 +1,87 @@
+"""The metrics that a run names: ``f1,auroc,sensitivity-at:0.95``, ``FILE.py:NAME``, torchmetrics' names."""
+
+from collections.abc import Collection
+from typing import Any
+
+from fedbn_flower.clients import Metric, Predicted
+from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric, class_named, is_torchmetric
+
+from ..core.errors import not_allowed, unknown_name
+from .registry import METRIC, absolute, as_user_error, short
+
+NONE = "none"
+KEY = METRIC.key
+
+
+def metric_names(text: str) -> list[str]:
+    """Return the names in a text with commas; none of ``none``."""
+    return [] if text == NONE else [name.strip() for name in text.split(",")]
+
+
+def is_code(name: str) -> bool:
+    """Whether a name is that of code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
+    return ":" in name and name.partition(":")[0] not in METRIC.names
+
+
+def absolute_metrics(text: str) -> str:
+    """Return the same names for a process in another folder."""
+    return ",".join(absolute(name) if is_code(name) else name for name in metric_names(text)) or NONE
+
+
+def metrics_named(text: str, predicted: Predicted, known: Collection[str]) -> dict[str, Metric | None]:
+    """Return the metrics of a run by their columns' names, in order; None for one that the problem has.
+
+    Parameters
+    ----------
+    text : str
+        The key ``metrics``.
+    predicted : Predicted
+        What the problem predicts.
+    known : Collection[str]
+        The metrics that the problem has anyway.
+
+    Raises
+    ------
+    UserError
+        For the first name that is unknown, given twice, or does not fit.
+    """
+    found: dict[str, Metric | None] = {}
+    for name in metric_names(text):
+        column = short(name) if is_code(name) else name
+        if column in found:
+            raise not_allowed(KEY, text, f"each metric once, not {column!r} twice")
+        found[column] = None if name in known else _metric(name, predicted)
+    for column, metric in found.items():
+        if metric and not metric.state:
+            metric.state = f"{column}-state"
+    return found
+
+
+def _metric(name: str, predicted: Predicted) -> Metric:
+    head, _, argument = name.partition(":")
+    cls: Any = METRIC.find(name) if is_code(name) else METRIC.names.get(head)
+    if cls is None:
+        cls = class_named(name, predicted)
+        if cls is None:
+            others = "the name of a class of torchmetrics, such as cohen-kappa, or FILE.py:NAME"
+            raise unknown_name(KEY, name, METRIC.names, others)
+    if is_torchmetric(cls):
+        return _made(name, lambda: TorchMetric(predicted, cls))
+    if predicted.kind not in cls.kinds:
+        fitting = [n for n, metric in METRIC.names.items() if predicted.kind in metric.kinds]
+        wanted = f"a metric of {predicted.kind or 'this problem'}"
+        raise not_allowed(
+            KEY, name, f"{wanted}: {', '.join(fitting)}" if fitting else f"'{NONE}' with this problem"
+        )
+    return _made(name, lambda: cls(predicted, "" if is_code(name) else argument))
+
+
+def _made(name: str, make: Any) -> Metric:
+    """Return a metric that has computed its value of no example."""
+    try:
+        with as_user_error(KEY, name):
+            metric: Metric = make()
+            metric.value(metric.zeros())
+    except ValueError as error:
+        raise not_allowed(KEY, name, str(error)) from None
+    return metric

@@ -1,0 +1,274 @@
+"""Metrics that add: against scikit-learn on all examples in one place, however these are divided."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from clients import METRICS, Metric, Predicted
+from clients.problems.evaluation import added
+from clients.problems.metrics.from_torchmetrics import TorchMetric, class_named
+from clients.problems.metrics.scores import thresholds
+
+THRESHOLDS = 1000
+ARGUMENTS = {"sensitivity-at": "0.9"}
+KINDS = {"two classes": ("classes", 2), "four classes": ("classes", 4), "labels": ("labels", 3)}
+
+
+def predictions(kind, size, count=400, seed=0, without=()):
+    """Scores and targets of ``count`` examples, some of which are right; none of the classes ``without``."""
+    rng = np.random.default_rng(seed)
+    if kind == "numbers":
+        y = rng.normal(50, 10, size=(count, size))
+        return torch.from_numpy(y + rng.normal(size=y.shape)), torch.from_numpy(y)
+    logits = rng.normal(size=(count, size))
+    if kind == "labels":
+        y = (rng.random((count, size)) < 0.3).astype(np.int64)
+        y[:, list(without)] = 0
+        return torch.from_numpy(logits + y).sigmoid(), torch.from_numpy(y)
+    y = rng.choice([c for c in range(size) if c not in without], count)
+    logits[range(count), y] += 1
+    return torch.from_numpy(logits).softmax(1), torch.from_numpy(y)
+
+
+def made(name, kind, size):
+    return METRICS[name](Predicted(kind, size, THRESHOLDS), ARGUMENTS.get(name, ""))
+
+
+def of_all(metric, scores, targets):
+    return metric.value(metric.batch(scores, targets))
+
+
+def one_against_rest(kind, s, y):
+    """Pairs (scores, truth) of each class or label; with two classes of class 1."""
+    if kind == "labels":
+        return [(s[:, i], y[:, i]) for i in range(s.shape[1])]
+    return [(s[:, c], y == c) for c in range(1 if s.shape[1] == 2 else 0, s.shape[1])]
+
+
+def by_sklearn(name, kind, s, y):
+    """The same by scikit-learn, of arrays."""
+    pairs = one_against_rest(kind, s, y)
+    said = s >= 0.5 if kind == "labels" else s.argmax(1)
+    average = "binary" if kind == "classes" and s.shape[1] == 2 else "macro"
+    if name in ("f1", "dice"):
+        return sk.f1_score(y, said, average=average, zero_division=np.nan)
+    if name == "iou":
+        return sk.jaccard_score(y, said, average=average)
+    if name == "sensitivity":
+        return sk.recall_score(y, said, average=average, zero_division=np.nan)
+    if name == "specificity":
+        hits = [(said[:, i] if kind == "labels" else said == i) for i in range(s.shape[1])]
+        hits = hits[1:] if average == "binary" else hits
+        both = zip(hits, pairs, strict=True)
+        return np.mean([sk.recall_score(truth, hit, pos_label=0) for hit, (_, truth) in both])
+    if name == "balanced-accuracy":
+        if kind == "labels":
+            return np.mean([sk.balanced_accuracy_score(y[:, i], said[:, i]) for i in range(y.shape[1])])
+        return sk.balanced_accuracy_score(y, said)
+    if name == "auroc":
+        return np.mean([sk.roc_auc_score(truth, score) for score, truth in pairs])
+    if name == "average-precision":
+        return np.mean([sk.average_precision_score(truth, score) for score, truth in pairs])
+    if name == "sensitivity-at":
+        curves = [sk.roc_curve(truth, score, drop_intermediate=False) for score, truth in pairs]
+        return np.mean([tpr[fpr <= 0.1 + 1e-9].max() for fpr, tpr, _ in curves])
+    raise KeyError(name)
+
+
+ROUNDED = {"auroc", "average-precision", "sensitivity-at"}
+BY_SKLEARN = [name for name in METRICS if name not in ("ece", "r2", "rmse")]
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("name", BY_SKLEARN)
+def test_every_metric_of_classes_is_scikit_learns(name, of):
+    kind, size = KINDS[of]
+    scores, targets = predictions(kind, size)
+    expected = by_sklearn(name, kind, scores.numpy(), targets.numpy())
+    found = of_all(made(name, kind, size), scores, targets)
+    rounded = {"auroc": 1 / THRESHOLDS, "average-precision": 5 / THRESHOLDS, "sensitivity-at": 0.01}
+    assert found == pytest.approx(expected, abs=rounded.get(name, 1e-12))
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("name", sorted(ROUNDED))
+def test_of_scores_that_are_thresholds_the_curves_are_exact(name, of):
+    kind, size = KINDS[of]
+    scores, targets = predictions(kind, size)
+    grid = thresholds(THRESHOLDS)
+    scores = grid[(torch.bucketize(scores, grid, right=True) - 1).clamp(min=0)]
+    expected = by_sklearn(name, kind, scores.numpy(), targets.numpy())
+    assert of_all(made(name, kind, size), scores, targets) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_auroc_of_a_rare_outcome_is_resolved():
+    """All probabilities are below 1 %, where evenly spaced thresholds would see one bin."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(5000) < 0.02).astype(np.int64)
+    p = 1 / (1 + np.exp(-(rng.normal(-9, 1, 5000) + 1.5 * y)))
+    scores = torch.from_numpy(np.stack([1 - p, p], 1))
+    assert p.max() < 0.01
+    found = of_all(made("auroc", "classes", 2), scores, torch.from_numpy(y))
+    assert found == pytest.approx(sk.roc_auc_score(y, p), abs=1 / THRESHOLDS)
+
+
+@pytest.mark.parametrize("of", KINDS)
+def test_the_calibration_error_is_guos(of):
+    """Written out: bins (a, b] of the probability, gaps weighted by their examples."""
+    kind, size = KINDS[of]
+    scores, targets = predictions(kind, size)
+    s, y = scores.numpy(), targets.numpy()
+    if kind == "labels":
+        p, hit = s.ravel(), y.ravel()
+    else:
+        p, hit = (s[:, 1], y) if size == 2 else (s.max(1), s.argmax(1) == y)
+    expected = 0.0
+    for low in range(15):
+        inside = (p > low / 15) & (p <= (low + 1) / 15)
+        if inside.any():
+            expected += inside.mean() * abs(hit[inside].mean() - p[inside].mean())
+    assert of_all(made("ece", kind, size), scores, targets) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bins_of_two_classes_are_scikit_learns_reliability_diagram():
+    from sklearn.calibration import calibration_curve
+
+    scores, targets = predictions("classes", 2)
+    count, hits, confidence = made("ece", "classes", 2).batch(scores, targets)
+    share, mean = calibration_curve(targets.numpy(), scores[:, 1].numpy(), n_bins=15)
+    np.testing.assert_allclose((hits / count)[count > 0], share)
+    np.testing.assert_allclose((confidence / count)[count > 0], mean)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_metrics_of_numbers_are_scikit_learns(size):
+    scores, targets = predictions("numbers", size)
+    s, y = scores.numpy(), targets.numpy()
+    assert of_all(made("r2", "numbers", size), scores, targets) == pytest.approx(sk.r2_score(y, s))
+    assert of_all(made("rmse", "numbers", size), scores, targets) == pytest.approx(
+        np.sqrt(((y - s) ** 2).mean(0)).mean()
+    )
+
+
+EVERY = [(name, *of) for name in METRICS for of in KINDS.values() if of[0] in METRICS[name].kinds]
+EVERY += [(name, "numbers", 2) for name in METRICS if "numbers" in METRICS[name].kinds]
+OTHERS = [("cohen-kappa", "classes", 3), ("matthews-corr-coef", "labels", 2), ("r2-score", "numbers", 2)]
+
+
+def any_metric(name, kind, size):
+    predicted = Predicted(kind, size, 50)
+    if name in METRICS:
+        return METRICS[name](predicted, ARGUMENTS.get(name, ""))
+    return TorchMetric(predicted, class_named(name, predicted))
+
+
+@pytest.mark.parametrize(("name", "kind", "size"), [*EVERY, *OTHERS])
+@given(cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_states_of_any_split_add_to_the_state_of_the_whole(name, kind, size, cuts):
+    """Also with clients that have no example at all; counts to the bit."""
+    metric = any_metric(name, kind, size)
+    scores, targets = predictions(kind, size, count=60)
+    edges = [0, *sorted(cuts), 60]
+    parts = [metric.batch(scores[a:b], targets[a:b]) for a, b in pairwise(edges) if a < b]
+    whole = metric.batch(scores, targets)
+    total = added({"state": part} for part in [metric.zeros(), *parts])["state"]
+    assert total.dtype == whole.dtype
+    assert total.shape == whole.shape
+    if whole.dtype == np.int64:
+        assert np.array_equal(total, whole)
+    else:
+        np.testing.assert_allclose(total, whole, rtol=1e-12)
+    assert metric.value(total) == pytest.approx(metric.value(whole), rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("sensitivity", 1.0), ("balanced-accuracy", 1.0), ("auroc", math.nan), ("average-precision", 1.0)],
+)
+def test_a_class_without_examples_is_left_out_of_the_mean_over_classes(name, expected):
+    """All examples are of class 0 of three, and said to be: no ROC curve has negatives and positives."""
+    scores = torch.tensor([[0.8, 0.1, 0.1]] * 4, dtype=torch.float64)
+    metric = made(name, "classes", 3)
+    assert of_all(metric, scores, torch.zeros(4, dtype=torch.int64)) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if "classes" in METRICS[name].kinds])
+def test_no_examples_have_no_value(name):
+    metric = made(name, "classes", 3)
+    assert math.isnan(metric.value(metric.zeros()))
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_what_one_class_lacks_does_not_change_the_others(kind):
+    """The mean is over the classes that scikit-learn can say something of."""
+    scores, targets = predictions(kind, 4, without=[2])
+    pairs = one_against_rest(kind, scores.numpy(), targets.numpy())
+    expected = np.mean([sk.roc_auc_score(t, s) for i, (s, t) in enumerate(pairs) if i != 2])
+    found = of_all(made("auroc", kind, 4), scores, targets)
+    assert found == pytest.approx(expected, abs=1 / THRESHOLDS)
+
+
+def test_sensitivity_at_a_specificity_by_hand():
+    """Ten negatives at 0.01 to 0.10; of four positives two are above all, one above nine, one above none."""
+    p = torch.tensor([i / 100 for i in range(1, 11)] + [0.5, 0.4, 0.095, 0.001], dtype=torch.float64)
+    y = torch.tensor([0] * 10 + [1] * 4)
+    scores = torch.stack([1 - p, p], 1)
+    for specificity, expected in (
+        ("0.99", 0.5),
+        ("0.9", 0.75),
+        ("0.89", 0.75),
+        ("0.1", 0.75),
+        ("0.01", 0.75),
+    ):
+        metric = METRICS["sensitivity-at"](Predicted("classes", 2, 5000), specificity)
+        assert of_all(metric, scores, y) == expected
+
+
+@pytest.mark.parametrize("argument", ["", "1", "0", "-0.5", "nan", "high"])
+def test_a_specificity_is_between_0_and_1(argument):
+    with pytest.raises(ValueError, match="a specificity between 0 and 1 after a colon: sensitivity-at:0.95"):
+        METRICS["sensitivity-at"](Predicted("classes", 2), argument)
+
+
+def test_a_constant_target_has_no_r2():
+    metric = made("r2", "numbers", 1)
+    y = torch.full((5, 1), 1e6 + 0.1, dtype=torch.float64)
+    assert math.isnan(of_all(metric, y + 1, y))
+
+
+REFUSED = [
+    ("spearman-corr-coef", "numbers", "SpearmanCorrCoef's state 'preds' is a list of all examples"),
+    ("pearson-corr-coef", "numbers", "PearsonCorrCoef's state 'mean_x' is not reduced by a sum"),
+    ("calibration-error", "classes", "MulticlassCalibrationError's state 'confidences' is a list"),
+    ("stat-scores", "classes", "MulticlassStatScores does not say whether higher is better"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "told"), REFUSED)
+def test_metrics_whose_states_do_not_add_are_refused(name, kind, told):
+    predicted = Predicted(kind, 3)
+    with pytest.raises(ValueError, match=told):
+        TorchMetric(predicted, class_named(name, predicted))
+
+
+def test_torchmetrics_by_name_are_those_of_the_problem():
+    names = [class_named("cohen-kappa", Predicted(*of)).__name__ for of in (("classes", 2), ("classes", 3))]
+    assert names == ["BinaryCohenKappa", "MulticlassCohenKappa"]
+    assert class_named("cohen-kappa", Predicted("numbers", 1)) is None
+    scores, targets = predictions("classes", 4)
+    metric = any_metric("cohen-kappa", "classes", 4)
+    expected = sk.cohen_kappa_score(targets.numpy(), scores.argmax(1).numpy())
+    assert of_all(metric, scores, targets) == pytest.approx(expected, abs=1e-6)
+
+
+def test_directions_and_ranges():
+    lower = {name for name, metric in METRICS.items() if not metric.higher_is_better}
+    assert lower == {"ece", "rmse"}
+    assert METRICS["r2"].range == (-math.inf, 1)
+    assert Metric.range == (0, 1)
