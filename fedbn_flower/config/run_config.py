@@ -200,7 +200,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     if config.target != NO_TARGET and config.target_accuracy:
         raise not_allowed("target-accuracy", config.target_accuracy, f"0 with target {config.target!r}")
     if config.stop_at_target and not config.target_value:
-        raise not_allowed("stop-at-target", True, "false without target")
+        raise not_allowed("stop-at-target", True, "false without target-accuracy or target")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...core.files import csv_text, write_atomically
 from ...federation.inputs import RunInputs
-from ...records.columns import CLIENT_MEAN, GLOBAL, TEST
+from ...records.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ..run_reader import Run
 from ..terminal import shorten_middle
 from .line_styles import line_style
@@ -22,11 +22,13 @@ DARKEST = 0.3  # start of the colour map that is used
 NAME_LENGTH = 24  # characters of a class's name
 TICK_LENGTH = 14  # characters of a client's name below an axis
 MAX_NAMED = 8  # clients that are shown by name
+MAX_COLUMNS = 4  # figures of metrics side by side
 MAX_BARS = 30  # clients or classes, above which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
     (GLOBAL, "global model, held out"),
     ("train-", "clients, training (weighted mean)"),
+    (POOLED, "clients, held out (pooled)"),
 )
 """Prefixes of columns in ``metrics.csv``, each with its label."""
 
@@ -108,9 +110,14 @@ def plot_curves(folder: Path) -> None:
 def curves(run: Run) -> "InlineFigure":
     """Draw the held-out and training metrics by round; the figure is empty if no round is done."""
     names = metric_names(run.metrics)
-    figure = new_figure(4.5 * (len(names) or 2), 3.9)
+    columns = min(len(names), MAX_COLUMNS)
+    lines = -(-len(names) // MAX_COLUMNS)
+    figure = new_figure(4.5 * (columns or 2), 3.9 * max(lines, 1))
     if names:
-        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        panels = figure.subplots(lines, columns, squeeze=False).flat
+        for axes in panels[len(names) :]:
+            axes.set_visible(False)
+        for axes, name in zip(panels, names, strict=False):
             draw_curves(axes, run.metrics, name)
         figure.suptitle(plain(run.title), fontsize="medium")
     return figure

@@ -18,6 +18,7 @@ from ..run_reader import Run
 from .citations import citations
 from .client_tables import MODELS, metrics_table, new_clients, worst_clients
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
+from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
 from .tables import Table
 
@@ -53,6 +54,7 @@ def run_page(run: Run) -> str:
         [
             warning("Failures", *_failures(run)),
             section("Results", *results, gallery(figures)),
+            section("Predictions", *predictions(run)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run)),
             section("New clients", *new_clients(run)),

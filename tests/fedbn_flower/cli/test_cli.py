@@ -15,7 +15,7 @@ from fedbn_flower import cli
 from fedbn_flower.cli import command, jobs
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.help import first_line
-from fedbn_flower.config.registry import APP, CLIENT, LOSS, MODEL, OBJECTIVE, PROBLEM, STRATEGY
+from fedbn_flower.config.registry import APP, CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.results.progress import RoundLines
@@ -61,7 +61,7 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
-        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, MODEL)
+        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL)
         for name, algorithm in registry.names.items()
     ]
     assert union.startswith("client     NAME+NAME: ")

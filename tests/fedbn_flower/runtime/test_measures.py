@@ -180,7 +180,8 @@ def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_pat
         values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
         reached[name] = next(n for n, value in enumerate(values, start=1) if value >= 0.8)
     assert output["rounds-to-target"] == {
-        "target": 0.8, "mean": reached["accuracy"], "global": reached["global-accuracy"]
+        "metric": "accuracy", "target": 0.8, "mean": reached["accuracy"],
+        "global": reached["global-accuracy"],
     }  # fmt: skip
     assert 1 < reached["accuracy"] < 6
     rows = table(tmp_path, "metrics.csv")
@@ -214,7 +215,7 @@ def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
 
 def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
     output = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
-    assert output["rounds-to-target"] == {"target": 1.0, "mean": None, "global": None}
+    assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
     with pytest.raises(UserError, match=r"target-accuracy: 0.5 .* 0: 'quadratic:3' is compared by distance"):
         Federation(configured(dataset="quadratic:3", client="fedavg", target_accuracy=0.5))
 

@@ -1,0 +1,123 @@
+"""The figures of the further metrics, each drawn from a state: of all clients, or of one."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients.problems.metrics.calibration import CONFIDENCE, COUNT, HITS
+from fedbn_flower.clients.problems.metrics.scores import Curve, curve
+
+from ..terminal import shorten_middle
+from .line_styles import COLOURS, line_style
+from .plots import new_figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .svg_figure import InlineFigure
+
+MAX_CELLS = 12  # classes, above which a confusion matrix has no numbers and no names
+MAX_LINES = 10  # classes, above which the first ones are drawn
+NAME_LENGTH = 14
+
+Draw = Callable[[NDArray, Sequence[str]], "InlineFigure"]
+
+
+def confusion_matrix(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+    """Draw the share of each true class that is predicted as each class, with the counts.
+
+    ``total`` is (C, C), true classes down, or (L, 2, 2) of labels: then a row has a label's four counts.
+    """
+    if total.ndim == 3:
+        cells, columns = total.reshape(len(total), 4), ["TN", "FP", "FN", "TP"]
+    else:
+        cells, columns = total, list(names)
+    shares = cells / np.maximum(cells.sum(1, keepdims=True), 1)
+    figure = new_figure(4.6, 4.0)
+    axes = figure.subplots()
+    image = axes.imshow(shares, vmin=0, vmax=1, cmap="cividis", interpolation="none", aspect="auto")
+    figure.colorbar(image, label="share of the row")
+    axes.set(
+        xlabel="predicted" if total.ndim == 2 else "", ylabel="true class" if total.ndim == 2 else "label"
+    )
+    if len(cells) <= MAX_CELLS:
+        axes.set_xticks(range(len(columns)), _short(columns), rotation=30 if total.ndim == 2 else 0)
+        axes.set_yticks(range(len(cells)), _short(names))
+        for (row, column), count in np.ndenumerate(cells):
+            ink = "white" if shares[row, column] < 0.5 else "#000001"  # black follows the page's colours
+            axes.text(column, row, str(count), ha="center", va="center", color=ink, fontsize="x-small")
+    return figure
+
+
+def roc_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+    """Draw the ROC curve of each class's histograms, (k, 2, T + 1)."""
+    figure, axes = _unit_axes("1 - specificity", "sensitivity")
+    _draw_curves(axes, total, names, lambda c: (c.false_positive_rate, c.sensitivity))
+    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    return figure
+
+
+def precision_recall_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1)."""
+    figure, axes = _unit_axes("recall (sensitivity)", "precision")
+    _draw_curves(axes, total, names, lambda c: (c.sensitivity[1:], c.precision[1:]))
+    return figure
+
+
+def reliability_diagram(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+    """Draw the share of hits by the mean probability of each bin, (3, bins), and how many examples it has."""
+    figure, axes = _unit_axes("mean predicted probability", "share of hits")
+    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    filled = total[COUNT] > 0
+    count, hits, confidence = (total[row][filled] for row in (COUNT, HITS, CONFIDENCE))
+    axes.plot(confidence / count, hits / count, "o-", color=COLOURS[0], markersize=4, linewidth=1.4)
+    edges = np.linspace(0, 1, total.shape[1] + 1)
+    share = total[COUNT] / max(total[COUNT].sum(), 1)
+    axes.stairs(share, edges, fill=True, alpha=0.25, color=COLOURS[1], label="share of examples")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+FIGURES: dict[str, tuple[str, Draw]] = {
+    "Confusion matrix": ("confusion-matrix", confusion_matrix),
+    "ROC curve": ("score-histogram", roc_curve),
+    "Precision and recall": ("score-histogram", precision_recall_curve),
+    "Reliability diagram": ("calibration", reliability_diagram),
+}
+"""By caption the state that a figure is drawn from, and the function that draws it."""
+
+
+def _unit_axes(xlabel: str, ylabel: str) -> "tuple[InlineFigure, Axes]":
+    figure = new_figure(4.2, 3.6)
+    axes = figure.subplots()
+    axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _draw_curves(
+    axes: "Axes",
+    total: NDArray,
+    names: Sequence[str],
+    points: Callable[[Curve], tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> None:
+    """Draw a line for each of the first `MAX_LINES` classes that have both kinds of examples."""
+    names = names[1:] if len(total) == 1 else names  # of two classes, class 1
+    for number, (histogram, name) in enumerate(zip(total[:MAX_LINES], _short(names), strict=False)):
+        if not histogram.sum(1).all():
+            continue
+        changed = np.concatenate([[True], histogram.any(0)[::-1]])  # elsewhere the curve stands still
+        with np.errstate(divide="ignore", invalid="ignore"):
+            xs, ys = points(curve(histogram))
+        changed = changed[len(changed) - len(xs) :]
+        style = line_style(number) | {"marker": ""}
+        axes.plot(xs[changed], ys[changed], label=name, **style)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize="x-small")
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    return list(map(plain, shorten_middle(list(names), NAME_LENGTH)))
