@@ -182,6 +182,8 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
     objects: dict[str, Any] = {}
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
+        if key == "metrics" and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":
             settings = given_settings(value)
             if twice := settings.keys() & set(map(flag_of, keys)):

@@ -1,6 +1,6 @@
 """The metrics that a run names: ``f1,auroc,sensitivity-at:0.95``, ``FILE.py:NAME``, torchmetrics' names."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from fedbn_flower.clients import Metric, Predicted
@@ -76,12 +76,13 @@ def _metric(name: str, predicted: Predicted) -> Metric:
     return _made(name, lambda: cls(predicted, "" if is_code(name) else argument))
 
 
-def _made(name: str, make: Any) -> Metric:
-    """Return a metric that has computed its value of no example."""
+def _made(name: str, make: Callable[[], Metric]) -> Metric:
+    """Return a metric that can compute its value of no example."""
     try:
-        with as_user_error(KEY, name):
-            metric: Metric = make()
-            metric.value(metric.zeros())
+        with as_user_error(KEY, name, but=(ValueError,)):
+            metric = make()
     except ValueError as error:
         raise not_allowed(KEY, name, str(error)) from None
+    with as_user_error(KEY, name):
+        metric.value(metric.zeros())
     return metric

@@ -247,6 +247,7 @@ REFUSED = [
     ("pearson-corr-coef", "numbers", "PearsonCorrCoef's state 'mean_x' is not reduced by a sum"),
     ("calibration-error", "classes", "MulticlassCalibrationError's state 'confidences' is a list"),
     ("stat-scores", "classes", "MulticlassStatScores does not say whether higher is better"),
+    ("confusion-matrix", "classes", "MulticlassConfusionMatrix does not say whether higher is better"),
 ]
 
 
@@ -265,6 +266,14 @@ def test_torchmetrics_by_name_are_those_of_the_problem():
     metric = any_metric("cohen-kappa", "classes", 4)
     expected = sk.cohen_kappa_score(targets.numpy(), scores.argmax(1).numpy())
     assert of_all(metric, scores, targets) == pytest.approx(expected, abs=1e-6)
+
+
+def test_too_few_examples_for_torchmetrics_have_no_value():
+    """Its R2Score raises for fewer than two."""
+    metric = any_metric("r2-score", "numbers", 1)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    assert math.isnan(of_all(metric, one, one))
+    assert math.isnan(metric.value(metric.zeros()))
 
 
 def test_directions_and_ranges():

@@ -24,7 +24,7 @@ def class_named(name: str, predicted: Predicted) -> type | None:
     import torchmetrics.classification
     import torchmetrics.regression
 
-    words = "".join(word[:1].upper() + word[1:] for word in name.split("-"))
+    words = name.replace("-", "")
     if predicted.kind == NUMBERS:
         return _listed(torchmetrics.regression, words)
     kind = "Multiclass" if predicted.kind == CLASSES else "Multilabel"
@@ -32,7 +32,8 @@ def class_named(name: str, predicted: Predicted) -> type | None:
 
 
 def _listed(module: Any, name: str) -> type | None:
-    return getattr(module, name) if name in module.__all__ else None
+    found = (known for known in module.__all__ if known.lower() == name.lower())
+    return next((getattr(module, known) for known in found), None)
 
 
 def is_torchmetric(value: object) -> bool:
@@ -67,6 +68,9 @@ class TorchMetric(Metric):
         some = self._updated(*_two_examples(predicted))
         self._states = {name: state.clone() for name, state in some.items()}
         """States of some examples, for their shapes: that of a default may be another one."""
+        value = self._computed()
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise ValueError(f"one whose value is a number, which that of {cls.__name__} is not")
 
     def zeros(self) -> NDArray:
         return np.concatenate([np.zeros(state.numel()) for state in self._states.values()])
@@ -95,12 +99,16 @@ class TorchMetric(Metric):
             part = torch.from_numpy(total[start : start + state.numel()].copy())
             setattr(metric, name, part.view(state.shape).to(state.dtype))
             start += state.numel()
+        try:
+            return _flat(self._computed())
+        except ValueError:  # as torchmetrics says that there are too few examples
+            return np.array([np.nan])
+
+    def _computed(self) -> Any:
+        """Return the value of the metric's current states."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            value = metric.compute()
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            raise ValueError(f"one whose value is a number, which that of {type(metric).__name__} is not")
-        return _flat(value)
+            return self.metric.compute()
 
 
 def _two_examples(predicted: Predicted) -> tuple[torch.Tensor, torch.Tensor]:

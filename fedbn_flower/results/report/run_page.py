@@ -102,8 +102,8 @@ def _key_metrics(run: Run) -> dict[str, str]:
     target = summary.get("rounds-to-target")
     if target:
         reached = next((target[key] for key in ("mean", "global") if target.get(key) is not None), None)
-        metric = target.get("metric", "accuracy")  # versions up to 0.2 had no other
-        name = "" if metric == "accuracy" else f"{metric} "
+        metric = target.get("metric", run.main_metric)
+        name = "" if metric == run.main_metric else f"{metric} "
         values[f"rounds to {name}{shown(metric, target['target'])}"] = str(reached or "not reached")
     if "seconds-per-round" in summary:
         values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"

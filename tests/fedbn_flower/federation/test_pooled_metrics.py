@@ -1,7 +1,6 @@
 """Metrics of a federation: the pooled value is that of all clients' examples in one place."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from sklearn import metrics as sk
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.federation.inputs import inputs_of
@@ -237,60 +235,6 @@ def test_there_is_no_pooled_value_if_a_client_sends_no_state(configured, tmp_pat
     assert summary["client-mean"]["f1"] > 0
 
 
-MISTAKES = [
-    ({"metrics": "aurok"}, "metrics: unknown name 'aurok' (did you mean 'auroc'?); expected one of "),
-    ({"metrics": "r2"}, "metrics: 'r2' is not allowed; expected a metric of classes: f1, dice,"),
-    (
-        {"metrics": "auroc", "dataset": "diabetes"},
-        "metrics: 'auroc' is not allowed; expected a metric of numbers: r2",
-    ),
-    ({"metrics": "f1,f1"}, "metrics: 'f1,f1' is not allowed; expected each metric once, not 'f1' twice"),
-    ({"metrics": "f1:2"}, "metrics: 'f1:2' is not allowed; expected no argument"),
-    (
-        {"metrics": "sensitivity-at"},
-        "expected a specificity between 0 and 1 after a colon: sensitivity-at:0.95",
-    ),
-    ({"metrics": "calibration-error"}, "expected one whose states add: MulticlassCalibrationError's state"),
-    ({"metrics": "no_such.py:Mine"}, "metrics: 'no_such.py:Mine' is not allowed; expected a file"),
-    ({"target": "auroc=0.9"}, "expected METRIC=VALUE with a metric of this run: loss, accuracy"),
-    ({"target": "accuracy"}, "target: 'accuracy' is not allowed; expected METRIC=VALUE, or none"),
-    ({"target": "accuracy=high"}, "target: 'accuracy=high' is not allowed; expected METRIC=VALUE, or none"),
-    (
-        {"target": "accuracy=0.9", "target_accuracy": 0.9},
-        "target-accuracy: 0.9 is not allowed; expected 0 with target",
-    ),
-    (
-        {"stop_at_target": True},
-        "stop-at-target: True is not allowed; expected false without target-accuracy or target",
-    ),
-    ({"thresholds": 1}, "thresholds: 1 is not allowed; expected a whole number in [10, 100000]"),
-]
-
-
-@pytest.fixture
-def table(tmp_path):
-    """A table of numbers to learn."""
-    path = tmp_path / "numbers.csv"
-    path.write_text("x,y\n" + "".join(f"{i},{2 * i + 0.5}\n" for i in range(40)))
-    return str(path)
-
-
-@pytest.mark.parametrize(("keys", "told"), MISTAKES)
-def test_a_mistake_is_one_line_before_anything_starts(configured, table, keys, told):
-    keys = {key: table if value == "diabetes" else value for key, value in keys.items()}
-    with pytest.raises(UserError) as error:
-        Federation(configured(**keys))
-    assert told in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_metrics_of_numbers(configured, table, tmp_path):
-    config = configured(dataset=table, metrics="r2,rmse,explained-variance", target="rmse=1000", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
-    assert summary["pooled"]["rmse"] == pytest.approx(summary["pooled"]["loss"] ** 0.5, rel=1e-5)
-    assert summary["rounds-to-target"] == {"metric": "rmse", "target": 1000.0, "mean": 1, "global": None}
-
-
 @pytest.mark.parametrize(
     ("keys", "metric"),
     [
@@ -313,47 +257,6 @@ def test_patience_goes_by_the_pooled_headline_in_its_direction(configured, tmp_p
     values = [float(row["pooled-ece"]) for row in rows_of(tmp_path / "run")]
     assert summary["compared-by"] == "ece"
     assert summary["best-round"] == 1 + values.index(min(values))
-
-
-CODE = '''
-import numpy as np
-import torch
-from torchmetrics.classification import MulticlassRecall
-
-from fedbn_flower.clients import Metric
-
-
-class Brier(Metric):
-    """Mean squared error of the probabilities."""
-
-    higher_is_better = False
-    range = (0.0, 2.0)
-
-    def batch(self, scores, targets):
-        errors = scores - torch.nn.functional.one_hot(targets, self.predicted.size)
-        return np.array([float(errors.square().sum()), len(scores)])
-
-    def values(self, total):
-        return total[:1] / total[1]
-
-
-class Recall(MulticlassRecall):
-    """One of torchmetrics."""
-'''
-
-
-def test_a_metric_from_a_file(configured, tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(CODE)
-    config = configured(client="fedavg", metrics=f"{path}:Brier,{path}:Recall,accuracy", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
-    scores, y = predictions(config, tmp_path / "run")
-    expected = np.square(scores - np.eye(10)[y]).sum(1).mean()
-    assert summary["global"]["mine.Brier"] == pytest.approx(expected)
-    assert summary["pooled"]["mine.Brier"] == pytest.approx(expected)
-    assert summary["pooled"]["mine.Recall"] == pytest.approx(sk.balanced_accuracy_score(y, scores.argmax(1)))
-    assert summary["compared-by"] == "mine.Brier"
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["metrics"].startswith(str(path))
 
 
 @pytest.mark.slow
