@@ -17,6 +17,7 @@ SETTINGS = {
     "strategy": "scaffold", "objective": "scaffold", "client": "fedbn", "partition": "dirichlet:1",
     "num-clients": 6, "holdout-clients": 2, "rounds": 6, "val-fraction": 0.2, "evaluate-every": 2,
     "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
+    "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,cohen-kappa",
     "client-lr-schedule": "warmup:2+cosine:0.1", "server-lr-schedule": "step:2:0.5",
 }  # fmt: skip
 LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}
@@ -31,7 +32,12 @@ def output(folder):
     ]
     rows = [[{k: v for k, v in row.items() if "seconds" not in k} for row in table] for table in tables]
     summary = json.loads((folder / "summary.json").read_text())
-    return bits(folder), rows, {key: value for key, value in summary.items() if key not in TIMES | PLACE}
+    states = (folder / "states.safetensors").read_bytes()
+    return (
+        (bits(folder), states),
+        rows,
+        {key: value for key, value in summary.items() if key not in TIMES | PLACE},
+    )
 
 
 @pytest.fixture

@@ -257,15 +257,3 @@ def test_patience_goes_by_the_pooled_headline_in_its_direction(configured, tmp_p
     values = [float(row["pooled-ece"]) for row in rows_of(tmp_path / "run")]
     assert summary["compared-by"] == "ece"
     assert summary["best-round"] == 1 + values.index(min(values))
-
-
-@pytest.mark.slow
-def test_ray_finds_the_same_bits(trained, tmp_path, pool):
-    config, _, _ = trained
-    on_ray = config.model_copy(update={"backend": "ray", "fast": "off"})
-    found = simulate(Federation(on_ray), tmp_path / "run", pool)
-    inline = simulate(Federation(config.model_copy(update={"fast": "off"})), tmp_path / "inline", None)
-    assert found["pooled"] == inline["pooled"]
-    assert found["global"] == inline["global"]
-    one, other = ((tmp_path / name / "states.safetensors").read_bytes() for name in ("run", "inline"))
-    assert one == other
