@@ -88,6 +88,21 @@ from .classification import Classification
 class Ranking(Classification):
     """Classes in an order, for a problem that is new."""
 '''),
+    "metrics": ("misses", "misses:Misses", '''
+import numpy as np
+from numpy.typing import NDArray
+
+from .confusion import OfConfusion
+
+
+class Misses(OfConfusion):
+    """Share of examples of other classes than the predicted one, for a metric that is new."""
+
+    higher_is_better = False
+
+    def values(self, total: NDArray) -> NDArray[np.float64]:
+        return 1 - np.diagonal(total).sum(keepdims=True) / total.sum()
+'''),
     "model": ("narrow", "narrow:narrow", '''
 from torch import nn
 
@@ -214,6 +229,8 @@ def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, c
     python(project[0], "run_sim.py", "--backend", "inline", "--rounds", 1, *chosen)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["pooled"]["misses"] == pytest.approx(1 - summary["pooled"]["accuracy"])
     page = (tmp_path / "run" / "report.html").read_text()
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
     assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet"]
