@@ -40,8 +40,8 @@ def why_one_by_one(inputs: RunInputs) -> str:
     if config.fast == "off":
         return "fast is off"
     task, client = task_of(inputs, 0), CLIENT.find(config.client)
-    sizes = [len(rows) for rows in inputs.partitions.train]
-    most, products = max(sizes), np.mean(sizes) * config.local_epochs * _weights(task.model)
+    sizes = inputs.partitions.train.sizes
+    most, products = int(sizes.max()), np.mean(sizes) * config.local_epochs * _weights(task.model)
     enough = GROUP if products < LITTLE_WORK else 2 * GROUP
     if int(config.fraction_train * config.num_training) < enough:
         return f"fewer than {enough} a round"

@@ -124,8 +124,7 @@ class RunInputs:
         if self.config.reference != "pooled":
             return shares
         pooled = self._rows_that_train(shares)
-        train = [rows if i in self.held_out_clients else pooled for i, rows in enumerate(shares.train)]
-        return replace(shares, train=train)
+        return replace(shares, train=shares.train.with_all_but(self.held_out_clients, pooled))
 
     def _divided(self, dataset: Dataset) -> Partitions:
         config = self.config
@@ -135,8 +134,9 @@ class RunInputs:
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
-        train = [rows for client, rows in enumerate(partitions.train) if client not in self.held_out_clients]
-        rows = np.concatenate(train)
+        trains = np.ones(len(partitions.train), bool)
+        trains[list(self.held_out_clients)] = False
+        rows = partitions.train.rows[np.repeat(trains, partitions.train.sizes)]
         used = np.zeros(rows.max() + 1, bool)
         used[rows] = True
         return np.flatnonzero(used)
@@ -163,7 +163,7 @@ class RunInputs:
         """The clients that have no examples in a held-out split, by split; those splits only."""
         shares = {VALIDATION: self.partitions.val, TEST: self.partitions.test}
         splits = self.config.held_out_splits(final=True).split(",")
-        found = {split: [i for i, rows in enumerate(shares[split]) if not len(rows)] for split in splits}
+        found = {split: np.flatnonzero(shares[split].sizes == 0).tolist() for split in splits}
         return {split: clients for split, clients in found.items() if clients}
 
     def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:

@@ -87,7 +87,7 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
     def ray_grid(workers: "RayPool") -> "RayGrid":
         from .ray.grid import RayGrid
 
-        examples = [len(rows) for rows in federation.inputs.partitions.train]
+        examples = federation.inputs.partitions.train.sizes.tolist()
         return RayGrid(workers, *settings, federation.inputs.remembers, examples)
 
     if isinstance(pool, BackgroundPool):

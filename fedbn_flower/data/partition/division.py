@@ -9,18 +9,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
+from .shares import Rows, Shares, even_sizes, joined
 
-Rows = NDArray[np.int64]
 ClassSets = tuple[frozenset[int], ...]
 MIN_DIRICHLET_EXAMPLES = 2  # BatchNorm cannot train on a single example
 
 
-def split_evenly(count: int, num_clients: int) -> list[Rows]:
+def split_evenly(count: int, num_clients: int) -> Shares:
     """Split rows 0..count-1 into one nearly even part per client."""
-    return np.array_split(np.arange(count), num_clients)
+    return Shares.cut(np.arange(count), even_sizes(count, num_clients))
 
 
-def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: int) -> list[Rows]:
+def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: int) -> Shares:
     """Divide each class by shares drawn from Dir(alpha) over the clients, with flwr-datasets' partitioner.
 
     Raises
@@ -45,10 +45,10 @@ def dirichlet(labels: NDArray[np.int64], num_clients: int, alpha: float, seed: i
             f"partition: each draw of dirichlet:{alpha} among {num_clients} clients leaves a client with "
             f"fewer than {MIN_DIRICHLET_EXAMPLES} examples; expected fewer clients or a larger alpha"
         ) from error
-    return [np.asarray(share, dtype=np.int64) for share in shares]
+    return Shares.of([np.asarray(share, dtype=np.int64) for share in shares])
 
 
-def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator) -> list[Rows]:
+def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Generator) -> Shares:
     """Sort rows by label, cut them into nearly even shards, and give ``per_client`` shards to each client.
 
     Raises
@@ -61,9 +61,10 @@ def shards(labels: NDArray[np.int64], num_clients: int, per_client: int, rng: Ge
         most = len(labels) // num_clients
         allowed = f"at most shards:{most} among {num_clients} clients, for {len(labels)} training examples"
         raise not_allowed("partition", f"shards:{per_client}", allowed)
-    pieces = np.array_split(np.argsort(labels, kind="stable"), count)
+    sizes = even_sizes(len(labels), count)
+    starts = np.cumsum(sizes) - sizes
     assignment = rng.permutation(count).reshape(num_clients, per_client)
-    return [np.concatenate([pieces[i] for i in indices]) for indices in assignment]
+    return joined(np.argsort(labels, kind="stable"), starts[assignment], sizes[assignment])
 
 
 def draw_class_sets(
@@ -114,7 +115,7 @@ def even_class_sets(labels: NDArray[np.int64], num_clients: int) -> ClassSets:
     return tuple(frozenset(part.tolist()) for part in np.array_split(classes, num_clients))
 
 
-def split_by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Rows]:
+def split_by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> Shares:
     """Give each client the rows of its classes; a class of several clients is divided evenly among them.
 
     Raises
@@ -122,17 +123,24 @@ def split_by_class(labels: NDArray[np.int64], class_sets: ClassSets) -> list[Row
     UserError
         When a client would have no examples.
     """
-    found: list[list[Rows]] = [[] for _ in class_sets]
-    for label in sorted(frozenset().union(*class_sets)):
-        owners = [i for i, classes in enumerate(class_sets) if label in classes]
-        shares = np.array_split(np.flatnonzero(labels == label), len(owners))
-        for owner, share in zip(owners, shares, strict=True):
-            found[owner].append(share)
-    rows = [np.concatenate(parts) for parts in found]
-    for classes, share in zip(class_sets, rows, strict=True):
-        if not len(share):
-            raise UserError(f"partition: the silo with classes {sorted(classes)} has no examples")
-    return rows
+    clients = np.repeat(np.arange(len(class_sets)), list(map(len, class_sets)))
+    classes = np.array([label for owned in class_sets for label in sorted(owned)], np.int64)
+    order = np.argsort(classes, kind="stable")  # by class, the owners of each in their order
+    used, first, owners = np.unique(classes[order], return_index=True, return_counts=True)
+    kept = np.flatnonzero(np.isin(labels, used))
+    rows = kept[np.argsort(labels[kept], kind="stable")]
+    examples = np.searchsorted(labels[rows], used, "right") - np.searchsorted(labels[rows], used)
+    rank = np.arange(len(order)) - np.repeat(first, owners)
+    sizes = np.empty(len(order), np.int64)
+    sizes[order] = np.repeat(examples // owners, owners) + (rank < np.repeat(examples % owners, owners))
+    starts = np.empty(len(order), np.int64)
+    starts[order] = np.cumsum(sizes[order]) - sizes[order]
+    pieces = joined(rows, starts[:, None], sizes[:, None])
+    shares = Shares.cut(pieces.rows, np.bincount(clients, sizes, len(class_sets)).astype(np.int64))
+    if not shares.sizes.all():
+        empty = class_sets[int(np.argmin(shares.sizes))]
+        raise UserError(f"partition: the silo with classes {sorted(empty)} has no examples")
+    return shares
 
 
 def draw_ids(groups: NDArray[np.str_], num_clients: int, rng: Generator) -> list[str]:
@@ -153,17 +161,24 @@ def _natural_key(text: str) -> list[Any]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
-def split_in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[Rows]:
+def split_by_id(groups: NDArray[np.str_], rows: Rows, ids: list[str]) -> Shares:
+    """Give each client those of ``rows`` that have its id, in their order."""
+    known, ranks = np.unique(ids, return_inverse=True)
+    found = np.searchsorted(known, groups[rows]).clip(max=len(known) - 1)
+    client = np.where(known[found] == groups[rows], np.argsort(ranks)[found], len(ids))
+    order = np.argsort(client, kind="stable")[: np.count_nonzero(client < len(ids))]
+    return Shares.cut(rows[order], np.bincount(client, minlength=len(ids) + 1)[: len(ids)])
+
+
+def split_in_proportion(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> Shares:
     """Divide the rows of each class in proportion to its column of ``counts``, shape (clients, classes).
 
     Classes that no client has are left out.
     """
-    shares: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in counts]
-    for label in range(counts.shape[1]):
-        total = counts[:, label].sum()
-        if total:
-            rows = np.flatnonzero(labels == label)
-            stops = np.rint(np.cumsum(counts[:, label]) / total * len(rows)).astype(int)
-            for client, share in enumerate(np.split(rows, stops[:-1])):
-                shares[client].append(share)
-    return [np.concatenate(parts) for parts in shares]
+    totals = counts.sum(0)
+    kept = np.flatnonzero(totals[labels])
+    rows = kept[np.argsort(labels[kept], kind="stable")]
+    examples = np.bincount(labels[rows], minlength=len(totals))
+    stops = np.rint(np.cumsum(counts, 0) / np.maximum(totals, 1) * examples).astype(np.int64)
+    sizes = np.diff(stops, axis=0, prepend=0)
+    return joined(rows, np.cumsum(examples) - examples + stops - sizes, sizes)

@@ -16,17 +16,18 @@ from ...core.files import write_atomically
 from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
 from .division import (
-    Rows,
     dirichlet,
     draw_class_sets,
     draw_ids,
     even_class_sets,
     shards,
     split_by_class,
+    split_by_id,
     split_evenly,
     split_in_proportion,
 )
 from .flwr_partitioners import NamedPartitioner
+from .shares import Rows, Shares
 from .spec import PartitionSpec
 
 FORMAT = 3  # version of the cached files and of the random draws; part of the cache key
@@ -41,9 +42,9 @@ class Partitions:
     and the examples of each set, to two counts: how many of them no client has, and how many there are.
     """
 
-    train: list[Rows]
-    val: list[Rows]
-    test: list[Rows]
+    train: Shares
+    val: Shares
+    test: Shares
     val_rows: Rows
     unused: Mapping[str, tuple[int, int]]
     names: tuple[str, ...] = ()
@@ -84,7 +85,8 @@ def partition_dataset(
         _save(path, _divide(dataset, text, num_clients, seed, val_fraction))
     with np.load(path) as stored:
         shares = {
-            name: np.split(stored[name], stored[f"{name}-stops"][:-1]) for name in ("train", "val", "test")
+            name: Shares.cut(stored[name], np.diff(stored[f"{name}-stops"], prepend=0))
+            for name in ("train", "val", "test")
         }
         counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
         unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
@@ -100,9 +102,8 @@ def _save(path: Path, partitions: Partitions) -> None:
         "unused-counts": np.array(list(partitions.unused.values())),
     }
     for name in ("train", "val", "test"):
-        rows: list[Rows] = getattr(partitions, name)
-        arrays[name] = np.concatenate(rows)
-        arrays[f"{name}-stops"] = np.cumsum([len(r) for r in rows])
+        shares: Shares = getattr(partitions, name)
+        arrays[name], arrays[f"{name}-stops"] = shares.rows, shares.stops
     content = BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     with os_errors_as_user_errors("cache-dir", f"write {path.parent}"):
@@ -125,7 +126,7 @@ def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fracti
         things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
         ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
         train, val, test = (
-            [rows[_groups(split)[rows] == i] for i in ids]
+            split_by_id(_groups(split), rows, ids)
             for split, rows in (
                 (dataset.train, train_rows),
                 (dataset.train, val_rows),
@@ -138,16 +139,16 @@ def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fracti
         spec.check_classes(dataset.spec.outputs)
         if isinstance(spec.argument, NamedPartitioner):
             values = _groups(dataset.train) if spec.column else labels
-            shares = spec.argument.divide(values[train_rows], num_clients, seed)
+            shares = Shares.of(spec.argument.divide(values[train_rows], num_clients, seed))
         else:
             shares = _by_label(labels[train_rows], spec, num_clients, seed, rng)
-        train = [train_rows[r] for r in shares]
-        counts = np.array([np.bincount(labels[r], minlength=dataset.spec.outputs) for r in train])
-        val = [val_rows[r] for r in split_in_proportion(labels[val_rows], counts)]
-        test = [test_rows[r] for r in split_in_proportion(_labels(dataset, dataset.test, spec, text), counts)]
+        train = shares.among(train_rows)
+        counts = train.counts(labels, dataset.spec.outputs)
+        val = split_in_proportion(labels[val_rows], counts).among(val_rows)
+        test = split_in_proportion(_labels(dataset, dataset.test, spec, text), counts)
     present = len(np.unique(kinds[train_rows]))
     unused = {
-        things: (present - len(np.unique(kinds[np.concatenate(train)])), present),
+        things: (present - len(np.unique(kinds[train.rows])), present),
         "training examples": _unused(train, train_rows),
         "validation examples": _unused(val, val_rows),
         "test examples": _unused(test, test_rows),
@@ -171,7 +172,7 @@ def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> N
 
 def _by_label(
     labels: NDArray[np.int64], spec: PartitionSpec, num_clients: int, seed: int, rng: Generator
-) -> list[Rows]:
+) -> Shares:
     match spec.kind, spec.argument:
         case "dirichlet", float(alpha):
             return dirichlet(labels, num_clients, alpha, seed)
@@ -186,5 +187,5 @@ def _by_label(
     return split_evenly(len(labels), num_clients)
 
 
-def _unused(shares: list[Rows], rows: Rows) -> tuple[int, int]:
-    return len(rows) - sum(len(share) for share in shares), len(rows)
+def _unused(shares: Shares, rows: Rows) -> tuple[int, int]:
+    return len(rows) - int(shares.sizes.sum()), len(rows)

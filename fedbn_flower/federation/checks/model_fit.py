@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fedbn_flower.clients import LocalTraining, trainable_names
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
@@ -141,10 +143,8 @@ def clients_of_one_example(inputs: RunInputs) -> list[int]:
     """Return the partitions that fail in every round: one training example, and a model that needs two."""
     return [
         partition
-        for partition, rows in enumerate(inputs.partitions.train)
-        if len(rows) == 1
-        and partition not in inputs.held_out_clients
-        and not _trains_on_one(inputs, partition)
+        for partition in np.flatnonzero(inputs.partitions.train.sizes == 1).tolist()
+        if partition not in inputs.held_out_clients and not _trains_on_one(inputs, partition)
     ]
 
 

@@ -38,14 +38,14 @@ def plot_partitions(path: Path, inputs: RunInputs) -> None:
 
     Without classes there is one count per client.
     """
-    dataset, rows = inputs.dataset, inputs.partitions.train
+    dataset, shares = inputs.dataset, inputs.partitions.train
     names = [""]
     labels = np.zeros(len(dataset.train), np.int64)
     if dataset.has_classes:
         known = dataset.class_names
         names = [known[i] if i < len(known) else str(i) for i in range(dataset.spec.outputs)]
         labels = dataset.train.columns["y"]
-    counts = np.array([np.bincount(labels[r], minlength=len(names)) for r in rows])
+    counts = shares.counts(labels, len(names))
     table = [
         {"partition": partition, "class": name, "examples": int(count)}
         for partition, line in enumerate(counts)

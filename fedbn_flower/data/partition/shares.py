@@ -1,0 +1,96 @@
+"""The rows of every client, kept as three arrays however many clients there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Sequence[Rows]):
+    """A sequence of the clients' rows: ``rows[starts[i]:stops[i]]`` are those of client i.
+
+    Parameters
+    ----------
+    rows : Rows
+        Those of all clients.
+    starts, stops : Rows
+        The places of each client's rows there, int64 (clients,).
+    """
+
+    rows: Rows
+    starts: Rows
+    stops: Rows
+
+    @classmethod
+    def cut(cls, rows: Rows, sizes: Rows) -> Shares:
+        """Give each client, in turn, the next of the rows, as many as its size says."""
+        stops = np.cumsum(sizes, dtype=np.int64)
+        return cls(rows, stops - sizes, stops)
+
+    @classmethod
+    def of(cls, parts: Sequence[Rows]) -> Shares:
+        """Join the rows of each client."""
+        return cls.cut(np.concatenate(parts), np.array([len(part) for part in parts], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.stops)
+
+    @overload
+    def __getitem__(self, client: int) -> Rows: ...
+    @overload
+    def __getitem__(self, client: slice) -> Sequence[Rows]: ...
+    def __getitem__(self, client: int | slice) -> Rows | Sequence[Rows]:
+        if isinstance(client, slice):
+            return [self[i] for i in range(len(self))[client]]
+        return self.rows[self.starts[client] : self.stops[client]]
+
+    def __iter__(self) -> Iterator[Rows]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def sizes(self) -> Rows:
+        """The number of each client's rows, int64 (clients,)."""
+        return self.stops - self.starts
+
+    def among(self, rows: Rows) -> Shares:
+        """Return the shares of ``rows`` whose positions these are."""
+        return Shares(rows[self.rows], self.starts, self.stops)
+
+    def with_all_but(self, others: Collection[int], rows: Rows) -> Shares:
+        """Return the shares in which every client but ``others`` has the same ``rows``."""
+        own = np.isin(np.arange(len(self)), list(others))
+        starts, stops = (
+            np.where(own, self.starts, len(self.rows)),
+            np.where(own, self.stops, len(self.rows) + len(rows)),
+        )
+        return Shares(np.concatenate([self.rows, rows]), starts, stops)
+
+    def counts(self, labels: NDArray[np.int64], classes: int) -> Rows:
+        """Return the number of each client's rows of each class, int64 (clients, classes)."""
+        slices, which = np.unique(np.stack([self.starts, self.sizes], 1), axis=0, return_inverse=True)
+        found = joined(self.rows, slices[:, :1], slices[:, 1:])  # clients may have the same rows
+        lines = np.repeat(np.arange(len(slices)), found.sizes) * classes
+        counts = np.bincount(lines + labels[found.rows], minlength=len(slices) * classes)
+        return counts.reshape(len(slices), classes)[which.ravel()]
+
+
+def joined(rows: Rows, starts: Rows, sizes: Rows) -> Shares:
+    """Join slices of ``rows``: client i gets, in order, ``rows[starts[i, j]:][: sizes[i, j]]`` for every j.
+
+    ``starts`` and ``sizes`` have the shape (clients, slices).
+    """
+    begun = np.cumsum(sizes) - sizes.ravel()
+    offsets = np.repeat(starts.ravel() - begun, sizes.ravel())
+    return Shares.cut(rows[offsets + np.arange(len(offsets))], sizes.sum(1))
+
+
+def even_sizes(count: int, parts: int) -> Rows:
+    """Return the sizes of ``parts`` nearly even parts, as ``np.array_split`` cuts them, int64 (parts,)."""
+    return count // parts + (np.arange(parts) < count % parts).astype(np.int64)
