@@ -2,7 +2,7 @@
 
 from pkgutil import resolve_name
 
-from .base import FedAvgClient, LocalTask
+from .base import FedAvgClient
 from .examples import Columns, Examples, Prepare
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
@@ -27,7 +27,7 @@ from .problems import (
 )
 from .problems.evaluation import evaluate_splits
 from .settings import setting
-from .training import LocalTraining, load_entries
+from .training import LocalTask, LocalTraining, load_entries
 from .update import NamedArrays, Received, Records, Update, by_name
 
 _PLACES = {

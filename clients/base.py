@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,76 +11,24 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
-from .examples import Examples
 from .fine_tuning import FineTuning
-from .losses import Loss
 from .memory import Arrays, ContextStore, Memory
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
+from .modules.frozen import split, still_modules
 from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
-from .problems import Classification, Problem
 from .problems.evaluation import EVALUATION_BATCH, evaluate_splits
 from .settings import refuse_former_name, set_values, values
 from .training import (
     LocalRun,
-    LocalTraining,
-    all_work,
+    LocalTask,
     load_entries,
     to_array,
     train_model,
 )
 from .update import NamedArrays, Received, Records, Update, by_name
-
-
-@dataclass(frozen=True, eq=False)
-class LocalTask:
-    """The model, data and settings of one client.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The clients of a process may share it: every entry is loaded before use.
-    initial : Mapping[str, NDArray]
-        The state dict of the run's initial model, the same for all clients.
-    train : Examples
-        The client's own training examples.
-    evaluation : Mapping[str, Examples]
-        Held-out examples by split name (``test``, ``val``).
-    training : LocalTraining
-        The settings of local training.
-    seed : tuple[int, ...]
-        The run's seed and the partition id. All randomness derives from it and the round.
-    objective : type[Objective]
-        The local objective.
-    problem : Problem
-        The learning problem: its loss and metrics.
-    loss : type[Loss]
-        The training loss.
-    loss_settings : Mapping[str, object]
-        Values of the settings that the loss declares, by attribute.
-    client_settings : Mapping[str, object]
-        Values of the settings that the client's class declares, by attribute.
-    share : Callable[[int], float]
-        The share of its local work that it does in a round, in (0, 1], by round number; 1 by default.
-    tells_classes : bool
-        Whether the client reports counts by class of held-out examples when the server requests them.
-    """
-
-    model: nn.Module
-    initial: Mapping[str, NDArray]
-    train: Examples
-    evaluation: Mapping[str, Examples]
-    training: LocalTraining
-    seed: tuple[int, int]
-    objective: type[Objective] = Sgd
-    problem: Problem = field(default_factory=Classification)
-    loss: type[Loss] = Loss
-    loss_settings: Mapping[str, Any] = field(default_factory=dict)
-    client_settings: Mapping[str, Any] = field(default_factory=dict)
-    share: Callable[[int], float] = all_work
-    tells_classes: bool = True
 
 
 class FedAvgClient(NumPyClient):
@@ -124,8 +72,9 @@ class FedAvgClient(NumPyClient):
                 raise ValueError(
                     f"{' and '.join(names)} are one tensor: local under one name, shared under another"
                 )
-        self.local_names = [name for name in task.initial if name in local]
-        self.shared_names = [name for name in task.initial if name not in local]
+        self.shared_names, self.local_names, self.constant_names = split(task.initial, local, task.constant)
+        self.still = still_modules(task.model, task.constant)
+        """The names of the modules that are in evaluation mode during training."""
         self.trained_names = [
             name for name, p in task.model.named_parameters() if p.requires_grad and name not in local
         ]
@@ -189,10 +138,15 @@ class FedAvgClient(NumPyClient):
             self.memory.read(self.objective_group),
             {name: self._by_one_name(arrays) for name, arrays in records.items()},
             task.problem,
-            Local(task.model, task.train, task.loss(task.problem, task.train, task.loss_settings)),
+            Local(
+                task.model,
+                task.train,
+                task.loss(task.problem, task.train, task.loss_settings),
+                task.constant,
+            ),
         )
-        seed = (*task.seed, server_round)
-        return LocalRun(task.train, task.training, objective, rate, seed, task.share(server_round))
+        seed, share = (*task.seed, server_round), task.share(server_round)
+        return LocalRun(task.train, task.training, objective, rate, seed, share, self.still)
 
     def end_run(
         self,
@@ -257,7 +211,7 @@ class FedAvgClient(NumPyClient):
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
             self.local_names
         ):
-            estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed)
+            estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed, self.still)
 
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
@@ -276,9 +230,16 @@ class FedAvgClient(NumPyClient):
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""
         memory = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
-        local = {name: (memory or self.task.initial)[name] for name in self.local_names}
-        load_entries(entries, {**by_name(parameters, self.shared_names), **local})
+        local = {name: array for name, array in (memory or {}).items() if name in self.local_names}
+        load_entries(entries, self.completed({**by_name(parameters, self.shared_names), **local}))
         return memory is not None
+
+    def completed(self, entries: Arrays) -> dict[str, NDArray]:
+        """Return a whole state dict: these entries, and the initial values of the others.
+
+        Others are the constant ones, and local ones that were constant in the client's last round.
+        """
+        return {**self.task.initial, **entries}
 
     @np.errstate(over="ignore", invalid="ignore")
     def _has_diverged(self, name: str, entry: torch.Tensor) -> bool:

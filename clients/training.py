@@ -1,21 +1,25 @@
-"""The local training loop."""
+"""One client's task, its training in a round, and the local training loop."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .examples import LOADED, Examples
+from .losses import Loss
+from .modules.frozen import train_mode
 from .modules.lazy_torch import nn, torch
 from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
 from .modules.precision import precision_of
 from .modules.rng import seeded
 from .objectives import LocalWork, Objective
-from .problems import Problem
+from .objectives.sgd import Sgd
+from .problems import Classification, Problem
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,64 @@ def all_work(server_round: int) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class LocalTask:
+    """The model, data and settings of one client.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The clients of a process may share it: every entry is loaded before use.
+    initial : Mapping[str, NDArray]
+        The state dict of the run's initial model, the same for all clients.
+    train : Examples
+        The client's own training examples.
+    evaluation : Mapping[str, Examples]
+        Held-out examples by split name (``test``, ``val``).
+    training : LocalTraining
+        The settings of local training.
+    seed : tuple[int, ...]
+        The run's seed and the partition id. All randomness derives from it and the round.
+    objective : type[Objective]
+        The local objective.
+    problem : Problem
+        The learning problem: its loss and metrics.
+    loss : type[Loss]
+        The training loss.
+    loss_settings : Mapping[str, object]
+        Values of the settings that the loss declares, by attribute.
+    client_settings : Mapping[str, object]
+        Values of the settings that the client's class declares, by attribute.
+    share : Callable[[int], float]
+        The share of its local work that it does in a round, in (0, 1], by round number; 1 by default.
+    tells_classes : bool
+        Whether the client reports counts by class of held-out examples when the server requests them.
+    constant : frozenset[str]
+        The entries that never change, see `modules.frozen.constant_entries`: they are neither shared nor
+        local, and have their values in ``initial``. None by default.
+    """
+
+    model: nn.Module
+    initial: Mapping[str, NDArray]
+    train: Examples
+    evaluation: Mapping[str, Examples]
+    training: LocalTraining
+    seed: tuple[int, int]
+    objective: type[Objective] = Sgd
+    problem: Problem = field(default_factory=Classification)
+    loss: type[Loss] = Loss
+    loss_settings: Mapping[str, Any] = field(default_factory=dict)
+    client_settings: Mapping[str, Any] = field(default_factory=dict)
+    share: Callable[[int], float] = all_work
+    tells_classes: bool = True
+    constant: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
 class LocalRun:
     """One client's training in one round, without the model.
 
     ``seed`` determines shuffling and dropout. ``share`` is the share of the work that is done, in (0, 1].
+    ``still`` names the modules that are in evaluation mode, see `modules.frozen.still_modules`.
     """
 
     examples: Examples
@@ -75,6 +133,7 @@ class LocalRun:
     learning_rate: float
     seed: tuple[int, ...]
     share: float = 1.0
+    still: frozenset[str] = frozenset()
 
     def generator(self) -> np.random.Generator:
         """Return a new random generator from the run's seed."""
@@ -123,7 +182,7 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     # It uses an optimiser's `param_groups` and `step`, which ours has, too.
     scaler = torch.amp.GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
     steps = 0
-    model.train()
+    train_mode(model, run.still)
     for module in frozen:
         module.training = False
     with seeded(int(rng.integers(2**63))):

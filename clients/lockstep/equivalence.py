@@ -10,12 +10,12 @@ import numpy as np
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
-from ..base import FedAvgClient, LocalTask
+from ..base import FedAvgClient
 from ..examples import Examples
 from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
 from ..objectives.scaffold import CONTROL
-from ..training import LocalTraining, all_work
+from ..training import LocalTask, LocalTraining, all_work
 from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep

@@ -40,9 +40,8 @@ class StackedLinear(Stacked):
         super().__init__(count)
         # The layout of the gradient from the batched product, which saves a costly strided copy.
         weight = torch.empty(count, layer.in_features, layer.out_features, device=layer.weight.device)
-        self.weight = nn.Parameter(weight.transpose(1, 2))
-        bias = None if layer.bias is None else nn.Parameter(_zeros(layer.bias, count))
-        self.register_parameter("bias", bias)
+        self.weight = nn.Parameter(weight.transpose(1, 2), layer.weight.requires_grad)
+        self.register_parameter("bias", _parameter(layer.bias, count))
         self.factors: list[tuple[Tensor, Tensor]] | None = None
         """Of the weights' gradient, instead of the gradient itself, if a list; see `descend`."""
 
@@ -77,9 +76,8 @@ class StackedConv2d(Stacked):
     def __init__(self, layer: nn.Conv2d, count: int) -> None:
         super().__init__(count)
         self.layer = [layer]  # for its settings; the list keeps it from being registered as a submodule
-        self.weight = nn.Parameter(_zeros(layer.weight, count))
-        bias = None if layer.bias is None else nn.Parameter(_zeros(layer.bias, count))
-        self.register_parameter("bias", bias)
+        self.register_parameter("weight", _parameter(layer.weight, count))
+        self.register_parameter("bias", _parameter(layer.bias, count))
 
     def forward(self, x: Tensor) -> Tensor:
         settings = self.layer[0]
@@ -108,24 +106,25 @@ class StackedBatchNorm(Stacked):
         self.momentum = layer.momentum or 0.0
         self.eps = layer.eps
         for name, parameter in layer.named_parameters():
-            self.register_parameter(name, nn.Parameter(_zeros(parameter, count)))
+            self.register_parameter(name, _parameter(parameter, count))
         for name, buffer in layer.named_buffers():
             self.register_buffer(name, _zeros(buffer, count))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.rows("num_batches_tracked").add_(1)
         mean, variance, weight, bias = (
             self.rows(name) for name in ("running_mean", "running_var", "weight", "bias")
         )
         values = x.numel() // (self.active * x.shape[1])
-        if self.mask is None and values > 1:
+        if self.training:
+            self.rows("num_batches_tracked").add_(1)
+        if not self.training or (self.mask is None and values > 1):
             y = functional.batch_norm(
                 _side_by_side(x, self.active),
                 mean.flatten(),
                 variance.flatten(),
                 weight.flatten(),
                 bias.flatten(),
-                training=True,
+                training=self.training,
                 momentum=self.momentum,
                 eps=self.eps,
             )
@@ -151,7 +150,8 @@ def stacked(model: nn.Module, count: int) -> nn.Module:
     """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
     Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
-    models' examples, concatenated. The model must be supported, see `reason_not_supported`.
+    models' examples, concatenated. The model must be supported, see `reason_not_supported`, and what it
+    trains must stay the same.
     """
     layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
     return copy.deepcopy(model, layers)  # each layer replaced by its stacked one
@@ -173,6 +173,11 @@ STACKED: dict[type[nn.Module], Callable[[Any, int], nn.Module]] = {
 
 def _zeros(entry: Tensor, count: int) -> Tensor:
     return torch.zeros((count, *entry.shape), dtype=entry.dtype, device=entry.device)
+
+
+def _parameter(entry: Tensor | None, count: int) -> nn.Parameter | None:
+    """Return a stacked parameter, trained if the layer's is."""
+    return None if entry is None else nn.Parameter(_zeros(entry, count), entry.requires_grad)
 
 
 def _by_model(x: Tensor, count: int) -> Tensor:

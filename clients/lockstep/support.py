@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base import FedAvgClient, LocalTask
+from ..base import FedAvgClient
 from ..modules.precision import is_half, precision_of
 from ..problems import Problem
+from ..training import LocalTask
 from .stacked_modules import STACKED
 
 EXAMPLE_WISE = frozenset(
@@ -85,8 +86,6 @@ def _model_obstacles(model: nn.Module) -> Iterator[str]:
     for name, p in parameters:
         if type(p) is not nn.Parameter or p._backward_hooks or p._post_accumulate_grad_hooks:
             yield f"parameter {name} is of a subclass or has a hook"
-        if not p.requires_grad:
-            yield f"parameter {name} is not trained"
     storages = set()
     for name, entry in [*parameters, *model.named_buffers(remove_duplicate=False)]:
         if entry.dtype not in {torch.float32, torch.int64}:

@@ -8,10 +8,11 @@ import torch
 from flwr.common import NDArrays, Scalar
 from torch import Tensor, nn
 
-from ..base import FedAvgClient, LocalTask
+from ..base import FedAvgClient
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
+from ..modules.frozen import train_mode
 from ..objectives import Objective
-from ..training import LocalRun, LocalTraining
+from ..training import LocalRun, LocalTask, LocalTraining
 from ..update import Received, Update
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 
@@ -68,7 +69,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     products = _product_layers(layers, training, objective)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
-    model.train()
+    train_mode(model, runs[0].still)
     for step in range(len(plan.rows)):
         remaining = int((plan.sizes[step] > 0).sum())
         if remaining < active:  # later steps also change the finished rows, which are restored at the end

@@ -7,7 +7,7 @@ counts as a BatchNorm. One without them has no statistics of the data, like Laye
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,13 +54,20 @@ def batch_norm_entries(model: nn.Module) -> frozenset[str]:
     return frozenset(_entries(model, statistics_only=False))
 
 
-def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, seed: Sequence[int]) -> None:
+def estimate_statistics(
+    model: nn.Module,
+    examples: Examples,
+    batch_size: int,
+    seed: Sequence[int],
+    still: Collection[str] = (),
+) -> None:
     """Set the BatchNorm statistics of the model by one pass over unlabelled examples (AdaBN).
 
     Li et al. 2018, "Adaptive Batch Normalization for practical domain adaptation". The batches are shuffled,
     nearly even, and at most of size ``batch_size``. A statistic is the mean of the batches' statistics,
-    weighted by their sizes. Layers that training would not update are unchanged. All other modules are in
-    evaluation mode. A single example has no variance: the statistics are then unchanged.
+    weighted by their sizes. Layers that training would not update, and those named in ``still``, are
+    unchanged. All other modules are in evaluation mode. A single example has no variance: the statistics are
+    then unchanged.
     """
     if len(examples) < 2:
         return
@@ -68,8 +75,8 @@ def estimate_statistics(model: nn.Module, examples: Examples, batch_size: int, s
     model.train()
     layers = {
         module: module.momentum
-        for _, module in _layers(model)
-        if module.training and module.track_running_stats
+        for name, module in _layers(model)
+        if module.training and module.track_running_stats and name not in still
     }
     model.eval()
     seen = dict.fromkeys(layers, 0)

@@ -60,15 +60,19 @@ class Local:
         The client's training examples.
     loss : Loss
         The training loss.
+    constant : frozenset[str]
+        The entries of the model that never change.
     """
 
     model: nn.Module
     examples: Examples
     loss: Loss
+    constant: frozenset[str] = frozenset()
 
     def entries(self) -> dict[str, torch.Tensor]:
-        """Return copies of all current entries of the model."""
-        return {name: entry.clone() for name, entry in self.model.state_dict().items()}
+        """Return copies of the current entries of the model, without the constant ones."""
+        entries = self.model.state_dict().items()
+        return {name: entry.clone() for name, entry in entries if name not in self.constant}
 
 
 class Objective:
@@ -168,10 +172,12 @@ class Objective:
         return Outcome()
 
     def tensors(self, arrays: Arrays | None) -> dict[str, torch.Tensor]:
-        """Return arrays as tensors by parameter name; zeros if ``arrays`` is None."""
-        if arrays is None:
-            return {name: torch.zeros_like(x) for name, x in self.start.items()}
-        return {name: torch.from_numpy(arrays[name]).to(x.device) for name, x in self.start.items()}
+        """Return arrays as tensors by parameter name; zeros where there is none, as of what was frozen."""
+        given = arrays or {}
+        return {
+            name: torch.from_numpy(given[name]).to(x.device) if name in given else torch.zeros_like(x)
+            for name, x in self.start.items()
+        }
 
     def received_tensors(self, record: str) -> dict[str, torch.Tensor]:
         """Return a record from the server as tensors by parameter name.

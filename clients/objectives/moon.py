@@ -12,9 +12,9 @@ class Moon(Objective):
     """``f - mu log(e^{sim(z, z_x)/T} / (e^{sim(z, z_x)/T} + e^{sim(z, z_prev)/T}))`` (equation 3).
 
     z is the input of the head, z_x that of the received model. z_prev is that of this client's model at the
-    end of its last round, with local entries. Both models are in evaluation mode, so their statistics do not
-    change. For a client without a previous model the term is left out: with the received model in its place,
-    it would be constant.
+    end of its last round, with local entries; what was frozen then is that of the received model. Both models
+    are in evaluation mode, so their statistics do not change. For a client without a previous model the term
+    is left out: with the received model in its place, it would be constant.
     """
 
     paper = "li2021moon"
@@ -31,7 +31,8 @@ class Moon(Objective):
         self.x = self.client.entries()
         self.previous: dict[str, torch.Tensor] | None = None
         if self.memory is not None:
-            self.previous = {n: torch.from_numpy(self.memory[n]).to(x.device) for n, x in self.x.items()}
+            previous = {name: torch.from_numpy(entry) for name, entry in self.memory.items()}
+            self.previous = {n: previous[n].to(x.device) if n in previous else x for n, x in self.x.items()}
 
     def loss(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"

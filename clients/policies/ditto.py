@@ -1,10 +1,14 @@
 """Ditto: Li et al. 2021, "Ditto: Fair and Robust Federated Learning Through Personalization"."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
 
 from flwr.common import NDArrays, Scalar
 
 from ..base import FedAvgClient
+from ..modules.lazy_torch import torch
 from ..objectives.fedprox import FedProx
 from ..settings import setting
 from ..training import load_entries, to_array, train_model
@@ -39,12 +43,12 @@ class DittoClient(FedAvgClient):
         self.load(entries, parameters)
         proximal = self.with_objective(FedProx)
         run = proximal.begin_run(dict(model.named_parameters()), {**config, "mu": self.ditto_lambda}, {})
-        start = personal or {name: to_array(entry) for name, entry in entries.items()}
+        start = personal or {name: to_array(entry) for name, entry in self._varying(entries)}
         update = super().fit(parameters, {**config, "eval-splits": ""})
-        load_entries(entries, start)
+        load_entries(entries, self.completed(start))
         train_model(model, replace(run, seed=(*run.seed, SEED)))
         self.check_finite(entries)
-        self.memory.write(PERSONAL, {name: to_array(entry) for name, entry in entries.items()})
+        self.memory.write(PERSONAL, {name: to_array(entry) for name, entry in self._varying(entries)})
         if config["eval-splits"]:
             update.metrics.update(self.held_out_metrics(config))
         return update
@@ -54,4 +58,7 @@ class DittoClient(FedAvgClient):
         if personal is None:
             super().load_to_evaluate(parameters)
         else:
-            load_entries(self.task.model.state_dict(), personal)
+            load_entries(self.task.model.state_dict(), self.completed(personal))
+
+    def _varying(self, entries: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+        return [(name, entry) for name, entry in entries.items() if name not in self.constant_names]

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients import FedAvgClient, load_entries
 from fedbn_flower.clients.modules.lazy_torch import nn
+from fedbn_flower.clients.training import to_array
 
 from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code
@@ -165,7 +166,10 @@ def load_model(
             raise UserError(
                 f"model: {manifest['model']!r} does not match the weights in {folder}: entry {name!r} differs"
             )
-    load_entries(targets, _completed(shared, list(targets), folder, manifest, client))
+    entries = _completed(shared, list(targets), folder, manifest, client)
+    if len(names) > 1:  # frozen entries of several models are not in the folder: they are as they were made
+        entries = {name: to_array(entry) for name, entry in targets.items()} | entries
+    load_entries(targets, entries)
     return module.eval()
 
 
@@ -221,6 +225,6 @@ def _completed(
         trained = ", ".join(map(str, checkpoint.partitions(last)))
         raise not_allowed("client", client, f"one that has trained: {trained}")
     if personal:
-        return dict(memory[personal])
+        return shared | dict(memory[personal])
     local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    return {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)
+    return shared | {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)

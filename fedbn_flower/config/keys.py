@@ -22,6 +22,9 @@ Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 TARGET = "METRIC=VALUE, or none"
+Patterns = Annotated[
+    str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
+]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -133,6 +136,26 @@ class Training(_Group):
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 
+class Start(_Group):
+    """Pretrained and partly trained models"""
+
+    init: str = setting(
+        "",
+        description="weights to start from, those that fit by name and shape: FILE.safetensors, FILE.pt with "
+        "a state dict, or a run's folder",
+    )
+    init_strict: bool = setting(False, description="refuse weights of which not all fit the model")
+    freeze: Patterns = setting("", description="parts of the model that do not train, and never travel")
+    train: Patterns = setting("", description="the parts that train, all others being frozen; empty for all")
+    unfreeze_at: int = setting(
+        0, ge=0, description="round from which on all that freeze or train has frozen trains; 0 for never"
+    )
+    frozen_bn: Literal["eval", "adapt"] = setting(
+        "eval",
+        description="whether frozen BatchNorm keeps its statistics, or adapts them to the data as it trains",
+    )
+
+
 class System(_Group):
     """System heterogeneity"""
 
@@ -233,7 +256,7 @@ class Folder(_Group):
     )
 
 
-GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, System, Evaluation, Runtime, Folder)
+GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, Start, System, Evaluation, Runtime, Folder)
 
 RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""

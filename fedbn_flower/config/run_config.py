@@ -1,7 +1,7 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
 import math
-import shlex
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_op
 from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.files import path_of
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
@@ -24,7 +25,7 @@ from . import keys
 from .availability import absolute_availability
 from .baselines import baseline_keys
 from .defaults import defaults_for
-from .keys import FORMER_KEYS, RUN_KEYS
+from .keys import RUN_KEYS
 from .registry import MODEL, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
@@ -34,6 +35,7 @@ from .selection import (
     check_requirements,
     check_used,
     flags,
+    given_by_key,
     named,
     resolve,
     settings_of,
@@ -42,7 +44,9 @@ from .selection import (
 NO_TARGET = "none"
 
 
-class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Training, keys.Data, keys.Run):
+class RunConfig(
+    keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Start, keys.Training, keys.Data, keys.Run
+):
     """One run; made by `of`."""
 
     algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)
@@ -59,6 +63,8 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         """
         if "availability" in values:  # not within what is kept: the current folder may be another one later
             values = {**values, "availability": absolute_availability(str(values["availability"]))}
+        if values.get("init"):
+            values = {**values, "init": os.path.abspath(path_of(str(values["init"])))}
         return _resolved(tuple(sorted(values.items())))
 
     @classmethod
@@ -70,7 +76,7 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
         UserError
             As `of` does; for a setting that no cell of its table uses, or of any table if all have it.
         """
-        given = [[_given(cell) for cell in table] for table in tables]
+        given = [[given_by_key(cell) for cell in table] for table in tables]
         runs = [[named(cell) for cell in table] for table in given]
         keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
         common = {key: value for key, value in keys[0].items() if all(key in table for table in keys)}
@@ -107,6 +113,12 @@ class RunConfig(keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Tr
             for key, text in schedules.items()
             if text != CONSTANT
         }
+
+    def at_round(self, server_round: int) -> "RunConfig":
+        """Return the configuration of a round: from ``unfreeze-at`` on, one that freezes nothing."""
+        if not 0 < self.unfreeze_at <= server_round:
+            return self
+        return self.model_copy(update={"freeze": "", "train": "", "unfreeze_at": 0})
 
     @property
     def num_training(self) -> int:
@@ -164,7 +176,7 @@ def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
 
 
 def _checked(values: Mapping[str, Any]) -> RunConfig:
-    given = _given(values)
+    given = given_by_key(values)
     algorithms = named(given)
     check_used(given, [algorithms])
     of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
@@ -203,6 +215,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("stop-at-target", True, "false without target-accuracy or target")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
+    _check_start(config)
     if config.drop_stragglers and config.stragglers == 1:
         raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config
@@ -210,38 +223,6 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
 
 def _used_by(algorithms: Iterable[Named]) -> set[str]:
     return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, by key: former keys under their new names, settings out of the text ``settings``,
-    those that are ``auto`` left out."""
-    given = dict(values)
-    text = str(given.pop("settings", ""))
-    for former, key in FORMER_KEYS.items():
-        value = given.pop(former, NOT_GIVEN)
-        if value != NOT_GIVEN:
-            given[key] = value
-    given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
-    for key, value in _parsed(text).items():
-        if key in RUN_KEYS:
-            raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of the run")
-        if key in given:
-            raise UserError(f"{key}: given twice, the second time in settings")
-        if value != NOT_GIVEN:
-            given[key] = value
-    return given
-
-
-def _parsed(text: str) -> dict[str, str]:
-    """``KEY=VALUE ...`` as a shell would split it."""
-    try:
-        pairs = [word.split("=", 1) for word in shlex.split(text)]
-        parsed = {key: value for key, value in pairs if key}
-    except ValueError:
-        parsed, pairs = {}, [[]]
-    if len(parsed) < len(pairs):
-        raise not_allowed("settings", text, "KEY=VALUE ..., no key twice")
-    return parsed
 
 
 def _check_optimizer(config: RunConfig) -> None:
@@ -255,6 +236,19 @@ def _check_optimizer(config: RunConfig) -> None:
         check_optimizer(text, config.client_lr, config.client_momentum, config.weight_decay)
     except ValueError as error:
         raise not_allowed("client-optimizer", text, str(error)) from None
+
+
+def _check_start(config: RunConfig) -> None:
+    """Refuse keys of pretrained and partly trained models that do not go together."""
+    if config.init and len(models_named(config.model)) > 1:
+        raise not_allowed("init", config.init, f"none with several models ({config.model})")
+    if config.unfreeze_at:
+        if not (config.freeze or config.train):
+            raise not_allowed("unfreeze-at", config.unfreeze_at, "0 without freeze or train")
+        if not 2 <= config.unfreeze_at <= config.rounds:
+            raise not_allowed("unfreeze-at", config.unfreeze_at, f"0, or a round from 2 to {config.rounds}")
+    if config.init_strict and not config.init:
+        raise not_allowed("init-strict", True, "false without init: there are no weights to fit")
 
 
 def _check_schedules(config: RunConfig, of_strategy: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """The algorithms that a run names: their settings, and what they need of each other."""
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -213,3 +214,35 @@ def _has_name(algorithm: Named, name: str) -> bool:
     registered = next(r.names for r in REGISTRIES if r.key == algorithm.kind)
     bases = algorithm.cls.__mro__
     return name in {base.__name__ for base in bases} or registered.get(name) in bases
+
+
+def given_by_key(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, by key: former keys under their new names, settings out of the text ``settings``,
+    those that are ``auto`` left out."""
+    given = dict(values)
+    text = str(given.pop("settings", ""))
+    for former, key in FORMER_KEYS.items():
+        value = given.pop(former, NOT_GIVEN)
+        if value != NOT_GIVEN:
+            given[key] = value
+    given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
+    for key, value in _parsed(text).items():
+        if key in RUN_KEYS:
+            raise not_allowed("settings", text, f"settings of algorithms; {key} is a key of the run")
+        if key in given:
+            raise UserError(f"{key}: given twice, the second time in settings")
+        if value != NOT_GIVEN:
+            given[key] = value
+    return given
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """``KEY=VALUE ...`` as a shell would split it."""
+    try:
+        pairs = [word.split("=", 1) for word in shlex.split(text)]
+        parsed = {key: value for key, value in pairs if key}
+    except ValueError:
+        parsed, pairs = {}, [[]]
+    if len(parsed) < len(pairs):
+        raise not_allowed("settings", text, "KEY=VALUE ..., no key twice")
+    return parsed

@@ -1,6 +1,7 @@
 """Write files atomically, and rows to CSV files that survive a crash."""
 
 import csv
+import hashlib
 import io
 import json
 import logging
@@ -10,6 +11,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 Row = Mapping[str, object]
 
@@ -55,6 +59,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def digest_of(arrays: Mapping[str, NDArray]) -> str:
+    """Return a SHA-256 of the names, dtypes, shapes and contents of arrays."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -22,6 +23,8 @@ from .divergence import first_to_diverge
 from .exchange import Exchange
 from .inputs import RunInputs
 from .strategy import participation
+
+NONE: Mapping[str, NDArray] = MappingProxyType({})
 
 
 @runtime_checkable
@@ -86,7 +89,7 @@ class GlobalEvaluation:
             at_least = min(2, inputs.config.num_training)
             return None, first_to_diverge(report, at_least) if report and of_received else ""
         found = self._in_shares(grid, arrays, splits, classes)
-        load_model(self.model, arrays)
+        load_model(self.model, arrays, inputs.constant)
         if not (found and self._shares_agree):
             whole = evaluated_share(inputs, self.model, splits, classes)
             if found:  # a model that remembers, or is random, can find something else in shares
@@ -105,9 +108,10 @@ class GlobalEvaluation:
         return grid.evaluate_in_shares(arrays, splits, classes)
 
 
-def load_model(model: nn.Module, arrays: ArrayRecord) -> None:
-    """Copy a whole state dict into a model."""
-    load_entries(model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
+def load_model(model: nn.Module, arrays: ArrayRecord, constant: Mapping[str, NDArray] = NONE) -> None:
+    """Copy a whole state dict into a model: the shared entries, and those that never change."""
+    shared = {name: array.numpy() for name, array in arrays.items()}
+    load_entries(model.state_dict(), {**constant, **shared})
 
 
 def evaluated_share(

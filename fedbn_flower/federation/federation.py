@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord, UserConfig
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+from numpy.typing import NDArray
 
 from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
 from fedbn_flower.strategies.messages.wire import (
@@ -18,6 +19,7 @@ from fedbn_flower.strategies.messages.wire import (
     CLASSES,
     CLIENT_LR,
     CLIENT_LR_DECAY,
+    DIGEST_OF_START,
     EVAL_SPLITS,
     FINE_TUNE,
     RUN,
@@ -38,7 +40,7 @@ from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
 from .refusals import Refusals
-from .strategy import make_strategy, participation, set_server_rate
+from .strategy import make_strategy, participation, set_server_rate, step_more
 from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -70,11 +72,11 @@ class Federation:
         self.inputs = inputs_of(config)
         self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
-        check_fit(self.inputs)
+        for inputs in {self.inputs, inputs_of(config.at_round(config.rounds))}:
+            check_fit(inputs)
         model, self.initial = self.inputs.model()
         self.evaluation = GlobalEvaluation(self.inputs, model)
-        self.local_names = self.inputs.local_names
-        self.shares = bool(self.initial.keys() - self.local_names)
+        self.shares = bool(self.inputs.split.shared)
         """Whether anything of the model travels."""
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
@@ -108,26 +110,24 @@ class Federation:
         self._check_nodes(grid)
         for notice in notices(self.inputs):
             LOGGER.warning("%s", notice)
-        arrays = ArrayRecord(
-            {n: Array(entry) for n, entry in self.initial.items() if n not in self.local_names}
-        )
-        first_round = 1
+        if (weights := self.inputs.initial().weights) and weights.complete:
+            LOGGER.info("%s", weights)
+        arrays, first_round = ArrayRecord(), 1
         if checkpoint:
-            arrays = ArrayRecord({name: checkpoint.arrays[name] for name in arrays})
+            arrays = checkpoint.arrays
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
         updates, sampled = strategy.rule_state.updates, False
         divergence, refusals = Divergence(), Refusals()
-        train_config = ConfigRecord(
-            {
-                **config.messages_for(CLIENT.find(config.client)),
-                **config.messages_for(OBJECTIVE.find(config.objective)),
-            }
-        )
+        settings = {
+            **config.messages_for(CLIENT.find(config.client)),
+            **config.messages_for(OBJECTIVE.find(config.objective)),
+        }
         for server_round in range(first_round, config.rounds + 1):
-            result = self._round(server_round, arrays, train_config, grid, observers)
+            arrays = self._shared_in(server_round, arrays)
+            result = self._round(server_round, arrays, settings, grid, observers)
             arrays = result.arrays
             sampled |= bool(result.train.metrics or result.train.failures)
             for observer in observers:
@@ -150,11 +150,29 @@ class Federation:
             )
         return arrays
 
+    def _shared_in(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
+        """Return what travels in a round, from the last one's; use the inputs of the round from now on.
+
+        What has not travelled before has its initial values.
+        """
+        before, self.inputs = self.inputs, inputs_of(self.config.at_round(server_round))
+        if self.inputs is not before:
+            model, _ = self.inputs.model()
+            self.evaluation = GlobalEvaluation(self.inputs, model)
+            step_more(self.strategy, self.inputs, before)
+        return ArrayRecord(
+            {n: arrays[n] if n in arrays else Array(self.initial[n]) for n in self.inputs.split.shared}
+        )
+
+    def known_of_model(self, server_round: int, arrays: ArrayRecord) -> dict[str, NDArray]:
+        """Return the model after a round without what stays at home: what travelled, and what is frozen."""
+        return inputs_of(self.config.at_round(server_round)).completed(arrays)
+
     def _round(
         self,
         server_round: int,
         arrays: ArrayRecord,
-        train_config: ConfigRecord,
+        settings: UserConfig,
         grid: Grid,
         observers: Iterable[Observer],
     ) -> RoundResult:
@@ -172,6 +190,7 @@ class Federation:
         moment: dict[str, str | int] = {
             RUN: self.run_name,
             CHECKPOINT_ROUND: self._last_sure_checkpoint(server_round),
+            **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }
         rates = config.scheduled_rates(server_round)
         client_rates = {
@@ -180,9 +199,16 @@ class Federation:
         }
         set_server_rate(strategy, config, server_round)
         fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
-        train_config.update({**moment, **client_rates, **fine_tuning, EVAL_SPLITS: after_training})
-        if after_training:
-            train_config.update(by_class)
+        train_config = ConfigRecord(
+            {
+                **settings,
+                **moment,
+                **client_rates,
+                **fine_tuning,
+                EVAL_SPLITS: after_training,
+                **(by_class if after_training else {}),
+            }
+        )
         evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **fine_tuning}
 
         def on_answer(phase: str, done: int, total: int) -> None:

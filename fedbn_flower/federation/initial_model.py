@@ -3,21 +3,70 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import signature
+from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matching, names_of_parts
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
+from fedbn_flower.clients.modules.parameter_names import trainable_names
 from fedbn_flower.clients.modules.precision import compute_in
 
 from ..config.registry import MODEL, as_user_error
+from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
+from ..core.suggestions import hint
+from ..models.weights import LoadedWeights, load_weights
 
 DTYPES = frozenset({"float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"})
 """The dtypes of torch that an entry of a state dict may have."""
+TORCHVISION = "torchvision.models"
+MAX_NAMES = 12
+"""Names in a message."""
+
+
+class Start(NamedTuple):
+    """What a model starts from, and what of it trains: the keys of these names."""
+
+    init: str = ""
+    init_strict: bool = False
+    freeze: str = ""
+    train: str = ""
+    frozen_bn: str = "eval"
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Start:
+        return cls(*(getattr(config, key) for key in cls._fields))
+
+
+FROM_SCRATCH = Start()
+
+
+@dataclass(frozen=True, eq=False)
+class InitialModel:
+    """A model of this process before a run.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The module, on its device; clients load all entries before use.
+    entries : dict[str, NDArray]
+        The initial state dict, the same in every process.
+    constant : frozenset[str]
+        The entries that never change, see `constant_entries`.
+    weights : LoadedWeights, optional
+        What it took from ``init``.
+    """
+
+    module: nn.Module
+    entries: dict[str, NDArray]
+    constant: frozenset[str]
+    weights: LoadedWeights | None
 
 
 @process_cache(maxsize=8)
@@ -28,20 +77,55 @@ def initial_model(
     seed: int,
     device: str = "cpu",
     precision: str = "fp32",
-) -> tuple[nn.Module, dict[str, NDArray]]:
-    """Return a module of this process and the run's initial state dict, the same in every process."""
+    start: Start = FROM_SCRATCH,
+) -> InitialModel:
+    """Return a model with its initial weights, what does not train frozen.
+
+    Raises
+    ------
+    UserError
+        As `build_model` and `load_weights`; when a pattern matches nothing, or nothing is left to train.
+    """
     from ..models.channels_last import lay_out  # imports PyTorch
 
-    model = build_model(name, spec, softmax_output, seed)
-    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    model = _built(name, spec, seed)
+    weights = load_weights(model, start.init, start.init_strict) if start.init else None
+    frozen = _frozen(model, start)
+    if softmax_output:
+        model, frozen = _with_softmax(model), frozenset(f"0.{entry}" for entry in frozen)
+    constant = constant_entries(model, frozen, start.frozen_bn == "adapt")
+    entries = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     if device == "cpu":
         lay_out(model, spec)
     compute_in(model, precision, device)
-    return model.to(device), initial
+    return InitialModel(model.to(device), entries, constant, weights)
+
+
+def _frozen(model: nn.Module, start: Start) -> frozenset[str]:
+    """Freeze what the patterns say; return the entries that they match."""
+    patterns = {
+        key: _patterns(key, text, model) for key, text in (("freeze", start.freeze), ("train", start.train))
+    }
+    frozen = freeze(model, patterns["freeze"], patterns["train"])
+    if frozen and not trainable_names(model):
+        key, value = ("freeze", start.freeze) if start.freeze else ("train", start.train)
+        raise not_allowed(key, value, "patterns that leave a parameter to train")
+    return frozen
+
+
+def _patterns(key: str, text: str, model: nn.Module) -> Sequence[str]:
+    patterns = [pattern.strip() for pattern in text.split(",") if pattern.strip()]
+    for pattern in patterns:
+        if not matching(model, pattern):
+            names = names_of_parts(model)
+            top = list(dict.fromkeys(name.partition(".")[0] for name in names))
+            wanted = f"a name of a module or parameter of the model{hint(pattern, names)}"
+            raise not_allowed(key, pattern, f"{wanted}; at the top are {', '.join(top[:MAX_NAMES])}")
+    return patterns
 
 
 def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
-    """Build the network with the run's initial weights, the same in every process for the same seed.
+    """Build the network with random weights, the same in every process for the same seed.
 
     Raises
     ------
@@ -49,6 +133,11 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
         When its function raises, when it has lazy modules that a forward pass does not materialise, or
         entries of a dtype that NumPy lacks or that cannot be averaged.
     """
+    model = _built(name, spec, seed)
+    return _with_softmax(model) if softmax_output else model
+
+
+def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
@@ -61,8 +150,10 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
             for entry, value in model.state_dict().items():
                 if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
-    if not softmax_output:
-        return model
+    return model
+
+
+def _with_softmax(model: nn.Module) -> nn.Module:
     wrapped = nn.Sequential(model, nn.Softmax(dim=-1))
     if isinstance(head := getattr(model, "head", None), str):
         wrapped.head = f"0.{head}"  # type: ignore[assignment]
@@ -70,11 +161,16 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
 
 
 def _made(name: str, spec: InputSpec) -> object:
-    """Call the function of that name with the shape of the data, or without if it needs no argument."""
+    """Call the function of that name with the shape of the data, or without if it needs no argument.
+
+    torchvision's get the number of outputs, and no weights: nothing is downloaded.
+    """
     function: Callable[..., nn.Module] = MODEL.find(name)
     if isinstance(function, nn.Module):
         made = f"function that makes a {type(function).__name__}"
         raise UserError(f"model: a module itself is not allowed; expected a {made}")
+    if getattr(function, "__module__", "").startswith(TORCHVISION):
+        return function(num_classes=spec.outputs)
     try:
         arguments = signature(function).parameters.values()
     except ValueError:  # not every callable tells

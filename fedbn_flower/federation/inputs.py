@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Examples, Predicted, Prepare
+from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
@@ -16,13 +18,14 @@ from ..config.metric_names import metrics_named
 from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
+from ..core.files import digest_of
 from ..core.process_cache import process_cache
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
-from .initial_model import initial_model
+from .initial_model import InitialModel, Start, initial_model
 from .participation import held_out_clients
 
 
@@ -166,26 +169,32 @@ class RunInputs:
         found = {split: np.flatnonzero(shares[split].sizes == 0).tolist() for split in splits}
         return {split: clients for split, clients in found.items() if clients}
 
-    def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:
-        """A client's module, which clients with the same model share, and the initial state dict.
+    def initial(self, partition_id: int = 0, precision: str = "") -> InitialModel:
+        """A client's model before the run; clients with the same model share its module.
 
         It computes in the run's precision, or in another that is given.
         """
-        config = self.config
+        config, spec = self.config, self.dataset.spec
         names = models_named(config.model)
         name = names[partition_id % len(names)]
         return initial_model(
             name,
-            self.dataset.spec,
+            spec,
             config.softmax_output,
             config.seed,
             config.device,
             precision or config.precision,
+            Start.of(config),
         )
 
+    def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:
+        """A client's module, which clients with the same model share, and the initial state dict."""
+        initial = self.initial(partition_id, precision)
+        return initial.module, initial.entries
+
     @cached_property
-    def local_names(self) -> frozenset[str]:
-        """The entries of the model that stay at home.
+    def split(self) -> Split:
+        """Which entries of the model travel, stay at home, or never change.
 
         Raises
         ------
@@ -193,13 +202,38 @@ class RunInputs:
             When the client's class raises, or names what the model does not have.
         """
         name = self.config.client
-        model, initial = self.model()
+        initial = self.initial()
         with as_user_error("client", name):
-            local = frozenset(CLIENT.find(name).local_entries(model))
-        if unknown := local - initial.keys():
+            local = frozenset(CLIENT.find(name).local_entries(initial.module))
+        if unknown := local - initial.entries.keys():
             missing = ", ".join(sorted(unknown))
             raise UserError(f"client: {name!r} keeps at home what the model does not have: {missing}")
-        return local
+        return split(initial.entries, local, initial.constant)
+
+    @property
+    def local_names(self) -> frozenset[str]:
+        """The entries of the model that stay at home."""
+        return frozenset(self.split.local)
+
+    @property
+    def constant(self) -> dict[str, NDArray]:
+        """The entries of the model that never change; none where clients have different models."""
+        if len(models_named(self.config.model)) > 1:
+            return {}
+        return {name: self.initial().entries[name] for name in self.split.constant}
+
+    def completed(self, arrays: ArrayRecord) -> dict[str, NDArray]:
+        """Return what the server knows of the model: shared entries, and those that never change."""
+        return {**self.constant, **{name: array.numpy() for name, array in arrays.items()}}
+
+    @cached_property
+    def digest_of_start(self) -> str:
+        """A digest of what clients have of the model without being sent it; empty if there is nothing.
+
+        These are the constant entries and, with ``init``, the first values of those that stay at home.
+        """
+        names = [*self.split.constant, *(self.split.local if self.config.init else ())]
+        return digest_of({name: self.initial().entries[name] for name in names}) if names else ""
 
     @property
     def server_evaluates(self) -> bool:
@@ -209,6 +243,8 @@ class RunInputs:
     @cached_property
     def remembers(self) -> bool:
         """Whether clients remember anything between rounds."""
+        if (last := self.config.at_round(self.config.rounds)) != self.config:
+            return inputs_of(last, self.data_path, self.cache_dir).remembers
         objective, client = OBJECTIVE.find(self.config.objective), CLIENT.find(self.config.client)
         return objective.remembers or client.remembers or bool(self.local_names)
 

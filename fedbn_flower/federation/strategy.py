@@ -1,8 +1,11 @@
 """Make the server rule of a configuration."""
 
+import numpy as np
+
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
 from ..config.registry import STRATEGY, as_user_error
@@ -37,7 +40,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
             min_evaluate_nodes=1,
             min_available_nodes=1,
             weighted_by_key=NUM_EXAMPLES if config.weighting == "num-examples" else None,
-            trainable=[name for name in trainable_names(model) if name not in inputs.local_names],
+            trainable=_stepped(inputs),
             tied={names for names in aliases(model).values() if len(names) > 1},
             ask_partitions=True,
             **settings,
@@ -47,6 +50,25 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     strategy.expected_metrics = expected_metrics(dataset.problem, classes)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
+
+
+def _stepped(inputs: RunInputs) -> list[str]:
+    """Return the entries that the rule steps: trainable ones that travel."""
+    model, _ = inputs.model()
+    return [name for name in trainable_names(model) if name not in inputs.local_names]
+
+
+def step_more(strategy: PseudoGradientStrategy, inputs: RunInputs, before: RunInputs) -> None:
+    """Have the rule step what travels and trains by ``inputs``, more than by ``before``.
+
+    The new parameters' state begins as that of the others did.
+    """
+    stepped, earlier = _stepped(inputs), set(_stepped(before))
+    strategy._trainable_names_ = stepped
+    shapes = {name: inputs.initial().entries[name] for name in inputs.split.shared}
+    layout = Layout(shapes, stepped)
+    is_new = {name: np.full(shapes[name].shape, name not in earlier) for name in layout.parameters}
+    strategy.rule_state.new = layout.flatten_parameters(is_new) > 0
 
 
 def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_round: int) -> None:

@@ -23,7 +23,9 @@ from .participation import share_of_work
 
 
 def local_task(
-    config: RunConfig, partition_id: int | None, node_config: Mapping[str, UserConfigValue]
+    config: RunConfig,
+    partition_id: int | None,
+    node_config: Mapping[str, UserConfigValue],
 ) -> LocalTask:
     """The task of the client of a partition.
 
@@ -37,10 +39,32 @@ def local_task(
         When there is no such partition, or the data cannot be read.
     """
     torch.set_num_threads(1)  # the same bits on every runtime
+    return task_of(inputs_at(config, node_config), partition_id or 0)
+
+
+def inputs_at(config: RunConfig, node_config: Mapping[str, UserConfigValue]) -> RunInputs:
+    """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
     place: tuple[str, ...] = ()
     if "data-path" in node_config:
         place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto"))
-    return task_of(inputs_of(config, *place), partition_id or 0)
+    if config.init and (init := node_config.get("init")):
+        config = config.model_copy(update={"init": str(init)})
+    return inputs_of(config, *place)
+
+
+def check_start(inputs: RunInputs, digest: str) -> None:
+    """Refuse weights that are not sent and are others than the server's, which have this digest.
+
+    Raises
+    ------
+    UserError
+        When the digests differ.
+    """
+    if digest != inputs.digest_of_start:
+        raise UserError(
+            "init: the frozen or pretrained weights here are not the server's; expected the same model and "
+            "the same file, which the node config may name (init=FILE)"
+        )
 
 
 @process_cache(maxsize=4096)
@@ -66,7 +90,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = prepared_split(inputs, split, prepare, domain)
-    model, initial = inputs.model(partition_id)
+    initial = inputs.initial(partition_id)
     loss = LOSS.find(config.loss)
     training = LocalTraining(
         epochs=config.local_epochs,
@@ -77,8 +101,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         clip_norm=config.clip_norm,
     )
     return LocalTask(
-        model,
-        initial,
+        initial.module,
+        initial.entries,
         examples.pop("train"),
         examples,
         training,
@@ -90,6 +114,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         config.settings_for(CLIENT.find(config.client)),
         partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
         tells_classes=not inputs.data_path,
+        constant=initial.constant,
     )
 
 

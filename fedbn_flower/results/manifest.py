@@ -15,13 +15,14 @@ CONFIG = "config.json"
 EXPERIMENT = "experiment.json"
 """The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
-NOT_KEYS = ("shape", "data", "client-names", "versions")
+NOT_KEYS = ("shape", "data", "client-names", "versions", "weights")
 """Entries of ``config.json`` that are not keys of a run."""
 
 
 def build_manifest(federation: Federation) -> dict[str, object]:
     """Return the configuration with all settings of its algorithms, the input spec, the data and versions."""
     versions = {name: version(name) for name in PACKAGES}
+    weights = federation.inputs.initial().weights
     return {
         **federation.config.to_user_config(),
         "eval-data": "local" if federation.inputs.evaluates_locally else "global",
@@ -29,6 +30,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         "shape": federation.dataset.spec.as_dataset(),
         "data": federation.dataset.digest,
         "client-names": federation.inputs.client_names,
+        **({"weights": weights.as_record()} if weights else {}),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }
 

@@ -21,10 +21,12 @@ from .manifest import CONFIG, EXPERIMENT, NOT_KEYS, build_manifest, read_configu
 MAY_CHANGE = frozenset(
     {
         "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout", "tensorboard", "track",
+        "node-timeout", "tensorboard", "track", "init",
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""
+BEFORE: dict[str, UserConfigValue] = {"frozen-bn": "adapt"}
+"""What runs without a key did, where that is not its default."""
 
 
 def checkpoints_of(config: RunConfig) -> CheckpointFolder:
@@ -88,7 +90,7 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     """
     folder = Path(str(values["resume"]))
     check_version(folder, "resume")
-    stored = read_configuration(folder)
+    stored = BEFORE | read_configuration(folder)
     objects = {
         key
         for key, value in values.items()
@@ -116,7 +118,7 @@ def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str
 
 
 def check_data(federation: Federation) -> None:
-    """Refuse to resume a run on other data than it was started with.
+    """Refuse to resume a run on other data, or from other weights, than it was started with.
 
     Raises
     ------
@@ -124,8 +126,12 @@ def check_data(federation: Federation) -> None:
         When the digests differ.
     """
     config = federation.config
-    if read_manifest(Path(config.resume), "resume").get("data") != federation.dataset.digest:
+    manifest = read_manifest(Path(config.resume), "resume")
+    if manifest.get("data") != federation.dataset.digest:
         raise UserError(f"resume: {config.dataset!r} no longer holds the data that the run was started with")
+    weights = federation.inputs.initial().weights
+    if manifest.get("weights", {}).get("digest") != (weights.digest if weights else None):
+        raise UserError(f"init: {config.init!r} does not hold the weights that the run was started with")
 
 
 def check_unchanged(federation: Federation) -> None:

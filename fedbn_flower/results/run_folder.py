@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
@@ -46,7 +46,7 @@ class RoundSnapshot:
     ``classes`` and ``states`` are empty if their files are to stay as they are.
     """
 
-    arrays: ArrayRecord
+    entries: Mapping[str, NDArray]
     metrics: dict[str, Any]
     classes: str = ""
     states: bytes = b""
@@ -60,9 +60,9 @@ class RunFolder(Observer):
     ``metrics.csv`` has one row per round. ``clients.csv`` has one row per (round, phase, partition) with what
     that client reported. Rows are added after every round. ``failures.csv`` has one row per unused answer,
     with the reason; ``classes.csv`` has one per client and class. ``model.safetensors`` and ``summary.json``
-    hold the model and the metrics of one round: that of the last checkpoint and, at the end, the last round.
-    With patience they are of the best round so far, and so are the clients' memories in ``best``, a second
-    checkpoint; memories that SuperNodes keep are of the last round.
+    hold the model, with its frozen entries, and the metrics of one round: that of the last checkpoint and, at
+    the end, the last. With patience they are of the best so far, and so are the clients' memories in
+    ``best``, a second checkpoint; memories that SuperNodes keep are of the last round.
     `metrics.held_out_means` defines the means over clients.
 
     Parameters
@@ -213,7 +213,7 @@ class RunFolder(Observer):
         inputs, dataset = self.federation.inputs, self.federation.dataset
         rows = class_rows(result, dataset)
         return RoundSnapshot(
-            result.arrays,
+            self.federation.known_of_model(result.server_round, result.arrays),
             round_metrics(
                 result,
                 dataset,
@@ -227,21 +227,22 @@ class RunFolder(Observer):
 
     def _load_best(self) -> RoundSnapshot | None:
         """Return what is kept of the best round of a resumed run."""
-        best = self.folders[BEST].load()
-        return RoundSnapshot(best.arrays, best.counters["figures"]) if best else None
+        if (best := self.folders[BEST].load()) is None:
+            return None
+        entries = self.federation.known_of_model(best.server_round, best.arrays)
+        return RoundSnapshot(entries, best.counters["figures"])
 
     def _write(self) -> None:
         """Write the model, the summary and the rows up to the last round."""
-        if not self.kept:
+        if not (kept := self.kept):
             self.writer.submit(self._sync, 0)
             self.unwritten = 0
             return
-        arrays = {name: np.require(a.numpy(), requirements="C") for name, a in self.kept.arrays.items()}
-        model, classes, states = save(arrays), self.kept.classes, self.kept.states
+        model = save({name: np.require(entry, requirements="C") for name, entry in kept.entries.items()})
         config, problem = self.federation.config, self.federation.problem
         summary = {
             **run_totals(self.federation.totals, config.target_value, self.unwritten, self.seconds),
-            **self.kept.metrics,
+            **kept.metrics,
             "compared-by": problem.compared_by,
             "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
             "failures": self.failures,
@@ -251,10 +252,10 @@ class RunFolder(Observer):
         def write() -> None:
             self._sync()
             write_atomically(self.path / "model.safetensors", model)
-            if classes:
-                write_atomically(self.path / "classes.csv", classes)
-            if states:
-                write_atomically(self.path / STATES_FILE, states)
+            if kept.classes:
+                write_atomically(self.path / "classes.csv", kept.classes)
+            if kept.states:
+                write_atomically(self.path / STATES_FILE, kept.states)
             write_atomically(self.path / "summary.json", text)
 
         self.writer.submit(write, len(model))

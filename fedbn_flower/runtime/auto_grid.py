@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord, Message
 
 from fedbn_flower.clients import Groups
 from fedbn_flower.clients.problems.evaluation import Sums
-from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
 
 from ..core.errors import RunFailed, UserError
+from .client_adapter import round_of
 from .grid import LocalGrid, queries_node
 from .inline import InlineGrid
 from .pools import BackgroundPool
@@ -136,7 +136,7 @@ class AutoGrid(LocalGrid):
     def _work_here(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """Run groups of clients here, and those that are left on the workers once they are there."""
         groups, summed = self.groups_of(messages)
-        self._work.begin_phase(_round_of(messages[0]))
+        self._work.begin_phase(round_of(messages[0]))
         for done, group in enumerate(groups, start=1):
             started = time.monotonic()
             replies = self._inline.answer(group, summed)
@@ -171,10 +171,3 @@ class AutoGrid(LocalGrid):
                 "from round %d on, clients run on %d Ray workers", self._work.server_round, len(pool.workers)
             )
         return self._ray
-
-
-def _round_of(message: Message) -> int:
-    """The number of the round that a message is of; 0 where it does not say."""
-    config = message.content.config_records.get(CONFIG)
-    number = config.get(SERVER_ROUND, 0) if config else 0
-    return number if type(number) is int else 0

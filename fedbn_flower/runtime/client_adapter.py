@@ -26,6 +26,7 @@ from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, 
 from fedbn_flower.strategies.messages.wire import (
     ARRAYS,
     CONFIG,
+    DIGEST_OF_START,
     LOSS,
     METRICS,
     NUM_EXAMPLES,
@@ -45,7 +46,7 @@ from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
 from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy, set_server_rate
-from ..federation.tasks import local_task
+from ..federation.tasks import check_start, inputs_at, local_task
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .evaluation_cache import Evaluations
@@ -59,9 +60,18 @@ _evaluations = Evaluations()
 
 
 def _client(message: Message, context: Context) -> FedAvgClient:
-    config = RunConfig.of(context.run_config)
+    config = RunConfig.of(context.run_config).at_round(round_of(message))
+    if digest := message.content.config_records[CONFIG].get(DIGEST_OF_START):
+        check_start(inputs_at(config, context.node_config), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
+
+
+def round_of(message: Message) -> int:
+    """The number of the round that a message is of; 0 where it does not say."""
+    config = message.content.config_records.get(CONFIG)
+    number = config.get(SERVER_ROUND, 0) if config else 0
+    return number if type(number) is int else 0
 
 
 def _memory(message: Message, context: Context, config: RunConfig, task: LocalTask) -> Memory:
@@ -180,7 +190,7 @@ def answer_all(
     ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
     used carries the sum of their models, in the place of all.
     """
-    config = RunConfig.of(contexts[0].run_config)
+    config = RunConfig.of(contexts[0].run_config).at_round(round_of(messages[0]))
     group = _group(config, messages[0]) if summed else None
     replies: list[Message]
     training = messages[0].metadata.message_type == MessageType.TRAIN

@@ -62,7 +62,7 @@ def _comparable(found: Found) -> str:
 
 def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
-    if client.local_names or client.shared_names != list(client.task.initial):
+    if len(client.shared_names) + len(client.constant_names) < len(client.task.initial):
         return False
     names = ("evaluate", "held_out_metrics", "load", "load_to_evaluate")
     methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)

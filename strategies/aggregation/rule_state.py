@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.serverapp.exception import AggregationError
+from numpy.typing import NDArray
 
 from .vectors import Vector
 
@@ -20,11 +21,14 @@ class RuleState:
         The rule's vectors (moments, momentum) by name, each over all stepped parameters.
     draws : dict[str, int]
         Number of the last sample of nodes, by phase.
+    new : NDArray, optional
+        bool, a mask over the stepped parameters: those that earlier rounds did not step.
     """
 
     updates: int = 0
     vectors: dict[str, Vector] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
+    new: NDArray[np.bool_] | None = None
 
     def next_draw(self, phase: str, server_round: int) -> int:
         """Return the number of a phase's next sample: the round, or the last number + 1 if that is greater.
@@ -35,7 +39,9 @@ class RuleState:
         return self.draws[phase]
 
     def vector(self, name: str, *, like: Vector, fill: float = 0.0) -> Vector:
-        """Return the state vector of a name, to be updated in place. On first use its entries are ``fill``.
+        """Return the state vector of a name, to be updated in place.
+
+        On first use its entries are ``fill``, and so are those of parameters that are stepped since then.
 
         Raises
         ------
@@ -45,6 +51,10 @@ class RuleState:
         if name not in self.vectors:
             self.vectors[name] = np.full_like(like, fill)
         vector = self.vectors[name]
+        if self.new is not None and vector.size == like.size - np.count_nonzero(self.new):
+            self.vectors[name] = np.full_like(like, fill)
+            self.vectors[name][~self.new] = vector
+            vector = self.vectors[name]
         if vector.shape != like.shape:
             raise AggregationError(
                 f"the rule's state {name!r} is for {vector.size} parameters, but the model has {like.size}"

@@ -38,6 +38,7 @@ CLASSES = "classes"  # number of classes, if clients report counts by class
 FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
+DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
 PROXIMAL_MU = "proximal-mu"
 
 # In METRICS, from the clients.

@@ -132,7 +132,6 @@ def own_forward(model):
 
 
 UNKNOWN = {
-    "frozen": changed(lambda m: m[1].weight.requires_grad_(False)),
     "tied module": tied_modules,
     "shared weight": shared_weight,
     "shared memory": shared_memory,
@@ -170,6 +169,7 @@ TRIED = {
 }
 SERVED = {
     "built-in": small_model,
+    "frozen": changed(lambda m: m[1].weight.requires_grad_(False)),
     "safe block": lambda: network(Residual(4), nn.Tanh(), nn.BatchNorm1d(4)),
     "softmax": lambda: nn.Sequential(network(), nn.Softmax(dim=1)),
     "pooling": lambda: nn.Sequential(nn.MaxPool2d(1), network()),

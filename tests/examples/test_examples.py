@@ -47,7 +47,7 @@ def ran(cache_dir, tmp_path, monkeypatch):
 
 def start(config):
     spec = inputs_of(RunConfig.of({"cache-dir": config["cache-dir"]})).dataset.spec
-    return initial_model(config["model"], spec, False, 0)[1]
+    return initial_model(config["model"], spec, False, 0).entries
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

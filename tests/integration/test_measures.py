@@ -18,6 +18,7 @@ SETTINGS = {
     "num-clients": 6, "holdout-clients": 2, "rounds": 6, "val-fraction": 0.2, "evaluate-every": 2,
     "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
     "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,cohen-kappa",
+    "freeze": "1", "unfreeze-at": 4,
     "client-lr-schedule": "warmup:2+cosine:0.1", "server-lr-schedule": "step:2:0.5",
 }  # fmt: skip
 LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}

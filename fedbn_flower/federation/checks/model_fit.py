@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedbn_flower.clients import LocalTraining, trainable_names
+from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
@@ -150,8 +151,9 @@ def clients_of_one_example(inputs: RunInputs) -> list[int]:
 
 def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
     """Whether a client's model accepts a batch of one input in training mode."""
-    model, _ = inputs.model(partition_id)
-    model.train()
+    initial = inputs.initial(partition_id)
+    model = initial.module
+    train_mode(model, still_modules(model, initial.constant))
     try:
         with torch.no_grad(), seeded(0):
             model(inputs.dataset.spec.zeros(1, inputs.config.device))

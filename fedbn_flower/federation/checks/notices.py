@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
 
 from ...config.client_unions import parts
@@ -20,6 +21,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *inputs.dataset.notes,
         *_of_clients_data(inputs),
         *of_outputs(inputs),
+        *_of_the_weights(inputs),
         *_of_the_policy(inputs),
         *_of_the_optimizer(inputs.config),
         *_of_evaluation(inputs),
@@ -54,13 +56,25 @@ def _who_lacks(inputs: RunInputs) -> str:
     return f"{len(clients)} of {inputs.config.num_clients} clients (the first is {first}) have"
 
 
+def _of_the_weights(inputs: RunInputs) -> Iterator[str]:
+    weights = inputs.initial().weights
+    if weights and not weights.complete:
+        yield str(weights)
+
+
 def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
-    config, (model, _) = inputs.config, inputs.model()
+    config, initial = inputs.config, inputs.initial()
     for name in parts(config.client):
         client = CLIENT.find(name)
-        if client.local_entries is not FedAvgClient.local_entries and not client.local_entries(model):
-            as_fedavg = ": it is FedAvg here" if name == config.client else ""
-            yield f"client: {name!r} keeps nothing at home of {config.model!r}{as_fedavg}"
+        local = client.local_entries(initial.module)
+        if client.local_entries is FedAvgClient.local_entries or local - initial.constant:
+            continue
+        as_fedavg = ": it is FedAvg here" if name == config.client else ""
+        frozen = ", since all of that is frozen" if local else ""
+        advice = ""
+        if local & batch_norm_statistics(initial.module):
+            advice = "; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
+        yield f"client: {name!r} keeps nothing at home of {config.model!r}{frozen}{as_fedavg}{advice}"
 
 
 def _of_the_optimizer(config: RunConfig) -> Iterator[str]:

@@ -15,6 +15,8 @@ from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 
+from ...core.files import digest_of
+
 SIGNATURE, DIGEST = "signature", "digest"
 
 
@@ -35,7 +37,7 @@ def pack(groups: Groups, metadata: Mapping[str, str]) -> bytes:
         for group, arrays in groups.items()
         for name, array in arrays.items()
     }
-    return save(entries, {**metadata, DIGEST: _digest(entries)})
+    return save(entries, {**metadata, DIGEST: digest_of(entries)})
 
 
 def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArray]]:
@@ -57,19 +59,10 @@ def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArr
             if key == SIGNATURE:
                 raise InvalidMemory("it belongs to another model, client, objective or memory-name")
             raise InvalidMemory(f"its {key} is {found.get(key)!r}; expected {expected!r}")
-    if found.get(DIGEST) != _digest(entries):
+    if found.get(DIGEST) != digest_of(entries):  # a file of the right length may still lack blocks
         raise InvalidMemory("the file is damaged")
     groups: dict[str, dict[str, NDArray]] = {}
     for key, array in entries.items():
         group, name = key.split("/", 1)
         groups.setdefault(group, {})[name] = array
     return groups
-
-
-def _digest(entries: Mapping[str, NDArray]) -> str:
-    """Hash names, dtypes, shapes and contents: a file of the right length may still lack blocks."""
-    digest = hashlib.sha256()
-    for name, entry in sorted(entries.items()):
-        digest.update(json.dumps([name, str(entry.dtype), list(entry.shape)]).encode())
-        digest.update(np.ascontiguousarray(entry).data)
-    return digest.hexdigest()

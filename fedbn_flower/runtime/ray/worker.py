@@ -94,7 +94,7 @@ class Worker:
         """Evaluate the global model on a share of the server's examples."""
         inputs = inputs_of(RunConfig.of(self._run_config))
         model, _ = inputs.model()
-        load_model(model, arrays)
+        load_model(model, arrays, inputs.constant)
         return evaluated_share(inputs, model, splits, classes, share)
 
 

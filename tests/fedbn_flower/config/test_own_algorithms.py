@@ -41,7 +41,7 @@ def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tm
     assert (config["strategy"], config["scale"], config["every"]) == (f"{own}:Scaled", 0.5, 1)
     half, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "whole"))
     spec = Federation(RunConfig.of({"cache-dir": str(cache_dir)})).dataset.spec
-    start = initial_model("mlp-bn", spec, False, 0)[1]
+    start = initial_model("mlp-bn", spec, False, 0).entries
     for name in ("1.weight", "4.bias"):
         np.testing.assert_allclose(half[name] - start[name], 0.5 * (whole[name] - start[name]), atol=1e-6)
     assert run(cache_dir, *rule, "--scale", 3, "--run-dir", "never") == 2

@@ -47,8 +47,8 @@ def test_a_model_that_cannot_compute_in_it_is_refused_before_anything_starts(run
 
 def test_the_initial_model_is_that_of_float32():
     spec = InputSpec((1, 8, 8), 10)
-    (_, expected), (_, found) = (
-        initial_model("mlp-bn", spec, False, 0, "cpu", name) for name in ("fp32", "bf16")
+    expected, found = (
+        initial_model("mlp-bn", spec, False, 0, "cpu", name).entries for name in ("fp32", "bf16")
     )
     assert all(np.array_equal(found[name], entry) for name, entry in expected.items())
 

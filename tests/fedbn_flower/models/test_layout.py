@@ -179,7 +179,7 @@ def test_the_built_in_convolutional_networks_take_it(name, channels, softmax):
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_the_layout_reaches_the_last_convolution(name, channels):
     spec = InputSpec((channels, 16, 16), 10)
-    model, _ = initial_model(name, spec, False, 1)
+    model = initial_model(name, spec, False, 1).module
     last = [module for module in model.modules() if isinstance(module, nn.Conv2d)][-1]
     found = []
     handle = last.register_forward_hook(lambda module, inputs, output: found.extend([inputs[0], output]))
@@ -254,7 +254,7 @@ def test_the_trial_leaves_no_trace():
 
 
 def test_on_another_device_networks_are_left_as_they_are():
-    assert initial_model("cnn", SPEC, False, 2)[0]._forward_pre_hooks
-    model, initial = initial_model("cnn", SPEC, False, 2, "meta")
-    assert not model._forward_pre_hooks
-    assert all(isinstance(entry, np.ndarray) and entry.flags.c_contiguous for entry in initial.values())
+    assert initial_model("cnn", SPEC, False, 2).module._forward_pre_hooks
+    found = initial_model("cnn", SPEC, False, 2, "meta")
+    assert not found.module._forward_pre_hooks
+    assert all(isinstance(entry, np.ndarray) and entry.flags.c_contiguous for entry in found.entries.values())

@@ -215,7 +215,7 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
     config = configured(client_lr=1e30, rounds=2)
     with pytest.raises(RunFailed, match="every client failed in every round; .* failures: .*diverged"):
         simulate(Federation(config), tmp_path / "run", None)
-    initial = initial_model("mlp-bn", Federation(config).dataset.spec, False, 0)[1]
+    initial = initial_model("mlp-bn", Federation(config).dataset.spec, False, 0).entries
     for name, array in load_file(tmp_path / "run" / "model.safetensors").items():
         np.testing.assert_array_equal(array, initial[name])
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["failures"] >= 4

@@ -1,0 +1,55 @@
+"""From a round on, what was frozen trains: it travels, and state and memories grow."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.serverapp.exception import AggregationError
+
+from fedbn_flower.core.input_spec import InputSpec
+from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.records.events import Observer
+from strategies.aggregation.rule_state import RuleState
+
+
+class Pulls(Observer):
+    """Ends a run in the middle of a round."""
+
+    def __init__(self, server_round):
+        self.server_round = server_round
+
+    def on_answer(self, server_round, phase, done, total):
+        if server_round == self.server_round:
+            raise RuntimeError("the plug is pulled")
+
+
+UNFROZEN = [
+    {"strategy": "fedavg", "client": "fedavg"},
+    {"strategy": "fedadam", "client": "fedbn", "v_init": 0.01},
+    {"strategy": "scaffold", "objective": "scaffold", "client": "silobn"},
+    {"strategy": "fedavg", "objective": "moon", "client": "ditto", "train": "1.bias,4"},
+]
+
+
+@pytest.mark.parametrize("keys", UNFROZEN, ids=lambda keys: keys["strategy"] + "-" + keys["client"])
+def test_from_a_round_on_everything_trains_also_when_resumed(run, keys):
+    keys = {"train": "4", "unfreeze_at": 3, "rounds": 4} | keys
+    whole = run(**keys)
+    sent = whole.history["bytes-sent"].tolist()
+    assert sent[0] == sent[1] < sent[2] == sent[3]
+    start = build_model("mlp-bn", InputSpec((1, 8, 8), 10), False, 0)
+    assert not torch.equal(whole.model(0)[1].weight, start[1].weight)
+    for stop in (3, 4):
+        with pytest.raises(RuntimeError, match="the plug is pulled"):
+            run(**keys, run_dir=f"parts{stop}", observers=[Pulls(stop)])
+        parts = run(resume=f"parts{stop}", rounds=4)
+        for client in (0, 1):
+            one, other = (result.model(client).state_dict() for result in (whole, parts))
+            assert all(torch.equal(entry, other[name]) for name, entry in one.items())
+
+
+def test_new_parameters_begin_with_the_state_that_others_began_with():
+    state = RuleState(vectors={"v": np.array([3.0, 4.0])}, new=np.array([True, False, True, False]))
+    assert state.vector("v", like=np.zeros(4), fill=0.5).tolist() == [0.5, 3.0, 0.5, 4.0]
+    assert state.vector("v", like=np.zeros(4), fill=0.5) is state.vectors["v"]
+    with pytest.raises(AggregationError, match="is for 4 parameters, but the model has 5"):
+        state.vector("v", like=np.zeros(5))
