@@ -102,10 +102,9 @@ class PseudoGradientStrategy(ServerRule):
             minimum = max(wanted.values())
             wanted["min_available_nodes"] = self.min_available_nodes
             title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
-            connected = self.node_directory.connected(grid, max(1, *wanted.values()), title)
+            self.node_directory.connected(grid, max(1, *wanted.values()), title)
             partition, who = self.node_directory.partition, self.node_participation
-            nodes = [node for node in connected if who.takes_part(partition(node))]
-            available = [node for node in nodes if who.available(server_round, partition(node))]
+            nodes, available = self.node_directory.taking_part(who, server_round)
             draw = self.rule_state.next_draw(phase, server_round)
             chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))

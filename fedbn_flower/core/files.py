@@ -88,15 +88,20 @@ def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
 
     A column that a row lacks stays empty. Cells that a spreadsheet would take for a formula are escaped.
     """
-    text = io.StringIO()
     names = list(columns)
+    return csv_lines(names, ([no_formula(row.get(name, "")) for name in names] for row in rows))
+
+
+def csv_lines(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows of cells as CSV with a header. Only the header's cells are escaped."""
+    text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_no_formula, names))
-    writer.writerows([_no_formula(row.get(name, "")) for name in names] for row in rows)
+    writer.writerow(map(no_formula, columns))
+    writer.writerows(rows)
     return text.getvalue()
 
 
-def _no_formula(cell: object) -> object:
+def no_formula(cell: object) -> object:
     """Put an apostrophe before text that a spreadsheet would take for a formula; keep numbers."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell
@@ -130,7 +135,7 @@ class CsvLog:
 
     def append(self, rows: list[Row]) -> None:
         """Append rows in one write."""
-        rows = [{str(_no_formula(name)): value for name, value in row.items()} for row in rows]
+        rows = [{str(no_formula(name)): value for name, value in row.items()} for row in rows]
         if new := self._new_columns(rows):
             with self.path.open(newline="") as file:
                 earlier = list(csv.DictReader(file))

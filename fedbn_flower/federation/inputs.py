@@ -137,12 +137,7 @@ class RunInputs:
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
-        trains = np.ones(len(partitions.train), bool)
-        trains[list(self.held_out_clients)] = False
-        rows = partitions.train.rows[np.repeat(trains, partitions.train.sizes)]
-        used = np.zeros(rows.max() + 1, bool)
-        used[rows] = True
-        return np.flatnonzero(used)
+        return partitions.train.union(self.held_out_clients)
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:

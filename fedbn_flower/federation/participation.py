@@ -4,10 +4,11 @@ Everything random derives from (seed, round, partition), so it is the same in ev
 """
 
 import csv
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..config.availability import AVAILABILITY, HEADER, cycle_of
 from ..core.errors import UserError, not_allowed
@@ -16,8 +17,18 @@ from ..core.files import path_of
 # Streams of random numbers, one for each purpose; clients use smaller numbers.
 STRAGGLES, DROPS_OUT, BEGINS, IS_NEW = 11, 12, 13, 14
 
-Availability = Callable[[int, int], bool]
-"""Whether, in a round, the client of a partition is there."""
+Partitions = NDArray[np.int64]
+Answers = NDArray[np.bool_]
+
+
+class Availability(Protocol):
+    """In which rounds clients are there."""
+
+    def __call__(self, server_round: int, partition: int) -> bool:
+        """Return whether the client of a partition is there in a round."""
+
+    def of_all(self, server_round: int, partitions: Partitions) -> Answers:
+        """Return the same of many."""
 
 
 def _generator(seed: int, server_round: int, partition: int, what: int) -> np.random.Generator:
@@ -76,6 +87,12 @@ class SeededParticipation:
     def available(self, server_round: int, partition: int) -> bool:
         return self.is_there(server_round, partition)
 
+    def all_taking_part(self, partitions: Partitions) -> Answers:
+        return ~np.isin(partitions, list(self.held_out_clients))
+
+    def all_available(self, server_round: int, partitions: Partitions) -> Answers:
+        return self.is_there.of_all(server_round, partitions)
+
     def answers(self, server_round: int, partition: int) -> bool:
         if self.trains not in (None, partition):
             return False
@@ -101,7 +118,7 @@ def availability(text: str, seed: int, num_clients: int) -> Availability:
         When it is none of them, or the file has an impossible row.
     """
     if text == "always":
-        return lambda server_round, partition: True
+        return _Listed({})
     if cycle := cycle_of(text):
         return _Cycle(seed, *cycle)
     return _Listed(_rounds_by_partition(text, num_clients))
@@ -120,15 +137,24 @@ class _Cycle:
             self.offsets[partition] = int(drawn)
         return (server_round - 1 + self.offsets[partition]) % self.period < self.on
 
+    def of_all(self, server_round: int, partitions: Partitions) -> Answers:
+        return np.array([self(server_round, partition) for partition in partitions.tolist()], bool)
+
 
 @dataclass(frozen=True)
 class _Listed:
+    """Those that have no rounds listed are always there."""
+
     rounds: dict[int, list[range]]
 
     def __call__(self, server_round: int, partition: int) -> bool:
         if partition not in self.rounds:
             return True
         return any(server_round in some for some in self.rounds[partition])
+
+    def of_all(self, server_round: int, partitions: Partitions) -> Answers:
+        absent = [partition for partition in self.rounds if not self(server_round, partition)]
+        return ~np.isin(partitions, absent)
 
 
 def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:

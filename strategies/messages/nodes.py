@@ -1,12 +1,13 @@
 """The connected nodes in partition order, and which of them take part in a round."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from .validation import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
@@ -25,6 +26,20 @@ class Participation(Protocol):
 
     def answers(self, server_round: int, partition: int) -> bool:
         """Return whether a node sampled to train will give a usable answer. If not, it gets no message."""
+
+
+@runtime_checkable
+class AnswersForMany(Protocol):
+    """A `Participation` that can be asked about many nodes at once, by an array of their partitions.
+
+    Its answers are those to the single questions, bool, of the array's shape.
+    """
+
+    def all_taking_part(self, partitions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return `Participation.takes_part` of each."""
+
+    def all_available(self, server_round: int, partitions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return `Participation.available` of each."""
 
 
 @runtime_checkable
@@ -79,6 +94,8 @@ class NodeDirectory:
         self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
         self._known: list[int] = []  # in the grid's order, as of the last call
         self._ordered: list[int] = []
+        self._nodes = np.empty(0, object)  # the same as an array of Python's ints, and their partitions
+        self._partitions = np.empty(0, np.int64)
 
     @property
     def count(self) -> int:
@@ -120,7 +137,24 @@ class NodeDirectory:
                 self._learn_partitions(grid, nodes)
             self._log_changes(nodes)
             self._known, self._ordered = nodes, sorted(nodes, key=self.rank)
+            self._nodes = np.array(self._ordered, object)
+            self._partitions = np.array(list(map(self.partition, self._ordered)))
         return list(self._ordered)
+
+    def taking_part(self, who: Participation, server_round: int) -> tuple[NDArray, NDArray]:
+        """Return the nodes that take part, and those of them that are available in this round.
+
+        They are of the last call of `connected`, in partition order, as arrays of Python's ints.
+        """
+        if isinstance(who, AnswersForMany):
+            takes_part = who.all_taking_part(self._partitions)
+            available = takes_part & who.all_available(server_round, self._partitions)
+        else:
+            held = self._partitions.tolist()
+            takes_part = np.array([who.takes_part(p) for p in held], bool)
+            pairs = zip(held, takes_part.tolist(), strict=True)
+            available = np.array([member and who.available(server_round, p) for p, member in pairs], bool)
+        return self._nodes[takes_part], self._nodes[available]
 
     def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
         new = [node for node in nodes if node not in self._claims]
@@ -170,7 +204,7 @@ def _are(names: list[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def sample(nodes: list[int], fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
+def sample(nodes: Sequence[int] | NDArray, fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
     """Return a reproducible sample of ``max(minimum, floor(fraction * n))`` nodes, in the order given.
 
     As in Flower, ``fraction`` is rounded down; the small term keeps ``0.29 * 100`` at 29.

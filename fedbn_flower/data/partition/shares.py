@@ -74,11 +74,23 @@ class Shares(Sequence[Rows]):
 
     def counts(self, labels: NDArray[np.int64], classes: int) -> Rows:
         """Return the number of each client's rows of each class, int64 (clients, classes)."""
+        found, which = self._distinct()
+        lines = np.repeat(np.arange(len(found)), found.sizes) * classes
+        counts = np.bincount(lines + labels[found.rows], minlength=len(found) * classes)
+        return counts.reshape(len(found), classes)[which]
+
+    def union(self, but: Collection[int] = ()) -> Rows:
+        """Return the rows that any client has, ``but`` some, once each and in order."""
+        kept = ~np.isin(np.arange(len(self)), list(but))
+        rows = Shares(self.rows, self.starts[kept], self.stops[kept])._distinct()[0].rows
+        used = np.zeros(rows.max() + 1, bool)
+        used[rows] = True
+        return np.flatnonzero(used)
+
+    def _distinct(self) -> tuple[Shares, Rows]:
+        """Return what differs between clients, who may have the same rows, and which of it each has."""
         slices, which = np.unique(np.stack([self.starts, self.sizes], 1), axis=0, return_inverse=True)
-        found = joined(self.rows, slices[:, :1], slices[:, 1:])  # clients may have the same rows
-        lines = np.repeat(np.arange(len(slices)), found.sizes) * classes
-        counts = np.bincount(lines + labels[found.rows], minlength=len(slices) * classes)
-        return counts.reshape(len(slices), classes)[which.ravel()]
+        return joined(self.rows, slices[:, :1], slices[:, 1:]), which.ravel()
 
 
 def joined(rows: Rows, starts: Rows, sizes: Rows) -> Shares:

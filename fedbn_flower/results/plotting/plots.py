@@ -1,12 +1,13 @@
 """Figures saved as PNG in a run's folder. Matplotlib is slow to import: it is imported when one is drawn."""
 
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.files import csv_text, write_atomically
+from ...core.files import csv_lines, no_formula, write_atomically
 from ...federation.inputs import RunInputs
 from ...records.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ..run_reader import Run
@@ -46,12 +47,9 @@ def plot_partitions(path: Path, inputs: RunInputs) -> None:
         names = [known[i] if i < len(known) else str(i) for i in range(dataset.spec.outputs)]
         labels = dataset.train.columns["y"]
     counts = shares.counts(labels, len(names))
-    table = [
-        {"partition": partition, "class": name, "examples": int(count)}
-        for partition, line in enumerate(counts)
-        for name, count in zip(names, line, strict=True)
-    ]
-    write_atomically(path.with_suffix(".csv"), csv_text(("partition", "class", "examples"), table))
+    clients = np.repeat(np.arange(len(counts)), len(names)).tolist()
+    table = zip(clients, cycle(map(no_formula, names)), counts.ravel().tolist(), strict=False)
+    write_atomically(path.with_suffix(".csv"), csv_lines(("partition", "class", "examples"), table))
     save_figure(class_counts(counts, names, inputs.config.partition), path)
 
 

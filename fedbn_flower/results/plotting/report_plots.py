@@ -1,5 +1,6 @@
 """The figures of a report."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import mean, stdev
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...records.columns import RATES
-from ..run_reader import Points, Run, rows_of
+from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, line_style
@@ -127,13 +128,17 @@ def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
 
 def partition_counts(run: Run) -> "InlineFigure | None":
     """Draw the class counts by client from ``partitions.csv``; None if there is no such file."""
-    counts: dict[int, dict[str, int]] = {}
-    for row in rows_of(run.folder / "partitions.csv"):
-        counts.setdefault(int(row["partition"]), {})[row["class"]] = int(row["examples"])
-    if not counts:
+    path = run.folder / "partitions.csv"
+    if not path.exists():
         return None
-    table = np.array([list(line.values()) for line in counts.values()])
-    return class_counts(table, list(counts[min(counts)]), "", list(run.client_names.values()))
+    names, counts = [], []
+    with path.open(newline="") as file:
+        next(rows := csv.reader(file))
+        for partition, name, examples in rows:  # a client's classes are together, all clients have the same
+            if partition == "0":
+                names.append(name)
+            counts.append(int(examples))
+    return class_counts(np.array(counts).reshape(-1, len(names)), names, "", list(run.client_names.values()))
 
 
 def seconds_split(run: Run) -> "InlineFigure | None":

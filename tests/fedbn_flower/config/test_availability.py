@@ -168,3 +168,20 @@ def test_a_file_that_cannot_be_ends_it_before_anything_starts(
     assert "line" not in error or f"'{rows.decode().splitlines()[-1]}' in line 3 of" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_many_are_answered_as_each_is(tmp_path):
+    listed = tmp_path / "rounds.csv"
+    listed.write_text("partition-id,from,to\n1,1,2\n1,5,5\n3,2,9\n")
+    partitions = np.array([0, 1, 2, 3, 4])
+    for text in ("always", "cycle:3,1", str(listed)):
+        who = participation(
+            RunConfig.of(
+                {"partition": "iid", "num-clients": 5, "holdout-clients": 2, "availability": text, "seed": 3}
+            )
+        )
+        assert who.all_taking_part(partitions).tolist() == [who.takes_part(i) for i in range(5)]
+        assert sum(who.all_taking_part(partitions)) == 3
+        for number in range(1, 8):
+            there = [who.available(number, i) for i in range(5)]
+            assert who.all_available(number, partitions).tolist() == there
