@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedbn_flower.results.plotting.line_styles import line_style
 from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
@@ -203,3 +204,14 @@ def test_few_clients_stand_by_their_names():
     assert len(shown[0]) == 14
     many = class_counts(np.ones((9, 2), int), ["a", "b"], "iid", [f"site {i}" for i in range(9)]).axes[0]
     assert [label.get_text() for label in many.get_xticklabels()] == [str(i) for i in range(9)]
+
+
+def test_a_picture_is_what_matplotlib_saves(tmp_path):
+    """As bytes: finding the layout alone before saving changes nothing, and drawing elsewhere is as usual."""
+    run = write_run(tmp_path / "run")
+    plain, ours = io.BytesIO(), curves(Run.read(run))
+    curves(Run.read(run)).savefig(plain, format="png", dpi=120)
+    assert ours.as_png() == plain.getvalue() == ours.as_png()
+    canvas = FigureCanvasAgg(curves(Run.read(run)))
+    canvas.draw()
+    assert len(np.unique(canvas.buffer_rgba())) > 10
