@@ -7,10 +7,12 @@ from .characters import NextCharacter
 from .classification import Classification
 from .least_squares import LeastSquares
 from .metrics import METRICS, Metric, Predicted
+from .multi_label import MultiLabel
 from .regression import Regression
 
 _PLACES = {
     "classification": "classification:Classification",
+    "multi-label": "multi_label:MultiLabel",
     "regression": "regression:Regression",
     "characters": "characters:NextCharacter",
     "least-squares": "least_squares:LeastSquares",
@@ -27,6 +29,7 @@ __all__ = [
     "Classification",
     "LeastSquares",
     "Metric",
+    "MultiLabel",
     "NextCharacter",
     "Predicted",
     "Problem",

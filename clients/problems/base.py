@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from copy import copy
 from typing import ClassVar, Self
 
+from numpy.typing import NDArray
+
 from ..modules.lazy_torch import nn, torch
 from ..settings import refuse_former_name
 from .metrics import Metric
@@ -22,6 +24,8 @@ class Problem:
         When a subclass sets ``figures``, the former name of ``metrics``.
     """
 
+    learns: ClassVar[str] = ""
+    """The targets that it learns: ``classes``, ``numbers`` or ``characters``; "" for any."""
     metrics: tuple[str, ...] = ("loss",)
     """The names of all metrics of held-out examples, the loss first."""
     compared_by: str = "loss"
@@ -38,6 +42,19 @@ class Problem:
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         refuse_former_name(cls, "figures", "metrics")
+
+    @classmethod
+    def misfit_of_targets(cls, kind: str, targets: NDArray) -> str:
+        """Return a description of the required targets if these do not fit; "" if they fit.
+
+        ``kind`` is ``classes``, ``numbers`` or ``characters``. ``targets`` are those of all training
+        examples, (N, ...); empty where they are not visible.
+        """
+        return "" if cls.learns in ("", kind) else f"{cls.learns}, not {kind}"
+
+    def outputs_for(self, targets: int) -> int:
+        """Return how many outputs a prediction has, of that many classes, numbers or characters."""
+        return targets
 
     def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         """Return the loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).
@@ -88,8 +105,8 @@ class Problem:
     def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         """Return a description of the required model if this one does not fit; "" if it fits.
 
-        ``output`` is the model's output for two inputs. ``outputs`` is the number of outputs per prediction:
-        classes, values or characters.
+        ``output`` is the model's output for two inputs. ``outputs`` is the number of outputs per prediction,
+        see `outputs_for`.
         """
         raise NotImplementedError
 

@@ -20,6 +20,7 @@ class NextCharacter(Problem):
     are means over characters: a window that is half full has half the weight.
     """
 
+    learns = "characters"
     metrics = ("loss", "accuracy", "perplexity")
     predicts = CLASSES
     compared_by = "accuracy"

@@ -12,6 +12,7 @@ from .metrics.base import CLASSES
 class Classification(Problem):
     """Classification by cross-entropy of (b, classes) outputs and class indices (b,); accuracy in 0..1."""
 
+    learns = "classes"
     metrics = ("loss", "accuracy")
     predicts = CLASSES
     compared_by = "accuracy"

@@ -27,6 +27,10 @@ class LeastSquares(Problem):
     def __init__(self, optimum: NDArray) -> None:
         self.optimum = torch.from_numpy(optimum)
 
+    @classmethod
+    def misfit_of_targets(cls, kind: str, targets: NDArray) -> str:
+        return "those of 'quadratic:DIM', whose optimum is known"
+
     def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         each = 0.5 * (output - targets).square().squeeze(1)
         if reduction == "none":

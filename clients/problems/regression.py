@@ -10,6 +10,7 @@ from .metrics.base import NUMBERS
 class Regression(Problem):
     """Regression by mean squared error of (b, values) to (b, values); ``mae``: mean absolute error."""
 
+    learns = "numbers"
     metrics = ("loss", "mae")
     predicts = NUMBERS
 

@@ -60,7 +60,7 @@ def keep_arrays(
     arrays : Mapping[str, NDArray]
         ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
         width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
-        numbers (N,), or numbers as floats (N,) or (N, values).
+        numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype.
     groups, notes
         As in `Decoded`; the column of natural clients is ``client``.
 
@@ -121,7 +121,9 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
 def _targets(name: str, array: NDArray, count: int) -> NDArray:
     """Return class numbers, int64 (N,), or numbers, float32 (N, values)."""
     found = f"data: {name} is {array.dtype} {array.shape}"
-    expected = f"{count} class numbers >= 0, or as many rows of floats"
+    expected = f"{count} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
+    if _are_labels(array):
+        array = array.astype(np.float32)
     if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
         return array.astype(np.int64)
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
@@ -130,6 +132,12 @@ def _targets(name: str, array: NDArray, count: int) -> NDArray:
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")
     return values
+
+
+def _are_labels(array: NDArray) -> bool:
+    """Return whether an array of truth values or whole numbers is 0 and 1 in several columns."""
+    several = array.dtype.kind in "biu" and array.ndim == 2 and array.shape[1] > 1
+    return several and bool(np.isin(array, (0, 1)).all())
 
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[str]) -> str:

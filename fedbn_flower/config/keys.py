@@ -47,6 +47,9 @@ class Run(_Group):
     strategy: Algorithm = setting("fedyogi", description="server rule")
     client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    problem: Algorithm = setting(
+        "auto", description="what is learnt; auto follows from the data: classes, numbers or characters"
+    )
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
     model: Algorithm = setting(
         "auto",
@@ -93,7 +96,9 @@ class Data(_Group):
     image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting(
-        "auto", description="column of the labels; of a table also with its classes: NAME=CLASS|CLASS"
+        "auto",
+        description="column of the labels; of a table also with its classes, NAME=CLASS|CLASS, or several: "
+        "NAME,NAME",
     )
     predict: Literal["auto", "classes", "numbers"] = setting(
         "auto", description="what a table's labels are; auto: numbers if not all whole, or over 100 of them"

@@ -25,8 +25,13 @@ from . import keys
 from .availability import absolute_availability
 from .baselines import baseline_keys
 from .defaults import defaults_for
+<<<<<<< HEAD
 from .keys import RUN_KEYS
 from .registry import MODEL, models_named
+=======
+from .keys import FORMER_KEYS, RUN_KEYS
+from .registry import MODEL, PROBLEM, models_named
+>>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
     NOT_GIVEN,
@@ -189,6 +194,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     for name in models_named(config.model):
         MODEL.find(name)
+    if config.problem != NOT_GIVEN:
+        PROBLEM.find(config.problem)
     resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())

@@ -18,10 +18,12 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
 from .metric_names import absolute_metrics
-from .registry import CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, STRATEGY, Registry, absolute
+from .registry import CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY, Registry, absolute
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
-NAMED: dict[str, Mapping[str, Any]] = {registry.key: registry.names for registry in (*REGISTRIES, MODEL)}
+NAMED: dict[str, Mapping[str, Any]] = {
+    registry.key: registry.names for registry in (*REGISTRIES, PROBLEM, MODEL)
+}
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}

@@ -1,4 +1,4 @@
-"""Warn about unusual targets: one-hot floats, classes without training examples, one class per client."""
+"""Warn about unusual targets: labels as numbers, classes without training examples, one class per client."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,18 +10,26 @@ from .dataset import Dataset
 MAX_SHOWN = 10
 
 
-def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]]) -> Iterator[str]:
+def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: bool = True) -> Iterator[str]:
     """Yield notes on targets that are probably a mistake.
 
-    These are one-hot rows that would be learnt as numbers, classes that only the test set has, and clients
-    with one class each. ``shares`` are the clients' training rows.
+    These are one-hot rows and labels that would be learnt as numbers, if the problem is ``inferred`` from the
+    data, classes that only the test set has, and clients with one class each. ``shares`` are the clients'
+    training rows.
     """
     train, test = dataset.train.columns["y"], dataset.test.columns["y"]
-    if dataset.spec.predicts == "numbers" and _is_one_hot(train):
-        yield (
-            f"data: y looks one-hot (one 1 among {train.shape[1]} numbers per row), but float targets are "
-            "learnt by regression with squared error; for classes give y.argmax(1)"
-        )
+    if dataset.spec.predicts == "numbers" and inferred and _are_labels(train):
+        columns = train.shape[1]
+        if _is_one_hot(train):
+            yield (
+                f"data: y looks one-hot (one 1 among {columns} numbers per row), but float targets are "
+                "learnt by regression with squared error; for classes give y.argmax(1)"
+            )
+        else:
+            yield (
+                f"data: y has {columns} columns of 0 and 1, which are learnt as numbers by regression with "
+                "squared error (problem=multi-label learns them as labels)"
+            )
     if not dataset.has_classes:
         return
     if unseen := np.setdiff1d(test, train).tolist():
@@ -36,11 +44,14 @@ def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]]) -> Iterato
         yield "partition: each client has examples of only one class: alone it cannot tell classes apart"
 
 
-def _is_one_hot(y: NDArray) -> bool:
+def _are_labels(y: NDArray) -> bool:
+    """Return whether there are several columns of 0 and 1 only, whose rows differ."""
+    return y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all() and (y != y[0]).any())
+
+
+def _is_one_hot(labels: NDArray) -> bool:
     """Return whether each row is one 1 among zeros, and not always in the same column."""
-    ones = y == 1
-    one_each = y.shape[1] > 1 and bool((ones | (y == 0)).all() and (ones.sum(1) == 1).all())
-    return one_each and not ones.all(0).any()
+    return bool((labels.sum(1) == 1).all()) and not labels.all(0).any()
 
 
 def _name(dataset: Dataset, number: int) -> str:

@@ -9,14 +9,19 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from fedbn_flower.clients import Examples, Predicted, Prepare
 from fedbn_flower.clients.modules.frozen import Split, split
+=======
+from fedbn_flower.clients import Examples, Predicted, Prepare, Problem
+>>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import metrics_named
-from ..config.registry import CLIENT, OBJECTIVE, as_user_error, models_named
+from ..config.registry import CLIENT, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..config.run_config import RunConfig
+from ..config.selection import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
@@ -49,14 +54,16 @@ class RunInputs:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The run's dataset, or the node's, whose problem has the run's metrics.
+        """The run's dataset, or the node's, with the run's problem, which has the run's metrics.
 
         Raises
         ------
         UserError
-            As `_dataset_as_it_is`; for a metric that does not fit the problem.
+            As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit
+            the problem.
         """
-        config, dataset = self.config, self._dataset_as_it_is
+        config = self.config
+        dataset = replace(self._dataset_as_it_is, problem=self._problem(self._dataset_as_it_is))
         problem = dataset.problem
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds)
         named = metrics_named(config.metrics, predicted, problem.metrics)
@@ -64,6 +71,26 @@ class RunInputs:
             return dataset
         further = {name: metric for name, metric in named.items() if metric}
         return replace(dataset, problem=problem.with_metrics(further, next(iter(named))))
+
+    @cached_property
+    def model_spec(self) -> InputSpec:
+        """The specification of the models: the dataset's, with the problem's number of outputs."""
+        spec = self.dataset.spec
+        return replace(spec, outputs=self.dataset.problem.outputs_for(spec.outputs))
+
+    def _problem(self, dataset: Dataset) -> Problem:
+        """The problem that the run names, or by default that of the data."""
+        config = self.config
+        if config.problem == NOT_GIVEN:
+            return dataset.problem
+        cls = PROBLEM.find(config.problem)
+        if type(dataset.problem) is cls:
+            return dataset.problem
+        with as_user_error(PROBLEM.key, config.problem):
+            if wanted := cls.misfit_of_targets(dataset.spec.predicts, dataset.train.columns["y"]):
+                data = self.data_path or config.dataset
+                raise not_allowed(PROBLEM.key, config.problem, f"one that {data!r} is for: it needs {wanted}")
+            return cls()
 
     @cached_property
     def _dataset_as_it_is(self) -> Dataset:
@@ -109,10 +136,20 @@ class RunInputs:
             clients=config.num_clients if made else 0,
             seed=config.seed if made else 0,
             feature_shift=config.feature_shift,
-            predict=shape.predicts if shape and config.predict == "auto" else config.predict,
+            predict=self._predict(shape),
             columns=config.columns,
             of_site=bool(self.data_path),
         )
+
+    def _predict(self, shape: InputSpec | None) -> str:
+        """How a table's labels are read: as the keys say, the shape, or the problem."""
+        config = self.config
+        if config.predict != NOT_GIVEN:
+            return config.predict
+        if shape:
+            return shape.predicts
+        learns = "" if config.problem == NOT_GIVEN else PROBLEM.find(config.problem).learns
+        return learns if learns in ("classes", "numbers") else NOT_GIVEN
 
     @cached_property
     def held_out_clients(self) -> frozenset[int]:
@@ -174,7 +211,11 @@ class RunInputs:
         name = names[partition_id % len(names)]
         return initial_model(
             name,
+<<<<<<< HEAD
             spec,
+=======
+            self.model_spec,
+>>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
             config.softmax_output,
             config.seed,
             config.device,

@@ -27,7 +27,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         **federation.config.to_user_config(),
         "eval-data": "local" if federation.inputs.evaluates_locally else "global",
         "resume": "",
-        "shape": federation.dataset.spec.as_dataset(),
+        "shape": federation.inputs.model_spec.as_dataset(),
         "data": federation.dataset.digest,
         "client-names": federation.inputs.client_names,
         **({"weights": weights.as_record()} if weights else {}),

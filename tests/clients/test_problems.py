@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Classification, Examples, LeastSquares, NextCharacter, Problem, Regression
+from clients import Classification, Examples, LeastSquares, MultiLabel, NextCharacter, Problem, Regression
 from clients.problems.evaluation import evaluate_splits
 
 THIRD = math.log(3)
@@ -111,11 +111,27 @@ def test_regression_by_hand():
     assert problem.scores(output, targets)["mae"].tolist() == [1, 3, 2]
 
 
+def test_labels_by_hand():
+    """Probabilities 3/4 and 1/2, then 1/4 and 1/5: a label is predicted from 1/2 on."""
+    problem, three = MultiLabel(), math.log(3)
+    output, targets = torch.tensor([[three, 0.0], [-three, -math.log(4)]]), torch.tensor([[1.0, 0], [1, 0]])
+    first = (math.log(4 / 3) + math.log(2)) / 2
+    second = (math.log(4) + math.log(5 / 4)) / 2
+    assert problem.loss(output, targets).item() == pytest.approx((first + second) / 2)
+    assert problem.loss(output, targets, "sum").item() == pytest.approx(first + second)
+    assert problem.loss(output, targets, "none").tolist() == pytest.approx([first, second])
+    assert problem.scores(output, targets)["accuracy"].tolist() == [0.5, 0.5]
+    scores, labels = problem.predicted(output, targets)
+    assert scores.flatten().tolist() == pytest.approx([0.75, 0.5, 0.25, 0.2])
+    assert (scores.dtype, labels.tolist()) == (torch.float64, [[1, 0], [1, 0]])
+
+
 TWO = torch.zeros(2, 4)
 FITS = [
     (Classification(), nn.Linear(4, 3), TWO, 3),
     (Classification(), nn.Linear(4, 5), TWO, 3),
     (Regression(), nn.Linear(4, 1), TWO, 1),
+    (MultiLabel(), nn.Linear(4, 3), TWO, 3),
     (NextCharacter(), nn.Embedding(9, 9), TWO.long(), 9),
     (LeastSquares(np.zeros(5)), nn.Linear(4, 1), TWO, 1),
 ]
@@ -123,6 +139,7 @@ DOES_NOT_FIT = [
     (Classification(), nn.Linear(4, 2), TWO, 3, r"shape \(2, 3\), not \(2, 2\)"),
     (Classification(), nn.LSTM(4, 3), TWO, 3, r"shape \(2, 3\), not a tuple"),
     (Regression(), nn.Linear(4, 2), TWO, 1, r"shape \(2, 1\), not \(2, 2\)"),
+    (MultiLabel(), nn.Linear(4, 4), TWO, 3, r"shape \(2, 3\), not \(2, 4\)"),
     (NextCharacter(), nn.Embedding(9, 8), TWO.long(), 9, r"shape \(2, 4, 9\), not \(2, 4, 8\)"),
     (
         NextCharacter(),

@@ -81,4 +81,10 @@ class BalancedAccuracy(OfConfusion):
 
     def values(self, total: NDArray) -> NDArray[np.float64]:
         recall = np.diagonal(total, axis1=-2, axis2=-1) / total.sum(-1)
-        return recall if recall.ndim == 1 else np.array([np.nanmean(r) if r.size else np.nan for r in recall])
+        return recall if recall.ndim == 1 else np.array([_mean(r) for r in recall])
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of the defined values; NaN if there is none."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")

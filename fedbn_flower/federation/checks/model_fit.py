@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
+<<<<<<< HEAD
 import numpy as np
 
 from fedbn_flower.clients import LocalTraining, trainable_names
 from fedbn_flower.clients.modules.frozen import still_modules, train_mode
+=======
+from fedbn_flower.clients import Classification, LocalTraining, trainable_names
+>>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
 
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, models_named
 from ...config.run_config import RunConfig
+from ...config.selection import NOT_GIVEN
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ..initial_model import does_not_fit
@@ -82,18 +87,18 @@ def _check_partitions(inputs: RunInputs) -> None:
 
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     """Refuse a model that does not fit; return the width of its features where the objective uses them."""
-    config, dataset = inputs.config, inputs.dataset
+    config, dataset, spec = inputs.config, inputs.dataset, inputs.model_spec
     model, _ = inputs.model(partition_id, "fp32")
-    batch = dataset.spec.zeros(2, config.device)
+    batch = spec.zeros(2, config.device)
     try:
         with torch.no_grad():
             output = model.eval()(batch)
     except Exception as error:
-        raise does_not_fit(name, dataset.spec, error) from error
-    if wanted := dataset.problem.misfit(model, batch, output, dataset.spec.outputs):
+        raise does_not_fit(name, spec, error) from error
+    if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
         raise not_allowed("model", name, wanted)
-    if dataset.problem.chosen and output.shape[-1] > dataset.spec.outputs:
-        wanted = f"'none' with model {name!r}, which has more outputs than there are {dataset.spec.predicts}"
+    if dataset.problem.chosen and output.shape[-1] > spec.outputs:
+        wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
         raise not_allowed("metrics", config.metrics, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
@@ -177,9 +182,11 @@ def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
 
 def _check_classes(config: RunConfig, dataset: Dataset) -> None:
     for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
-        if registry.find(name).of_classes and not dataset.has_classes:
-            wanted = f"another one: it needs classes, and {config.dataset!r} has {dataset.spec.predicts}"
-            raise not_allowed(registry.key, name, wanted)
+        if registry.find(name).of_classes and not isinstance(dataset.problem, Classification):
+            has = f"{config.dataset!r} has {dataset.spec.predicts}"
+            if config.problem != NOT_GIVEN:
+                has = f"problem {config.problem!r} has other outputs"
+            raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
 
 
 def _check_head(config: RunConfig, model: nn.Module, name: str, batch: torch.Tensor) -> int:

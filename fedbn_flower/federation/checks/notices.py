@@ -9,6 +9,7 @@ from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
 from ...config.client_unions import parts
 from ...config.registry import CLIENT
 from ...config.run_config import RunConfig
+from ...config.selection import NOT_GIVEN
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -33,7 +34,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         return
-    yield from of_targets(dataset, inputs.partitions.train)
+    yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
     yield inputs.partitions.left_out(config.partition, local)
     if dataset.kind.prepares_by_client and not local:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedbn_flower.clients import Classification, NextCharacter
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
 from ...config.registry import LOSS, models_named
@@ -13,8 +14,8 @@ from ..inputs import RunInputs
 def of_outputs(inputs: RunInputs) -> Iterator[str]:
     """Return a line for each model with more outputs than classes, or with a softmax before a loss that
     applies one itself; not for a softmax that the configuration asks for."""
-    config, spec = inputs.config, inputs.dataset.spec
-    if spec.predicts == "numbers":
+    config, spec = inputs.config, inputs.model_spec
+    if not isinstance(inputs.dataset.problem, Classification | NextCharacter):
         return
     for i, name in enumerate(models_named(config.model)):
         model, _ = inputs.model(i)

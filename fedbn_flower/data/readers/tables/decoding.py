@@ -11,7 +11,7 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Decoded, Request
 from ...splits import held_out_fifth
 from .features import Feature, as_text, encode, format_columns, parse_columns
-from .labels import encode_targets, find_label
+from .labels import encode_several, encode_targets, find_labels
 from .table_file import read_table
 
 if TYPE_CHECKING:
@@ -30,27 +30,33 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
 
     tables = {split: read_table(path) for split, path in files.items()}
     train = tables["train"]
-    label = find_label(request.label_column, list(train.columns), request.name)
+    labels = find_labels(request.label_column, list(train.columns), request.name)
+    label_names = [label.name for label in labels]
     group = request.group_column
     if group and group not in train:
         raise unknown_name("partition", group, train.columns)
-    if group == label.name:
+    if group in label_names:
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
     if missing := [name for name in train if name not in tables.get("test", train)]:
         raise UserError(f"dataset: {str(files['test'])!r} has no column {missing[0]!r}")
     notes = []
     is_test = np.repeat([split == "test" for split in tables], [len(t) for t in tables.values()])
     table = pd.concat(list(tables.values()), ignore_index=True)[list(train.columns)]
-    if unlabelled := int(table[label.name].isna().sum()):
-        notes.append(f"label-column: {unlabelled} rows without a value in {label.name!r} are left out")
-        is_test, table = is_test[table[label.name].notna()], table[table[label.name].notna()]
-    targets = encode_targets(table[label.name], label, request.predict, request.of_site)
-    features = parse_columns(request.columns, table, [label.name, *filter(None, [group])], request.of_site)
+    labelled = table[label_names].notna().all(axis=1)
+    if unlabelled := int((~labelled).sum()):
+        where = " or ".join(map(repr, label_names))
+        notes.append(f"label-column: {unlabelled} rows without a value in {where} are left out")
+        is_test, table = is_test[labelled], table[labelled]
+    if len(labels) == 1:
+        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
+    else:
+        targets = encode_several(table[label_names], request.predict)
+    features = parse_columns(request.columns, table, label_names, group, request.of_site)
     x, y = encode(features, table), targets.y
     ids = _ids(table, group) if group else None
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
-        train_rows, test_rows = held_out_fifth(y.reshape(-1), ids)
+        train_rows, test_rows = held_out_fifth(_strata(y), ids)
         rows_of = "the rows" if ids is None else f"the rows of each {group!r}"
         notes.append(f"dataset: {request.name!r} has no test set: a fixed 20 % of {rows_of} is held out")
     for split, rows in (("train", train_rows), ("test", test_rows)):
@@ -76,6 +82,11 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     """Return the indices of the numeric columns among the encoded ones."""
     starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
+
+
+def _strata(y: NDArray) -> NDArray:
+    """Return one value for each row of targets, by which rows are held out in proportion."""
+    return y.reshape(-1) if y.size == len(y) else np.unique(y, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[str]:

@@ -51,19 +51,21 @@ class Feature:
         return f"{self.name}={'|'.join(self.values)}" if self.values else self.name
 
 
-def parse_columns(columns: str, table: "DataFrame", excluded: Sequence[str], of_site: bool) -> list[Feature]:
+def parse_columns(
+    columns: str, table: "DataFrame", labels: Sequence[str], group: str, of_site: bool
+) -> list[Feature]:
     """Parse ``--columns``, and infer from the table what it leaves open.
 
-    Inferred are the columns (for ``auto``: all but ``excluded``, in order; the first of these is the label)
-    and the values of a category (sorted). Nothing is inferred for a site: the other sites' tables are not
-    visible, and all must be encoded alike.
+    Inferred are the columns (for ``auto``: all but the ``labels`` and the ``group``, in order) and the values
+    of a category (sorted). Nothing is inferred for a site: the other sites' tables are not visible, and all
+    must be encoded alike.
 
     Raises
     ------
     UserError
         When the text does not fit the table, or a column holds neither numbers nor categories.
     """
-    names = list(table.columns)
+    names, excluded = list(table.columns), [*labels, *filter(None, [group])]
     if columns == "auto":
         words = [name for name in names if name not in excluded]
         if of_site:
@@ -77,7 +79,7 @@ def parse_columns(columns: str, table: "DataFrame", excluded: Sequence[str], of_
     for i, feature in enumerate(found):
         if feature.name in (f.name for f in found[:i]):
             raise not_allowed("columns", columns, f"each column once; {feature.name!r} is given twice")
-        if feature.name == excluded[0]:
+        if feature.name in labels:
             raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
         if not feature.values and _is_category(table[feature.name]):
             if of_site:

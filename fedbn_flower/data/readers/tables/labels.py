@@ -1,5 +1,6 @@
 """Parse ``--label-column`` and ``--predict``: the targets of a table."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -7,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError, not_allowed
+from ....core.errors import UserError, not_allowed, unknown_name
 from ...numeric import as_float32
 from .features import Feature, as_text, category_numbers, check_categories, is_number
 
 if TYPE_CHECKING:
-    from pandas import Series
+    from pandas import DataFrame, Series
 
 LABEL_NAMES = ("label", "labels", "target", "class", "outcome", "y")
 MAX_CLASSES = 100  # if whole numbers are to be read as classes without being named
@@ -20,7 +21,7 @@ MAX_CLASSES = 100  # if whole numbers are to be read as classes without being na
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The targets ``y``, int64 (N,) or float32 (N, 1), and what they mean."""
+    """The targets ``y``, int64 (N,) or float32 (N, outputs), and what they mean."""
 
     y: NDArray
     predicts: str
@@ -29,23 +30,59 @@ class Targets:
     notes: tuple[str, ...] = ()
 
 
-def find_label(label_column: str, names: Sequence[str], where: str) -> Feature:
-    """Return the label column: ``NAME``, ``NAME=CLASS|CLASS``, or for ``auto`` one of `LABEL_NAMES`.
+def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Feature]:
+    """Return the label columns: ``NAME``, ``NAME=CLASS|CLASS``, ``NAME,NAME``, or for ``auto`` one of
+    `LABEL_NAMES`.
 
     Raises
     ------
     UserError
-        When there is no such column, or ``auto`` finds several.
+        When there is no such column, one is given twice, or ``auto`` finds several.
     """
     if label_column != "auto":
-        return Feature.parse(label_column, names, "label-column")
+        words = next(csv.reader([label_column]))
+        if label_column in names or len(words) == 1 or "=" in label_column:
+            return [Feature.parse(label_column, names, "label-column")]
+        if unknown := [word for word in words if word not in names]:
+            raise unknown_name("label-column", unknown[0], names)
+        if len(set(words)) < len(words):
+            raise not_allowed("label-column", label_column, "each column once")
+        return [Feature(word) for word in words]
     usual = [name for name in names if name.lower() in LABEL_NAMES]
     if len(usual) == 1:
-        return Feature(usual[0])
+        return [Feature(usual[0])]
     found = (
         f"the columns {' and '.join(map(repr, usual))}" if usual else f"no column {', '.join(LABEL_NAMES)}"
     )
     raise UserError(f"label-column: {where!r} has {found}; expected one of {', '.join(names)}")
+
+
+def encode_several(columns: "DataFrame", predict: str) -> Targets:
+    """Encode several columns without missing values as numbers; truth values are 0 and 1.
+
+    Raises
+    ------
+    UserError
+        When one does not hold numbers, or classes are asked for.
+    """
+    if predict == "classes":
+        raise not_allowed("predict", predict, f"'numbers' with {columns.shape[1]} label columns")
+    columns = columns.infer_objects()  # truth values beside missing ones were objects
+    for name in columns:
+        if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
+            raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to")
+    return Targets(_finite(columns.to_numpy(np.float64), columns.columns), "numbers", columns.shape[1])
+
+
+def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.float32]:
+    """Round numbers (N, columns) to float32; UserError for those that are infinite or too large."""
+    y = as_float32(values)
+    for name, column in zip(names, y.T, strict=True):
+        if not np.isfinite(column).all():
+            raise UserError(
+                f"label-column: {name!r} holds numbers that are infinite or too large for float32"
+            )
+    return y
 
 
 def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
@@ -72,14 +109,9 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
             found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
             notes.append(f"label-column: {found} (predict={other} reads them as {other})")
     if predict == "numbers":
-        targets = as_float32(values)[:, None]
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
-        if not np.isfinite(targets).all():
-            raise UserError(
-                f"label-column: {label.name!r} holds numbers that are infinite or too large for float32"
-            )
-        return Targets(targets, predict, 1, notes=tuple(notes))
+        return Targets(_finite(values[:, None], [label.name]), predict, 1, notes=tuple(notes))
     if number and not whole:
         raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
     if of_site and not label.values:
