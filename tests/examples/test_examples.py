@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import re
 import runpy
 import shlex
@@ -9,9 +10,12 @@ import tomllib
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
+from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
+from fedbn_flower.clients import Predicted
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
@@ -58,7 +62,7 @@ def test_both_commands_mean_the_same_run(path, monkeypatch):
     flower = RunConfig.of(run_config)
     assert simulated.algorithm_settings == flower.algorithm_settings
     for key, value in run_config.items():
-        if key in {"strategy", "client", "objective", "loss", "model"}:
+        if key in {"strategy", "client", "objective", "loss", "problem", "model"}:
             assert simulated.to_user_config()[key].endswith(value)
 
 
@@ -114,6 +118,44 @@ def test_layer_norm_has_no_statistics(ran):
         "2.bias": (128,),
     }
     assert model["1.weight"].shape == (128, 64)
+
+
+def test_the_ordinal_problem_by_hand():
+    """Of three classes: P(y > 0) is 3/4 and P(y > 1) 1/4; the second example's are 1/2 and 4/5."""
+    file = runpy.run_path(str(APP / "examples" / "ordinal.py"))
+    problem, three = file["Ordinal"](), math.log(3)
+    output, targets = torch.tensor([[three, -three], [0.0, math.log(4)]]), torch.tensor([1, 0])
+    losses = [2 * math.log(4 / 3), math.log(2) + math.log(5)]
+    assert problem.loss(output, targets, "none").tolist() == pytest.approx(losses)
+    assert problem.loss(output, targets).item() == pytest.approx(sum(losses) / 2)
+    assert problem.loss(output, targets, "sum").item() == pytest.approx(sum(losses))
+    assert {name: v.tolist() for name, v in problem.scores(output, targets).items()} == {
+        "accuracy": [1, 0],
+        "class-distance": [0, 2],
+    }
+    scores, _ = problem.predicted(output, targets)
+    assert scores.flatten().tolist() == pytest.approx([0.25, 0.5, 0.25, 0.5, 0, 0.5])
+    metric = file["ClassError"](Predicted("classes", 3))
+    assert metric.value(metric.batch(scores, targets)) == pytest.approx((1 + 0) / 2)
+
+
+def test_the_ordinal_model_has_an_output_for_each_border(ran):
+    model, config = ran("ordinal.py")
+    assert model["4.weight"].shape[0] == 9
+    assert config["shape"] == "shape:1x8x8:9"
+
+
+def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
+    """To the same bits; losses of classes do not fit it."""
+    file = APP / "examples" / "ordinal.py"
+    given = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    of_file = simulate(problem=f"{file}:Ordinal", run_dir=tmp_path / "file", **given)
+    of_class = simulate(problem=runpy.run_path(str(file))["Ordinal"], run_dir=tmp_path / "class", **given)
+    files = [(result.folder / "model.safetensors").read_bytes() for result in (of_file, of_class)]
+    assert files[0] == files[1]
+    assert of_class.model()[4].out_features == 9
+    with pytest.raises(UserError, match="needs classes, and problem .*Ordinal' has other outputs"):
+        simulate(problem=f"{file}:Ordinal", loss="focal", **given)
 
 
 def test_own_everything_from_python(cache_dir, tmp_path):

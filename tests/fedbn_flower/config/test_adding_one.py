@@ -223,11 +223,12 @@ def test_docs_and_help_follow(project, help_text):
 
 
 def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, cache_dir):
-    chosen = [word for kind in NEW if kind != "problem" for word in (f"--{kind}", NEW[kind][0])]
+    chosen = [word for kind in NEW for word in (f"--{kind}", NEW[kind][0])]
     settings = ["--step-share", 0.25, "--to-zero", 0.01]
     chosen += [*settings, "--cache-dir", cache_dir, "--run-dir", tmp_path / "run"]
     python(project[0], "run_sim.py", "--backend", "inline", "--rounds", 1, *chosen)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["problem"] == "ranking"
     assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["pooled"]["misses"] == pytest.approx(1 - summary["pooled"]["accuracy"])
