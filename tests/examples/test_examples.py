@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
-from fedbn_flower.clients import Predicted
 from fedbn_flower.cli.parser import parse
+from fedbn_flower.clients import Predicted
 from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.initial_model import initial_model
