@@ -25,13 +25,8 @@ from . import keys
 from .availability import absolute_availability
 from .baselines import baseline_keys
 from .defaults import defaults_for
-<<<<<<< HEAD
 from .keys import RUN_KEYS
-from .registry import MODEL, models_named
-=======
-from .keys import FORMER_KEYS, RUN_KEYS
 from .registry import MODEL, PROBLEM, models_named
->>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
     NOT_GIVEN,

@@ -9,12 +9,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from fedbn_flower.clients import Examples, Predicted, Prepare
-from fedbn_flower.clients.modules.frozen import Split, split
-=======
 from fedbn_flower.clients import Examples, Predicted, Prepare, Problem
->>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
+from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
@@ -80,16 +76,12 @@ class RunInputs:
 
     def _problem(self, dataset: Dataset) -> Problem:
         """The problem that the run names, or by default that of the data."""
-        config = self.config
-        if config.problem == NOT_GIVEN:
+        name, data = self.config.problem, self.data_path or self.config.dataset
+        if name == NOT_GIVEN or type(dataset.problem) is (cls := PROBLEM.find(name)):
             return dataset.problem
-        cls = PROBLEM.find(config.problem)
-        if type(dataset.problem) is cls:
-            return dataset.problem
-        with as_user_error(PROBLEM.key, config.problem):
+        with as_user_error(PROBLEM.key, name):
             if wanted := cls.misfit_of_targets(dataset.spec.predicts, dataset.train.columns["y"]):
-                data = self.data_path or config.dataset
-                raise not_allowed(PROBLEM.key, config.problem, f"one that {data!r} is for: it needs {wanted}")
+                raise not_allowed(PROBLEM.key, name, f"one that {data!r} is for: it needs {wanted}")
             return cls()
 
     @cached_property
@@ -202,26 +194,12 @@ class RunInputs:
         return {split: clients for split, clients in found.items() if clients}
 
     def initial(self, partition_id: int = 0, precision: str = "") -> InitialModel:
-        """A client's model before the run; clients with the same model share its module.
-
-        It computes in the run's precision, or in another that is given.
-        """
-        config, spec = self.config, self.dataset.spec
+        """A client's model before the run, in the run's precision or another; clients share its module."""
+        config = self.config
         names = models_named(config.model)
         name = names[partition_id % len(names)]
-        return initial_model(
-            name,
-<<<<<<< HEAD
-            spec,
-=======
-            self.model_spec,
->>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
-            config.softmax_output,
-            config.seed,
-            config.device,
-            precision or config.precision,
-            Start.of(config),
-        )
+        settings = config.softmax_output, config.seed, config.device, precision or config.precision
+        return initial_model(name, self.model_spec, *settings, Start.of(config))
 
     def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:
         """A client's module, which clients with the same model share, and the initial state dict."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
-<<<<<<< HEAD
 import numpy as np
 
-from fedbn_flower.clients import LocalTraining, trainable_names
-from fedbn_flower.clients.modules.frozen import still_modules, train_mode
-=======
 from fedbn_flower.clients import Classification, LocalTraining, trainable_names
->>>>>>> 7344f13 (Problems by name: --problem, several labels with --problem multi-label, label columns with commas, --loss weighted-bce)
+from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
