@@ -153,7 +153,7 @@ def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
     of_class = simulate(problem=runpy.run_path(str(file))["Ordinal"], run_dir=tmp_path / "class", **given)
     files = [(result.folder / "model.safetensors").read_bytes() for result in (of_file, of_class)]
     assert files[0] == files[1]
-    assert of_class.model()[4].out_features == 9
+    assert of_class.model(client=0)[4].out_features == 9
     with pytest.raises(UserError, match="needs classes, and problem .*Ordinal' has other outputs"):
         simulate(problem=f"{file}:Ordinal", loss="focal", **given)
 
