@@ -29,7 +29,7 @@ from ..models import InputSpec
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.earlier import client_entries, input_spec, is_version_0_1
 from ..results.manifest import CONFIG, read_manifest
-from ..results.run_reader import Run
+from ..results.run_reader import Run, large_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,8 +72,12 @@ class Result:
 
     @cached_property
     def clients(self) -> DataFrame:
-        """One row per round, phase and client with the reported metrics: ``clients.csv``."""
-        return self._table("clients.csv")
+        """One row per round, phase and client with the reported metrics: ``clients.csv``.
+
+        It is read from ``clients.parquet`` where there is one.
+        """
+        table = large_table(self.folder)
+        return self._table("clients.csv") if table is None else table
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -155,6 +155,7 @@ class RunFolder(Observer):
                     self._write()
             finally:
                 self.writer.close()
+            self.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)
         return self.summary

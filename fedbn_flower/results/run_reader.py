@@ -3,15 +3,19 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config.registry import short
+from ..core.files import PARQUET
 from .manifest import read_manifest
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Points = dict[int, float]
 """Value by round."""
@@ -90,9 +94,16 @@ class Run:
     def client_points(self) -> dict[int, Points]:
         """Return the main metric of each participating client, by partition and round."""
         points: dict[int, Points] = {}
-        for row in rows_of(self.folder / "clients.csv"):
-            if row.get(self.main_metric) and row["phase"] != "new":
-                points.setdefault(int(row["partition"]), {})[int(row["round"])] = float(row[self.main_metric])
+        names = ["round", "phase", "partition", self.main_metric]
+        table = large_table(self.folder)
+        rows: Iterable[Sequence[Any]] = (
+            ([row.get(name, "") for name in names] for row in rows_of(self.folder / "clients.csv"))
+            if table is None
+            else table.reindex(columns=names).dropna(subset=[self.main_metric]).itertuples(index=False)
+        )
+        for server_round, phase, partition, value in rows:
+            if value != "" and phase != "new":
+                points.setdefault(int(partition), {})[int(server_round)] = float(value)
         return dict(sorted(points.items()))
 
     def failures(self) -> list[tuple[str, int, str]]:
@@ -103,6 +114,16 @@ class Run:
             for row in rows_of(self.folder / "failures.csv")
         )
         return [(client, count, reason) for (client, reason), count in found.most_common()]
+
+
+def large_table(folder: Path) -> "DataFrame | None":
+    """Return ``clients.parquet``, which a run with a large ``clients.csv`` has beside it; else None."""
+    path = folder / f"clients{PARQUET}"
+    if not path.exists():
+        return None
+    import pandas as pd
+
+    return pd.read_parquet(path)
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:

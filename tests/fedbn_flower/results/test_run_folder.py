@@ -8,17 +8,22 @@ import threading
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower import cli
+from fedbn_flower import Result, cli
 from fedbn_flower.core import files
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.files import CsvLog
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
+
+from .written import summary_of, write_run
 
 BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}
 
@@ -162,3 +167,31 @@ def test_the_writer_holds_so_much_and_fails_for_good():
     with pytest.raises(ZeroDivisionError):
         writer.close()
     assert done == ["one", "two"]
+
+
+def test_a_large_table_is_written_by_columns_too_and_read_alike(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", summary_of([0.5, 0.7]))
+    (folder / "clients.csv").unlink()
+    log = CsvLog(folder / "clients.csv", ["round", "phase", "partition", "loss", "accuracy"])
+    phases, third = ("train", "evaluate", "new"), 1 / 3
+    for number in (1, 2):
+        log.append(
+            [
+                {"round": number, "phase": phase, "partition": i, "loss": third / number, "accuracy": value}
+                for i, phase in enumerate(phases)
+                for value in ([third + i] if i else [""])
+            ]
+        )
+    log.write_columns()
+    assert not (folder / "clients.parquet").exists()
+    table, points = Result(folder).clients, Run.read(folder).client_points()
+    assert points == {1: {1: third + 1, 2: third + 1}}
+
+    monkeypatch.setattr(files, "LARGE", 1)
+    log.write_columns()
+    (folder / "clients.csv").rename(folder / "elsewhere.csv")
+    pd.testing.assert_frame_equal(Result(folder).clients, table, check_exact=True, check_dtype=False)
+    assert Run.read(folder).client_points() == points
+
+    CsvLog(folder / "clients.csv", log.columns)
+    assert not (folder / "clients.parquet").exists()
