@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients import CLIENTS, LOSSES, Examples, FedAvgClient, LocalTraining
+from clients import CLIENTS, LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
 from clients.lockstep import reason_not_equivalent, reason_not_supported
 
 from .helpers import CONFIG
@@ -139,6 +139,15 @@ def test_logit_adjusted_by_hand():
     """Shares 3/4, 1/4 and 1/4 for the class that is not there: of equal logits 3/5, 1/5 and 1/5 is left."""
     each = loss_of("logit-adjusted", [0, 0, 0, 1])(torch.zeros(3, 3), torch.arange(3), "none")
     assert each.tolist() == pytest.approx([-np.log(0.6), -np.log(0.2), -np.log(0.2)])
+
+
+def test_weighted_bce_by_hand():
+    """One of four examples has the first label, so it weighs 3; none has the second, so it would weigh 4."""
+    labels = np.array([[1, 0], [0, 0], [0, 0], [0, 0]], np.float32)
+    examples = Examples({"x": labels, "y": labels}, np.arange(4))
+    loss = LOSSES["weighted-bce"](PROBLEMS["multi-label"](), examples, {})
+    each = loss(torch.zeros(3, 2), torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]), "none")
+    assert (each / np.log(2)).tolist() == pytest.approx([(3 + 4) / 2, (3 + 1) / 2, 1.0])
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])

@@ -10,7 +10,7 @@ TABLES = (STRATEGIES, CLIENTS, OBJECTIVES, LOSSES)
 
 
 def is_allowed(names):
-    chosen = dict(zip(KINDS, names, strict=True))
+    chosen = {"problem": "auto", **dict(zip(KINDS, names, strict=True))}
     if chosen["client"] == "alone" and not STRATEGIES[chosen["strategy"]].goes_without_model:
         return False
     classes = [table[name] for table, name in zip(TABLES, names, strict=True)]
