@@ -154,13 +154,16 @@ class CsvLog:
         """Write a large table by columns too, as Parquet. Numbers keep their bits."""
         if self.path.stat().st_size < LARGE:
             return
-        import pandas as pd
+        import pyarrow as pa
+        from pyarrow import csv as columns
+        from pyarrow import parquet
 
-        table = pd.read_csv(
-            self.path, float_precision="round_trip", keep_default_na=False, na_values=["", "nan"]
-        )
+        options = columns.ConvertOptions(null_values=["", "nan"])
+        table = columns.read_csv(self.path, convert_options=options)
+        empty = {field.name: pa.float64() for field in table.schema if pa.types.is_null(field.type)}
+        schema = [(field.name, empty.get(field.name, field.type)) for field in table.schema]
         content = io.BytesIO()
-        table.to_parquet(content, index=False)
+        parquet.write_table(table.cast(pa.schema(schema)), content)
         write_atomically(self.path.with_suffix(PARQUET), content.getvalue())
 
     def _new_columns(self, rows: list[Row]) -> list[str]:

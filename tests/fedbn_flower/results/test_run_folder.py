@@ -172,7 +172,7 @@ def test_the_writer_holds_so_much_and_fails_for_good():
 def test_a_large_table_is_written_by_columns_too_and_read_alike(tmp_path, monkeypatch):
     folder = write_run(tmp_path / "run", summary_of([0.5, 0.7]))
     (folder / "clients.csv").unlink()
-    log = CsvLog(folder / "clients.csv", ["round", "phase", "partition", "loss", "accuracy"])
+    log = CsvLog(folder / "clients.csv", ["round", "phase", "partition", "loss", "accuracy", "never"])
     phases, third = ("train", "evaluate", "new"), 1 / 3
     for number in (1, 2):
         log.append(
