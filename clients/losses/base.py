@@ -55,8 +55,9 @@ class Loss:
         """
         return self.problem.loss(output, targets, reduction)
 
-    def class_counts(self, output: torch.Tensor) -> torch.Tensor:
-        """Return the number of training examples of each class, float (classes,), as the output's columns.
+    @property
+    def training_targets(self) -> torch.Tensor:
+        """The targets of the client's training examples, (n, ...).
 
         Raises
         ------
@@ -65,8 +66,18 @@ class Loss:
         """
         if self.examples is None:
             raise ValueError(f"{type(self).__name__} needs the client's examples")
+        return self.examples.targets
+
+    def class_counts(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the number of training examples of each class, float (classes,), as the output's columns.
+
+        Raises
+        ------
+        ValueError
+            Without the client's examples.
+        """
         if self._counts is None:
-            self._counts = torch.bincount(self.examples.targets, minlength=output.shape[1]).to(output)
+            self._counts = torch.bincount(self.training_targets, minlength=output.shape[1]).to(output)
         return self._counts
 
     def frequencies(self, output: torch.Tensor) -> torch.Tensor:

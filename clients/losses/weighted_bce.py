@@ -26,15 +26,7 @@ class WeightedBce(Loss):
 
     @cached_property
     def positive_weights(self) -> torch.Tensor:
-        """The weight of a positive example of each label, float32 (labels,).
-
-        Raises
-        ------
-        ValueError
-            Without the client's examples.
-        """
-        if self.examples is None:
-            raise ValueError(f"{type(self).__name__} needs the client's examples")
-        targets = self.examples.targets
+        """The weight of a positive example of each label, float32 (labels,)."""
+        targets = self.training_targets
         positives = targets.sum(0)
         return (len(targets) - positives).clamp(min=1) / positives.clamp(min=1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
 from .means import MeanOfDifferences, WeightedMean
-from .vectors import Layout, Vector, finite
+from .vectors import Layout, Vector
 
 GROUP = 8  # most answers per group; groups are in partition order
 
@@ -74,13 +74,6 @@ class Round:
     num_answers: int = 0
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     means: Mapping[str, Vector] = field(default_factory=dict)
-
-    def reference(self) -> tuple[Vector, Vector]:
-        """Return the model sent as flat (parameters, statistics), with 0 for values that are not finite.
-
-        The clients' differences are taken to these vectors.
-        """
-        return self.layout.flatten(finite(self.sent))
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,12 @@ def test_by_default_labels_are_numbers_and_that_is_said(run, arrays, configured,
 
 
 @pytest.mark.parametrize("client", ["fedbn", "silobn"])
-def test_lockstep_and_one_by_one_agree(run, arrays, client):
-    keys = {"data": arrays, "problem": "multi-label", "client": client, "num_clients": 4}
-    together, alone = run("auto", **keys), run("off", **keys, fast="off")
+def test_lockstep_and_one_by_one_agree(run, arrays, client, caplog):
+    keys = {"data": arrays, "problem": "multi-label", "client": client, "num_clients": 10}
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        together = run("auto", **keys)
+    assert "clients train 8 at a time: in lockstep" in caplog.messages
+    alone = run("off", **keys, fast="off")
     models = [load_file(result.folder / "model.safetensors") for result in (together, alone)]
     for name, entry in models[0].items():
         np.testing.assert_allclose(entry, models[1][name], rtol=1e-4, atol=1e-5)
