@@ -142,12 +142,12 @@ def test_logit_adjusted_by_hand():
 
 
 def test_weighted_bce_by_hand():
-    """One of four examples has the first label, so it weighs 3; none has the second, so it would weigh 4."""
-    labels = np.array([[1, 0], [0, 0], [0, 0], [0, 0]], np.float32)
-    examples = Examples({"x": labels, "y": labels}, np.arange(4))
+    """Two of five examples have the first label, so it weighs 3/2; none has the second: it would weigh 5."""
+    labels = np.array([[1, 0], [1, 0], [0, 0], [0, 0], [0, 0]], np.float32)
+    examples = Examples({"x": labels, "y": labels}, np.arange(5))
     loss = LOSSES["weighted-bce"](PROBLEMS["multi-label"](), examples, {})
     each = loss(torch.zeros(3, 2), torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]), "none")
-    assert (each / np.log(2)).tolist() == pytest.approx([(3 + 4) / 2, (3 + 1) / 2, 1.0])
+    assert (each / np.log(2)).tolist() == pytest.approx([(1.5 + 5) / 2, (1.5 + 1) / 2, 1.0])
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])

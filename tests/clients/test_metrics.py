@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 from clients import METRICS, Metric, Predicted
 from clients.problems.evaluation import added
 from clients.problems.metrics.from_torchmetrics import TorchMetric, class_named
-from clients.problems.metrics.scores import thresholds
+from clients.problems.metrics.scores import curve, thresholds
 
 THRESHOLDS = 1000
 ARGUMENTS = {"sensitivity-at": "0.9"}
@@ -281,3 +281,13 @@ def test_directions_and_ranges():
     assert lower == {"ece", "rmse"}
     assert METRICS["r2"].range == (-math.inf, 1)
     assert Metric.range == (0, 1)
+
+
+def test_a_score_on_a_threshold_is_predicted_positive_by_it():
+    """So says `Curve`, whose thresholds the report shows: here 1 - 2e-9, 1/2 and 2e-9."""
+    state = METRICS["auroc"](Predicted("classes", 2, 3)).batch(
+        torch.tensor([[0.5, 0.5]], dtype=torch.float64), torch.tensor([1])
+    )
+    found = curve(state[0])
+    assert found.threshold[2] == 0.5
+    assert found.tp.tolist() == [0, 0, 1, 1, 1]
