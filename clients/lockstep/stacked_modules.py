@@ -38,24 +38,25 @@ class StackedLinear(Stacked):
 
     def __init__(self, layer: nn.Linear, count: int) -> None:
         super().__init__(count)
-        # The layout of the gradient from the batched product, which saves a costly strided copy.
-        weight = torch.empty(count, layer.in_features, layer.out_features, device=layer.weight.device)
-        self.weight = nn.Parameter(weight.transpose(1, 2), layer.weight.requires_grad)
-        self.register_parameter("bias", _parameter(layer.bias, count))
+        self.weight = _parameter(layer.weight, count)
+        self.bias = _parameter(layer.bias, count)
         self.factors: list[tuple[Tensor, Tensor]] | None = None
         """Of the weights' gradient, instead of the gradient itself, if a list; see `descend`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, x = self.rows("weight").transpose(1, 2), _by_model(x, self.active)
+        # Weights come first in the product, so that their gradient has their layout: no strided copy.
+        weight, x = self.rows("weight"), _by_model(x, self.active)
+        factors = self.factors if weight.requires_grad else None
+        if factors is not None:
+            weight = weight.detach()
         if self.bias is None:
-            return torch.bmm(x, weight).flatten(0, 1)
-        bias, factors = self.rows("bias").unsqueeze(1), self.factors
-        if factors is None or not (self.weight.requires_grad and self.bias.requires_grad):
-            return torch.baddbmm(bias, x, weight).flatten(0, 1)
-        y = torch.baddbmm(bias, x, weight.detach())
-        inputs = x.detach()
-        y.register_hook(lambda gradient: factors.append((inputs, gradient)))  # type: ignore[no-untyped-call]
-        return y.flatten(0, 1)
+            y = torch.bmm(weight, x.transpose(1, 2))
+        else:
+            y = torch.baddbmm(self.rows("bias").unsqueeze(2), weight, x.transpose(1, 2))
+        if factors is not None:
+            inputs = x.detach()
+            y.register_hook(lambda gradient: factors.append((gradient, inputs)))  # type: ignore[no-untyped-call]
+        return y.transpose(1, 2).flatten(0, 1)
 
     @torch.no_grad()
     def descend(self, learning_rate: float) -> None:
@@ -64,9 +65,9 @@ class StackedLinear(Stacked):
         A product that is added costs as much as one that is written. The gradient would be written, read
         and subtracted as well.
         """
-        weight = self.rows("weight").transpose(1, 2)
-        for inputs, gradient in self.factors or ():
-            weight.baddbmm_(inputs.transpose(1, 2), gradient, alpha=-learning_rate)
+        weight = self.rows("weight")
+        for gradient, inputs in self.factors or ():
+            weight.baddbmm_(gradient, inputs, alpha=-learning_rate)
         self.factors = self.factors and []
 
 
