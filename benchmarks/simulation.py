@@ -11,7 +11,9 @@ other in every repetition, in turning order. ``simulation_peers/`` holds the sid
 adds is said there.
 
 - mlp, cnn: 100 clients of 480 images, 28x28. The CNN is McMahan et al.'s, of 1.66 million parameters.
-- logreg: a whole run of logistic regression, 1,000 clients of 60 images, 10 a round, batch 10, 100 rounds.
+- central: the mlp's rounds, after each of which all sides evaluate the new model on 10,000 images.
+- logreg: a whole run of logistic regression, 1,000 clients of 60 images, 10 a round, batch 10, 100 rounds;
+  this project also as it runs by default (``--backend auto``).
 - resnet: ResNet-18 on 10 clients of 64 images, 3x32x32, this project and the bare loop.
 - many: 10,000 clients of 120 images against 100 such clients, 100 a round.
 - evaluate: the mlp's clients all evaluate the new model on 10,000 images, against none of them.
@@ -31,6 +33,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -99,15 +102,15 @@ class Benchmark:
         command = [self.options.pfl_python, "-c", "import pfl.model.pytorch"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    def against_peers(self, title: str, job: Job, *figures: Figure) -> None:
+    def against_peers(self, title: str, job: Job, *figures: Figure, more: Sequence[Side] = ()) -> None:
         """Flower, this project, the bare loop and pfl-research on one job."""
-        sides = [Side(FLOWER, "flower_side", job), *our_sides(job), Side(BARE, "bare_side", job)]
+        sides = [Side(FLOWER, "flower_side", job), *our_sides(job), *more, Side(BARE, "bare_side", job)]
         if self.has_pfl():
             sides.append(Side(PFL, "pfl_side", job, self.options.pfl_python))
         else:
             print(f"{PFL} is left out: {self.options.pfl_python} cannot import it (pip install pfl)")
         results = run_all(sides, self.options.repetitions)
-        ours = OURS.values()
+        ours = [*OURS.values(), *(side.name for side in more)]
         ratios = [(FLOWER, o) for o in ours] + [(o, BARE) for o in ours] + [(PFL, o) for o in ours]
         for figure in figures or (UPDATE,):
             print_table(title, sides, results, figure)
@@ -115,6 +118,11 @@ class Benchmark:
 
     def mlp(self) -> None:
         self.against_peers("mlp: 784-128-BN-10", self.job("mlp-bn", 100, 480, 50, 12))
+
+    def central(self) -> None:
+        job = self.job("mlp-bn", 100, 480, 50, 12)
+        job = replace(job, data=self.data(job.clients * job.images, 10_000), central=True)
+        self.against_peers("central: 784-128-BN-10, evaluated on 10,000 images in each round", job, ROUND)
 
     def cnn(self) -> None:
         self.against_peers("cnn: 1.66 million parameters", self.job("cnn", 100, 480, 10, 5))
@@ -125,7 +133,8 @@ class Benchmark:
         title = (
             f"logreg: 784-10, {job.clients:,} clients, {job.per_round} a round, {job.rounds - WARM_UP} rounds"
         )
-        self.against_peers(title, job, RUN, PROCESS)
+        default = our_sides(replace(job, backend="auto"), ", by default")[-1:]
+        self.against_peers(title, job, RUN, PROCESS, more=default)
 
     def resnet(self) -> None:
         job = self.job(f"{BENCHMARKS / 'simulation_peers' / 'networks.py'}:cifar_resnet18", 10, 64, 10, 4)
@@ -196,6 +205,7 @@ class Benchmark:
 
 WORKLOADS = {
     "mlp": Benchmark.mlp,
+    "central": Benchmark.central,
     "cnn": Benchmark.cnn,
     "logreg": Benchmark.logreg,
     "resnet": Benchmark.resnet,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, multiprocessing
 from torch.nn import functional
 
-from .job import Job
+from .job import Job, count_correct
 from .recorder import Recorder
 
 State = dict[str, Tensor]
@@ -24,14 +24,24 @@ def share(tensor: Tensor) -> Tensor:
     return moved
 
 
-def work(job: Job, images: Tensor, labels: Tensor, shared: State, total: State, pipe: Connection) -> None:
-    """Train the clients whose numbers arrive, and leave the weighted sum of their models in ``total``."""
+def work(
+    job: Job, images: Tensor, labels: Tensor, shared: State, total: State, pipe: Connection, place: int
+) -> None:
+    """Train the clients whose numbers arrive, and leave the weighted sum of their models in ``total``.
+
+    A None asks for the evaluation of the shared model on this process's share of the test images.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
     model = job.initial_model()
     state = model.state_dict()
-    model.train()
-    while clients := pipe.recv():
+    tests = [part[place :: job.workers] for part in job.test_tensors()] if job.central else []
+    while (clients := pipe.recv()) != []:
+        if clients is None:
+            model.load_state_dict(shared)
+            pipe.send(count_correct(model, *tests))
+            continue
+        model.train()
         for summed in total.values():
             summed.zero_()
         for client in clients:
@@ -67,10 +77,10 @@ class Pool:
         self.shared = shared
         self.pipes: list[Connection] = []
         self.totals: list[State] = []
-        for _ in range(job.workers):
+        for place in range(job.workers):
             total = {name: share(torch.zeros(entry.shape)) for name, entry in shared.items()}
             pipe, end = context.Pipe()
-            arguments = (job, images, labels, shared, total, end)
+            arguments = (job, images, labels, shared, total, end, place)
             context.Process(target=work, args=arguments, daemon=True).start()
             self.pipes.append(pipe)
             self.totals.append(total)
@@ -82,6 +92,12 @@ class Pool:
         weight = sum(pipe.recv() for pipe in self.pipes)
         for name, entry in self.shared.items():
             entry.copy_(sum((total[name] for total in self.totals), torch.zeros(())) / weight)
+
+    def evaluate(self) -> int:
+        """Return how many test images the shared model classifies correctly."""
+        for pipe in self.pipes:
+            pipe.send(None)
+        return sum(pipe.recv() for pipe in self.pipes)
 
     def close(self) -> None:
         """End the processes."""
@@ -99,6 +115,8 @@ def main() -> None:
     for _ in range(job.all_rounds):
         started = time.perf_counter()
         pool.train(rng.choice(job.clients, job.per_round, replace=False).tolist())
+        if job.central:
+            pool.evaluate()
         recorder.add(time.perf_counter() - started)
     pool.close()
     recorder.print()

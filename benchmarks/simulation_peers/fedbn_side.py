@@ -1,4 +1,4 @@
-"""This project on its Ray pool.
+"""This project, on Ray or as its ``backend`` key says.
 
 No timed round evaluates, since no other side does, unless the job has clients evaluate. The last round, which
 is not timed, always evaluates. What comes to the driver is counted as its grid hands it on.
@@ -6,6 +6,7 @@ is not timed, always evaluates. What comes to the driver is counted as its grid 
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 
 from flwr.app import Message, MessageType, UserConfig
 
@@ -13,7 +14,7 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, RoundResult
 from fedbn_flower.runtime import LocalGrid
-from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.pools import pool_for
 from fedbn_flower.runtime.simulation import make_grid
 
 from .job import Job
@@ -21,7 +22,9 @@ from .recorder import Recorder
 
 
 class RoundTimes(Observer):
-    """An observer that hands the rounds' seconds on, and takes no round that lacks an answer.
+    """An observer that times the rounds, from the end of one to the end of the next, as pfl's side does.
+
+    It takes no round that lacks an answer.
 
     Parameters
     ----------
@@ -35,6 +38,7 @@ class RoundTimes(Observer):
         self.job = job
         self.recorder = Recorder(job)
         self.received = 0
+        self.ended = perf_counter()
         self.work = grid.work
         grid.work = self.counted_work  # type: ignore[method-assign]
 
@@ -52,9 +56,16 @@ class RoundTimes(Observer):
         if len(result.train.metrics) != self.job.per_round or result.failures:
             failures = {**result.train.failures, **result.evaluate.failures}
             raise RuntimeError(f"{len(result.train.metrics)} answers: {failures}")
-        if result.splits and not self.job.evaluating and result.server_round < self.job.all_rounds:
+        if (
+            result.splits
+            and not self.job.evaluating
+            and not self.job.central
+            and result.server_round < self.job.all_rounds
+        ):
             raise RuntimeError(f"round {result.server_round} evaluated, which no other side does")
-        self.recorder.add(result.seconds)
+        now = perf_counter()
+        self.recorder.add(now - self.ended)
+        self.ended = now
 
 
 def config_of(job: Job) -> RunConfig:
@@ -65,7 +76,8 @@ def config_of(job: Job) -> RunConfig:
         "num-clients": job.clients, "fraction-train": job.per_round / job.clients,
         "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,
         "batch-size": job.batch, "client-lr": job.lr, "seed": job.seed, "checkpoint-every": 0,
-        "evaluate-every": 1 if job.evaluating else job.all_rounds,
+        "evaluate-every": 1 if job.evaluating or job.central else job.all_rounds,
+        "backend": job.backend, "workers": job.workers,
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep
@@ -76,13 +88,14 @@ def main() -> None:
     """Run the job and print what was measured."""
     job = Job.of_this_process()
     federation = Federation(config_of(job))
-    pool = RayPool(job.workers, verbose=False)
+    pool = pool_for(federation.config)
     try:
         grid = make_grid(federation, pool)
         times = RoundTimes(job, grid)
         federation.run(grid, [times])
     finally:
-        pool.close()
+        if pool:
+            pool.close()
     times.recorder.print()
 
 

@@ -11,7 +11,7 @@ from flwr.simulation import run_simulation
 
 # The ClientApp is in a module of its own: one in this script would be pickled by value with every message.
 from .flower_client import app as client_app
-from .job import Job
+from .job import Job, count_correct
 from .recorder import Recorder
 
 
@@ -28,6 +28,7 @@ class TimedFedAvg(FedAvg):
         self.job = job
         self.recorder = Recorder(job)
         self.started = 0.0
+        self.tests = job.test_tensors()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -40,11 +41,21 @@ class TimedFedAvg(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         received = list(replies)
         aggregated = super().aggregate_train(server_round, received)
-        self.recorder.add(time.perf_counter() - self.started)
+        if not self.job.central:
+            self.recorder.add(time.perf_counter() - self.started)
         failed = [reply.error.reason for reply in received if reply.has_error()]
         if failed or len(received) != self.job.per_round:
             raise RuntimeError(f"{len(received)} answers, of which failed: {failed}")
         return aggregated
+
+    def evaluate_global(self, server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        """The quickstart's ``global_evaluate``, on tensors in memory."""
+        net = self.job.initial_model()
+        net.load_state_dict(arrays.to_torch_state_dict())
+        correct = count_correct(net, *self.tests)
+        if server_round:
+            self.recorder.add(time.perf_counter() - self.started)
+        return MetricRecord({"accuracy": correct / len(self.tests[1])})
 
 
 def main() -> None:
@@ -58,7 +69,8 @@ def main() -> None:
         strategy = TimedFedAvg(job)
         initial = ArrayRecord(job.initial_model().state_dict())
         train_config = ConfigRecord({"job": job.to_json()})
-        strategy.start(grid, initial, num_rounds=job.all_rounds, train_config=train_config)
+        evaluate = strategy.evaluate_global if job.central else None
+        strategy.start(grid, initial, job.all_rounds, train_config=train_config, evaluate_fn=evaluate)
         strategy.recorder.print()
 
     run_simulation(

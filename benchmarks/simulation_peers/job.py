@@ -6,14 +6,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import InputSpec
 
 CLASSES = 10
 CHUNK = 2**15  # images written at once
+EVALUATED = 512  # images in a batch of an evaluation
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Job:
         Processes that train.
     evaluating : float
         The share of the clients that evaluate the new model on the whole test set, where the side can.
+    central : bool
+        Whether each round's model is evaluated on the whole test set, once.
+    backend : str
+        The configuration key of that name, where the side has it.
     lockstep : str
         The configuration key of that name, where the side has it; empty leaves it out.
     """
@@ -53,6 +59,8 @@ class Job:
     workers: int
     seed: int
     evaluating: float = 0.0
+    central: bool = False
+    backend: str = "ray"
     lockstep: str = ""
 
     @classmethod
@@ -79,11 +87,27 @@ class Job:
 
     def train_arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All training images, memory-mapped, uint8 (N, *shape), and their labels (N,)."""
-        images = np.load(Path(self.data, "train-images.npy"), mmap_mode="r")
-        return images, np.load(Path(self.data, "train-labels.npy"), mmap_mode="r")
+        return self._arrays("train")
+
+    def test_tensors(self) -> tuple[Tensor, Tensor]:
+        """All test images, float32 (N, *shape) in [0, 1], and their labels (N,)."""
+        images, labels = (torch.from_numpy(np.array(array)) for array in self._arrays("test"))
+        return images.float().div_(255), labels
+
+    def _arrays(self, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        images = np.load(Path(self.data, f"{split}-images.npy"), mmap_mode="r")
+        return images, np.load(Path(self.data, f"{split}-labels.npy"), mmap_mode="r")
 
     def rows(self, client: int) -> slice:
         return slice(client * self.images, (client + 1) * self.images)
+
+
+def count_correct(network: nn.Module, images: Tensor, labels: Tensor) -> int:
+    """Return how many images the network classifies correctly, in evaluation mode."""
+    network.eval()
+    with torch.no_grad():
+        batches = zip(images.split(EVALUATED), labels.split(EVALUATED), strict=True)
+        return sum(int((network(x).argmax(1) == y).sum()) for x, y in batches)
 
 
 def write_data(folder: Path, shape: tuple[int, int, int], num_train: int, num_test: int) -> None:

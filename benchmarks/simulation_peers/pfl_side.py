@@ -1,4 +1,4 @@
-"""pfl-research's simulation, in a process for each worker: FedAvg on in-memory tensors, no evaluation.
+"""pfl-research's simulation, in a process for each worker: FedAvg on in-memory tensors.
 
 As in its documentation torchrun starts them: each trains its share of a round's clients, on all the data
 and a network of its own, and the sums go from process to process by gloo. The first one measures. It does
@@ -16,17 +16,18 @@ from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.base import TrainingProcessCallback
+from pfl.callback.central_evaluation import CentralEvaluationCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.sampling import get_user_sampler
-from pfl.hyperparam import NNTrainHyperParams
-from pfl.metrics import Metrics
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, distributed, nn
 from torch.distributed.run import main as torchrun
 from torch.nn import functional
 
-from .job import Job
+from .job import EVALUATED, Job, count_correct
 from .recorder import Recorder
 
 NEVER = 10**9  # rounds between evaluations; the first round, a warm-up, has one
@@ -43,8 +44,8 @@ class NetworkWithLoss(nn.Module):
         self.train()
         return functional.cross_entropy(self.network(images), labels)
 
-    def metrics(self, images: Tensor, labels: Tensor) -> dict[str, float]:
-        return {"loss": self.loss(images, labels).item()}
+    def metrics(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
+        return {"accuracy": Weighted(count_correct(self.network, images, labels), len(labels))}
 
 
 class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]
@@ -95,6 +96,8 @@ def main() -> None:
     trained: list[int] = []
     clients = clients_of(job, trained)
     times = RoundTimes(job)
+    evaluation = NNEvalHyperParams(local_batch_size=EVALUATED)
+    central_evaluation = [CentralEvaluationCallback(Dataset(job.test_tensors()), evaluation)] * job.central
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=job.all_rounds,
@@ -105,7 +108,7 @@ def main() -> None:
         SimulatedBackend(clients, clients),
         PyTorchModel(network, torch.optim.SGD, central),
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=job.lr, local_batch_size=job.batch),
-        callbacks=[times],
+        callbacks=[*central_evaluation, times],
         send_metrics_to_platform=False,
     )
     check_shares(job, trained, network)
