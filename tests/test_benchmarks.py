@@ -44,3 +44,7 @@ def test_a_timed_round_that_evaluates_ends_the_benchmark(job):
 
 def test_where_clients_evaluate_every_round_does(job):
     assert run(replace(job, evaluating=1.0)) == ([True, True, True, True], 3)
+
+
+def test_where_the_server_evaluates_every_round_does(job):
+    assert run(replace(job, central=True)) == ([True, True, True, True], 3)

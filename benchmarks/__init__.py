@@ -1,0 +1,1 @@
+"""Speed and memory, in ratios of sides that alternate."""
