@@ -38,6 +38,8 @@ class Problem:
     """What `predicted` gives, as `metrics.Predicted` says; "" if nothing: there are no further metrics."""
     chosen: Mapping[str, Metric] = {}
     """The further metrics of this run, by name; see `with_metrics`."""
+    further: tuple[str, ...] = ()
+    """The names of all their values: those of the metrics, and those by class."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -91,11 +93,13 @@ class Problem:
         """Return this problem with further metrics, by name, and perhaps with another headline."""
         problem = copy(self)
         problem.chosen = chosen
-        problem.metrics = (*self.metrics, *chosen)
+        columns = {column: metric for name, metric in chosen.items() for column in metric.columns(name)}
+        problem.further = tuple(columns)
+        problem.metrics = (*self.metrics, *columns)
         problem.compared_by = compared_by or self.compared_by
-        higher = (name for name, metric in chosen.items() if metric.higher_is_better)
+        higher = (column for column, metric in columns.items() if metric.higher_is_better)
         problem.higher_is_better = self.higher_is_better.union(higher)
-        problem.ranges = {**self.ranges, **{name: metric.range for name, metric in chosen.items()}}
+        problem.ranges = {**self.ranges, **{column: metric.range for column, metric in columns.items()}}
         return problem
 
     def of_model(self, model: nn.Module) -> dict[str, float]:

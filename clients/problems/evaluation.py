@@ -121,8 +121,10 @@ def added(parts: Iterable[Sums]) -> dict[str, NDArray]:
 
 
 def value_of_each(states: Mapping[str, NDArray], problem: Problem, prefix: str = "") -> dict[str, float]:
-    """Return the run's further metrics, of sums whose names have the prefix; without the undefined ones."""
-    found = {name: metric.value(states[prefix + metric.state]) for name, metric in problem.chosen.items()}
+    """Return the run's further values, of sums whose names have the prefix; without the undefined ones."""
+    found: dict[str, float] = {}
+    for name, metric in problem.chosen.items():
+        found |= metric.by_column(name, states[prefix + metric.state])
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 

@@ -210,6 +210,9 @@ class Evaluation(_Group):
         description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is the "
         "headline, by which runs are compared",
     )
+    metrics_by_class: bool = setting(
+        False, description="report those metrics for each class, label or number too, such as auroc-NAME"
+    )
     thresholds: int = setting(
         1000, ge=10, le=100_000, description="thresholds of the scores, of auroc and average-precision"
     )

@@ -1,6 +1,6 @@
 """The metrics that a run names: ``f1,auroc,sensitivity-at:0.95``, ``FILE.py:NAME``, torchmetrics' names."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fedbn_flower.clients import Metric, Predicted
@@ -28,7 +28,9 @@ def absolute_metrics(text: str) -> str:
     return ",".join(absolute(name) if is_code(name) else name for name in metric_names(text)) or NONE
 
 
-def metrics_named(text: str, predicted: Predicted, known: Collection[str]) -> dict[str, Metric | None]:
+def metrics_named(
+    text: str, predicted: Predicted, known: Collection[str], by: Sequence[str] = ()
+) -> dict[str, Metric | None]:
     """Return the metrics of a run by their columns' names, in order; None for one that the problem has.
 
     Parameters
@@ -39,11 +41,13 @@ def metrics_named(text: str, predicted: Predicted, known: Collection[str]) -> di
         What the problem predicts.
     known : Collection[str]
         The metrics that the problem has anyway.
+    by : Sequence[str]
+        The names of the classes, labels or numbers by which they are to be reported too, if any.
 
     Raises
     ------
     UserError
-        For the first name that is unknown, given twice, or does not fit.
+        For the first name that is unknown, given twice, or does not fit; when none has values by class.
     """
     found: dict[str, Metric | None] = {}
     for name in metric_names(text):
@@ -54,7 +58,17 @@ def metrics_named(text: str, predicted: Predicted, known: Collection[str]) -> di
     for column, metric in found.items():
         if metric and not metric.state:
             metric.state = f"{column}-state"
+    if by:
+        found = {column: metric and _by_class(column, metric, by) for column, metric in found.items()}
+        if not any(metric and metric.by for metric in found.values()):
+            several = "metrics that have a value for each of several classes, labels or numbers"
+            raise not_allowed("metrics-by-class", "true", f"false, or {several}")
     return found
+
+
+def _by_class(name: str, metric: Metric, names: Sequence[str]) -> Metric:
+    with as_user_error(KEY, name):
+        return metric.by_class(names)
 
 
 def _metric(name: str, predicted: Predicted) -> Metric:

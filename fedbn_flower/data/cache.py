@@ -19,7 +19,7 @@ from .images.shift_spec import PLAIN
 from .kinds import KINDS
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 3  # version of the cached files; part of the cache key
+FORMAT = 4  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 

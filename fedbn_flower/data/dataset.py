@@ -58,7 +58,7 @@ class Decoded:
     groups : tuple[NDArray, NDArray], optional
         The natural clients' ids in both splits, as text.
     class_names : tuple[str, ...]
-        The class names by class number; empty if the classes have no names.
+        The names of the classes, or of the labels or numbers, in their order; empty if they have none.
     notes : tuple[str, ...]
         Lines to show whenever the data are used.
     """
@@ -151,3 +151,9 @@ class Dataset:
     def has_classes(self) -> bool:
         """Whether ``y`` holds class numbers."""
         return self.spec.predicts == "classes"
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the classes, labels or numbers, or their numbers from 0 if unnamed."""
+        names = self.class_names
+        return [names[i] if i < len(names) else str(i) for i in range(self.spec.outputs)]

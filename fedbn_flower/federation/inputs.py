@@ -62,7 +62,8 @@ class RunInputs:
         dataset = replace(self._dataset_as_it_is, problem=self._problem(self._dataset_as_it_is))
         problem = dataset.problem
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds)
-        named = metrics_named(config.metrics, predicted, problem.metrics)
+        by = dataset.output_names if config.metrics_by_class else []
+        named = metrics_named(config.metrics, predicted, problem.metrics, by)
         if not named:
             return dataset
         further = {name: metric for name, metric in named.items() if metric}
@@ -113,7 +114,7 @@ class RunInputs:
             names = f"class numbers, or all {shape.outputs} class names"
             here = f"{names}: the {found.outputs} here are numbered anew"
             raise not_allowed("data-path", data_path, here)
-        return replace(dataset, spec=shape)
+        return replace(dataset, spec=shape, class_names=())  # the server knows classes by number
 
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config

@@ -107,7 +107,7 @@ def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Pro
     states = pooled_states(report)
     for prefix in ("", f"{TEST}-"):
         if all(prefix + metric.state in states for metric in problem.chosen.values()) and problem.chosen:
-            own = (prefix + name for name in problem.metrics if name not in problem.chosen)
+            own = (prefix + name for name in problem.metrics if name not in problem.further)
             found |= {name: means[name] for name in own if name in means}
             further = value_of_each(states, problem, prefix)
             found |= {prefix + name: value for name, value in further.items()}

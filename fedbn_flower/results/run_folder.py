@@ -246,6 +246,7 @@ class RunFolder(Observer):
             **kept.metrics,
             "compared-by": problem.compared_by,
             "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
+            "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
             "failures": self.failures,
         }
         text = json_text(summary, indent=2) + "\n"

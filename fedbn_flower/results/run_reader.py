@@ -62,6 +62,17 @@ class Run:
         return metric in self.summary.get("higher-is-better", ["accuracy"])
 
     @property
+    def by_class(self) -> dict[str, dict[str, str]]:
+        """The columns of metrics by class: for each of those metrics, the column of each class."""
+        found = self.summary.get("by-class", {}).items()
+        return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}
+
+    @property
+    def class_columns(self) -> set[str]:
+        """The columns of `by_class` of all metrics."""
+        return {column for columns in self.by_class.values() for column in columns.values()}
+
+    @property
     def algorithms(self) -> str:
         """Strategy, client and objective: ``fedyogi fedbn sgd``."""
         return " ".join(short(str(self.config.get(k, ""))) for k in ("strategy", "client", "objective"))

@@ -46,7 +46,7 @@ def round_header(problem: Problem) -> list[str]:
     prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
     return [
         *ROUND_COLUMNS,
-        *(f"train-{name}" for name in problem.metrics if name not in problem.chosen),
+        *(f"train-{name}" for name in problem.metrics if name not in problem.further),
         *(prefix + name for prefix in prefixes for name in problem.metrics),
         *COSTS,
         *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
@@ -189,9 +189,7 @@ def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]
 
 def class_names(dataset: Dataset) -> list[str]:
     """Return the classes' names, or their numbers if unnamed; empty if there are no classes."""
-    numbers = range(dataset.spec.outputs if dataset.has_classes else 0)
-    names = dataset.class_names
-    return [names[i] if i < len(names) else str(i) for i in numbers]
+    return dataset.output_names if dataset.has_classes else []
 
 
 def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +84,8 @@ class Metric:
     """The least and the greatest value; infinite if there is none."""
     state: str = ""
     """The state's name: metrics whose states have one name share the state. By default it has its own."""
+    by: tuple[str, ...] = ()
+    """The names of the classes, labels or numbers whose `values` are columns of their own; see `columns`."""
 
     def __init__(self, predicted: Predicted, argument: str = "") -> None:
         self.predicted = predicted
@@ -115,3 +119,26 @@ class Metric:
             values = np.atleast_1d(self.values(total))
         defined = values[~np.isnan(values)]
         return float(defined.mean()) if len(defined) else float("nan")
+
+    def by_class(self, names: Sequence[str]) -> Self:
+        """Return this metric with a column for each of the names, if it has a value for each; else itself.
+
+        Of two classes, a metric that is that of class 1 has one value, and so no further column.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            count = np.atleast_1d(self.values(self.zeros())).size
+        if count != len(names) or count == 1:
+            return self
+        metric = copy(self)
+        metric.by = tuple(names)
+        return metric
+
+    def columns(self, name: str) -> list[str]:
+        """Return the names of its values: its own, and ``NAME-CLASS`` for each of `by`."""
+        return [name, *(f"{name}-{one}" for one in self.by)]
+
+    def by_column(self, name: str, total: NDArray) -> dict[str, float]:
+        """Return the values of a sum of states by the names of `columns`; NaN for the undefined ones."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = self.values(total).tolist() if self.by else []
+        return dict(zip(self.columns(name), [self.value(total), *each], strict=True))

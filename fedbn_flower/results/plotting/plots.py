@@ -43,8 +43,7 @@ def plot_partitions(path: Path, inputs: RunInputs) -> None:
     names = [""]
     labels = np.zeros(len(dataset.train), np.int64)
     if dataset.has_classes:
-        known = dataset.class_names
-        names = [known[i] if i < len(known) else str(i) for i in range(dataset.spec.outputs)]
+        names = dataset.output_names
         labels = dataset.train.columns["y"]
     counts = shares.counts(labels, len(names))
     clients = np.repeat(np.arange(len(counts)), len(names)).tolist()
@@ -107,7 +106,7 @@ def plot_curves(folder: Path) -> None:
 
 def curves(run: Run) -> "InlineFigure":
     """Draw the held-out and training metrics by round; the figure is empty if no round is done."""
-    names = metric_names(run.metrics)
+    names = metric_names(run)
     columns = min(len(names), MAX_COLUMNS)
     lines = -(-len(names) // MAX_COLUMNS)
     figure = new_figure(4.5 * (columns or 2), 3.9 * max(lines, 1))
@@ -121,11 +120,14 @@ def curves(run: Run) -> "InlineFigure":
     return figure
 
 
-def metric_names(rows: list[dict[str, str]]) -> list[str]:
-    """Return the names of the held-out metrics in ``metrics.csv``, loss first; empty before round 1."""
-    columns = rows[0] if rows else {}
+def metric_names(run: Run) -> list[str]:
+    """Return the names of the held-out metrics in ``metrics.csv``, loss first; empty before round 1.
+
+    The columns by class are left out.
+    """
+    columns = run.metrics[0] if run.metrics else {}
     names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
-    return [name for name in names if not name.startswith(f"{TEST}-")]
+    return [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
 
 
 def draw_curves(axes: "Axes", rows: list[dict[str, str]], name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from ...records.metrics import shown
 from ..run_reader import Run
 from ..summary import NON_METRICS
-from .html import paragraph
+from .html import folded, paragraph
 from .tables import Table
 
 MAX_LISTED = 12  # clients, above which they have no row each
@@ -30,13 +30,32 @@ def metrics_table(run: Run) -> Table:
     clients = run.summary.get("clients", {})
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
-    return _table("model", models)
+    return _table(run, "model", models)
 
 
-def _table(first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
+def metrics_by_class(run: Run) -> Iterator[str]:
+    """Yield the metrics by class: of all clients' examples, and folded each client's, if they are few."""
+    whole = next((key for key in ("pooled", "global", "mean") if run.summary.get(key)), None)
+    if not run.by_class or whole is None:
+        return
+    of_all, names = run.summary[whole], list(next(iter(run.by_class.values())))
+    rows = [[name, *(shown(m, of_all.get(c[name])) for m, c in run.by_class.items())] for name in names]
+    yield Table(["class", *run.by_class], rows).html()
+    yield paragraph(f"Of {MODELS[whole]}.", "note")
+    clients = run.summary.get("clients", {})
+    for metric, columns in run.by_class.items() if len(clients) <= MAX_LISTED else ():
+        rows = [
+            [_name(run, partition), *(shown(metric, values.get(column)) for column in columns.values())]
+            for partition, values in clients.items()
+        ]
+        yield folded(f"{metric} of each client by class", Table(["client", *names], rows).html())
+
+
+def _table(run: Run, first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return a row per model, with a column of training examples if any model has a count."""
+    left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
-    names = [name for name in names if name not in NON_METRICS]
+    names = [name for name in names if name not in left_out]
     counted = any("num-examples" in metrics for metrics in models.values())
     rows = [
         [
@@ -61,7 +80,7 @@ def worst_clients(run: Run) -> Iterator[str]:
         return
     higher_is_better = run.higher_is_better(metric)
     order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
-    yield _table("client", {_name(run, i): clients[i] for i in order}).html()
+    yield _table(run, "client", {_name(run, i): clients[i] for i in order}).html()
     worst = "lowest" if higher_is_better else "highest"
     yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {metric}.", "note")
 
@@ -76,4 +95,4 @@ def new_clients(run: Run) -> Iterator[str]:
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
-    yield _table("model", models).html()
+    yield _table(run, "model", models).html()

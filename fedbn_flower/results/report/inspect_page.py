@@ -159,15 +159,10 @@ MEASURES = (
 
 def _sizes(found: Inspection) -> "InlineFigure":
     inputs = found.inputs
-    counts, names = found.counts, _class_names(inputs)
+    counts, names = found.counts, inputs.dataset.output_names
     if counts is None:
         counts, names = np.array([[len(rows)] for rows in inputs.partitions.train]), [""]
     return counts_figure(counts, names, inputs.config.partition, list(inputs.client_names) or None)
-
-
-def _class_names(inputs: RunInputs) -> list[str]:
-    known = inputs.dataset.class_names
-    return [known[i] if i < len(known) else str(i) for i in range(inputs.dataset.spec.outputs)]
 
 
 def _features(found: Inspection) -> Iterator[str]:

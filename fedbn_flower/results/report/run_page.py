@@ -16,7 +16,7 @@ from ..plotting.report_plots import (
 )
 from ..run_reader import Run
 from .citations import citations
-from .client_tables import MODELS, metrics_table, new_clients, worst_clients
+from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
 from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
@@ -38,7 +38,7 @@ def run_page(run: Run) -> str:
     """Return the page."""
     table = metrics_table(run)
     figures: dict[str, InlineFigure | None] = {
-        f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run.metrics)
+        f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run)
     }
     figures |= {
         f"{run.main_metric.capitalize()} of each client": client_curves(run),
@@ -56,7 +56,7 @@ def run_page(run: Run) -> str:
             section("Results", *results, gallery(figures)),
             section("Predictions", *predictions(run)),
             section("Worst clients", *worst_clients(run)),
-            section("Classes", *_classes(run)),
+            section("Classes", *_classes(run), *metrics_by_class(run)),
             section("New clients", *new_clients(run)),
             section("Reproduce this run", *how_to_reproduce(run)),
             *closing_sections([run.config], table),

@@ -71,7 +71,8 @@ def encode_several(columns: "DataFrame", predict: str) -> Targets:
     for name in columns:
         if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
             raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to")
-    return Targets(_finite(columns.to_numpy(np.float64), columns.columns), "numbers", columns.shape[1])
+    names = tuple(columns.columns)
+    return Targets(_finite(columns.to_numpy(np.float64), names), "numbers", len(names), names)
 
 
 def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.float32]:
