@@ -54,10 +54,12 @@ def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Row
     Parameters
     ----------
     targets : NDArray
-        The target of each row, shape (N,).
+        The target of each row, shape (N,); or several, (N, targets), each combination of which is a class.
     owners : NDArray, optional
         The owner of each row, such as a client's id, shape (N,).
     """
+    if targets.ndim > 1:
+        targets = np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
     shuffled = np.random.default_rng(0).permutation(len(targets))
     order = np.lexsort((shuffled, targets) if owners is None else (shuffled, targets, owners))
     test = np.sort(order[4::5])

@@ -1,5 +1,6 @@
 """Read datasets with the `datasets` library: from the hub, from a local folder, or saved to disk."""
 
+import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
-from ..labels import Classes, Labels, as_class_numbers, gaps, number_names
+from ..labels import Classes, as_class_numbers, gaps, number_names
+from ..numeric import as_float32
 from ..splits import find_test_split, train_and_test
 
 if TYPE_CHECKING:
@@ -82,11 +84,11 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))
     used = [splits[name] for name in ("train", test_name) if name]
-    image_column, label_column = _columns(request, used[0])
+    image_column, label_columns = _columns(request, used[0])
     for split in used[1:]:
-        if missing := {image_column, label_column} - set(split.column_names):
+        if missing := {image_column, *label_columns} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    labels, classes, label_notes = _labels(used, label_column)
+    labels, classes, label_notes = _labels(used, label_columns, request.predict)
     decoder = ImageDecoder(request.image_size)
     images = [decoder.decode(_files(split, image_column), len(split)) for split in used]
     ids = [_ids(request, split) for split in used]
@@ -96,17 +98,22 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     return images_decoded(train[:2], test[:2], classes, groups, notes)
 
 
-def _columns(request: Request, split: "Dataset") -> tuple[str, str]:
+def _columns(request: Request, split: "Dataset") -> tuple[str, list[str]]:
+    """Return the image column and the label columns, of which the key may name several with commas."""
     from datasets import ClassLabel, Image
 
     features = split.features
     images = [name for name, feature in features.items() if isinstance(feature, Image)]
     classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
     labels = [*classes, *(name for name in LABEL_NAMES if name in features and name not in images)]
+    given = request.label_column
+    words = [given] if given in features else next(csv.reader([given]))
+    if unknown := [word for word in words[1:] if word not in features]:
+        raise unknown_name("label-column", unknown[0], features)
     chosen = []
     for key, wanted, candidates in (
         ("image-column", request.image_column, images),
-        ("label-column", request.label_column, labels),
+        ("label-column", words[0], labels),
     ):
         if wanted != "auto":
             if wanted not in features:
@@ -123,16 +130,25 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, str]:
     if image_column not in images:
         expected = f"one of {images}" if images else "another dataset, as no column holds images"
         raise UserError(f"image-column: {image_column!r} holds no images; expected {expected}")
-    if label_column in images:
-        raise UserError(f"label-column: {label_column!r} holds images, not classes")
-    return image_column, label_column
+    label_columns = [label_column, *words[1:]]
+    if found := [column for column in label_columns if column in images]:
+        raise UserError(f"label-column: {found[0]!r} holds images, not classes")
+    return image_column, label_columns
 
 
-def _labels(splits: Sequence["Dataset"], column: str) -> tuple[list[Labels], Classes, list[str]]:
-    """Return the class numbers of each split, the classes, and notes."""
+def _labels(
+    splits: Sequence["Dataset"], columns: Sequence[str], predict: str
+) -> tuple[list[NDArray], Classes, list[str]]:
+    """Return the class numbers or the numbers of each split, the classes, and notes.
+
+    Several columns, fractions and lists are numbers; whole numbers are if ``predict`` says so.
+    """
     from datasets import ClassLabel
 
-    feature = splits[0].features[column]
+    column, feature = columns[0], splits[0].features[columns[0]]
+    several, as_numbers = len(columns) > 1, predict == "numbers" and not isinstance(feature, ClassLabel)
+    if several or as_numbers or any(_holds_numbers(split, column) for split in splits):
+        return [_numbers(split, columns) for split in splits], Classes(names=columns if several else ()), []
     values = [list(split[column]) for split in splits]
     together = [value for part in values for value in part]
     stops = np.cumsum([len(part) for part in values])[:-1]
@@ -143,6 +159,36 @@ def _labels(splits: Sequence["Dataset"], column: str) -> tuple[list[Labels], Cla
     if isinstance(feature, ClassLabel):
         return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
     return np.split(labels, stops), Classes(), gaps(labels)
+
+
+def _holds_numbers(split: "Dataset", column: str) -> bool:
+    """Return whether a column holds fractions, or lists of numbers of one length."""
+    try:
+        values = np.asarray(list(split[column]))
+    except ValueError:  # lists of several lengths
+        return False
+    several = values.ndim == 2 and values.dtype.kind in "biuf"
+    return several or (values.dtype.kind == "f" and bool((values != np.floor(values)).any()))
+
+
+def _numbers(split: "Dataset", columns: Sequence[str]) -> NDArray[np.float32]:
+    """Return the numbers in columns, or the lists of numbers in one, (N, values).
+
+    Raises
+    ------
+    UserError
+        When a column holds anything else.
+    """
+    found = []
+    for column in columns:
+        try:
+            values = as_float32(np.asarray(list(split[column]), np.float64).reshape(len(split), -1))
+        except (TypeError, ValueError):
+            values = np.array([[np.nan]], np.float32)
+        if not np.isfinite(values).all():
+            raise UserError(f"label-column: {column!r} does not hold a finite number in each row")
+        found.append(values)
+    return np.concatenate(found, axis=1)
 
 
 def _files(split: "Dataset", column: str) -> Iterator[ImageFile]:

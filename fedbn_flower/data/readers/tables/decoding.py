@@ -56,7 +56,7 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
     ids = _ids(table, group) if group else None
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
-        train_rows, test_rows = held_out_fifth(_strata(y), ids)
+        train_rows, test_rows = held_out_fifth(y, ids)
         rows_of = "the rows" if ids is None else f"the rows of each {group!r}"
         notes.append(f"dataset: {request.name!r} has no test set: a fixed 20 % of {rows_of} is held out")
     for split, rows in (("train", train_rows), ("test", test_rows)):
@@ -82,11 +82,6 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     """Return the indices of the numeric columns among the encoded ones."""
     starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
-
-
-def _strata(y: NDArray) -> NDArray:
-    """Return one value for each row of targets, by which rows are held out in proportion."""
-    return y.reshape(-1) if y.size == len(y) else np.unique(y, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[str]:
