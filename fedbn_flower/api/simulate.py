@@ -30,6 +30,8 @@ from ..core.logs import show_log
 from ..core.process_cache import clear_process_caches
 from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
+from ..data.readers.arrays import arrays_by_name, keep_arrays
+from ..data.readers.torch_datasets import are_datasets, pooled
 from ..federation.federation import Federation
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
@@ -38,9 +40,7 @@ from ..results.resume import resumed
 from ..runtime import simulation
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
-from .arrays import arrays_by_name, keep_arrays
 from .result import Result
-from .torch_datasets import are_datasets, pooled
 
 KINDS = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, MODEL)}
 

@@ -1,6 +1,7 @@
 """What fits the data where nothing was chosen."""
 
 from ..core.files import path_of
+from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import SUFFIXES, table_files
@@ -24,4 +25,5 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    return TABLES if dataset.endswith(SUFFIXES) or table_files(path_of(dataset)) else IMAGES
+    is_table = dataset.endswith(SUFFIXES) or is_function(dataset) or table_files(path_of(dataset))
+    return TABLES if is_table else IMAGES

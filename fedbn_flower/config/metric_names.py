@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from fedbn_flower.clients import Metric, Predicted
+from fedbn_flower.clients import Metric, Predicted, Problem
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric, class_named, is_torchmetric
 
 from ..core.errors import not_allowed, unknown_name
@@ -26,6 +26,13 @@ def is_code(name: str) -> bool:
 def absolute_metrics(text: str) -> str:
     """Return the same names for a process in another folder."""
     return ",".join(absolute(name) if is_code(name) else name for name in metric_names(text)) or NONE
+
+
+def with_metrics(problem: Problem, text: str, predicted: Predicted, by: Sequence[str] = ()) -> Problem:
+    """Return a problem with the metrics of a run; the first is the headline. See `metrics_named`."""
+    named = metrics_named(text, predicted, problem.metrics, by)
+    further = {name: metric for name, metric in named.items() if metric}
+    return problem.with_metrics(further, next(iter(named))) if named else problem
 
 
 def metrics_named(

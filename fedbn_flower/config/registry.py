@@ -59,12 +59,15 @@ class Registry(Generic[T]):
         The class that others must extend; without it anything that can be called will do.
     joined : Callable, optional
         Makes one of several by name, and of the name that joins theirs.
+    argument : str
+        What a function is called with.
     """
 
     key: str
     names: Mapping[str, T]
     base: type | None = None
     joined: Callable[[Mapping[str, T], str], T] | None = None
+    argument: str = "the data's shape"
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -132,7 +135,7 @@ class Registry(Generic[T]):
 
     @property
     def _wanted(self) -> str:
-        return f"a subclass of {self.base.__name__}" if self.base else "a function of the data's shape"
+        return f"a subclass of {self.base.__name__}" if self.base else f"a function of {self.argument}"
 
     def _fits(self, value: object) -> bool:
         if self.base is None:
@@ -157,6 +160,9 @@ LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
 MODEL = Registry("model", MODELS)
+FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
+DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
+"""Functions that return data; see `data.readers.own_function`."""
 
 
 def models_named(name: str) -> list[str]:

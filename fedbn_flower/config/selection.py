@@ -15,10 +15,11 @@ from fedbn_flower.strategies.messages.wire import CHECKPOINT_ROUND, EVAL_SPLITS,
 from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
 from .metric_names import absolute_metrics
-from .registry import CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY, Registry, absolute
+from .registry import CLIENT, DATASET, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY, Registry, absolute
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {
@@ -47,13 +48,15 @@ class Named:
 
 def names_code(key: str) -> bool:
     """Whether a value of a key may name a user's code."""
-    return key in NAMED or key == METRIC.key
+    return key in NAMED or key in (METRIC.key, DATASET.key)
 
 
 def with_full_paths(key: str, text: str) -> str:
     """Return a key's value for a process in another folder: paths in ``FILE.py:NAME`` are absolute."""
     if key == METRIC.key:
         return absolute_metrics(text)
+    if key == DATASET.key:
+        return absolute(text) if is_function(text) else text
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 

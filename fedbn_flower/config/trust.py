@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
+from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .metric_names import is_code, metric_names
-from .registry import METRIC
+from .registry import DATASET, METRIC
 from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
@@ -28,6 +29,8 @@ def code_in(key: str, value: str) -> set[str]:
     names = parts(value, NAMED[key]) if key in NAMED else []
     if key == METRIC.key:
         names = [name for name in metric_names(value) if is_code(name)]
+    if key == DATASET.key and is_function(value):
+        names = [value]
     return {name.rpartition(":")[0] for name in names if ":" in name}
 
 

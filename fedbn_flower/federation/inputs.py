@@ -14,8 +14,8 @@ from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.keys import RUN_KEYS
-from ..config.metric_names import metrics_named
-from ..config.registry import CLIENT, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ..config.metric_names import with_metrics
+from ..config.registry import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..config.selection import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
@@ -24,6 +24,7 @@ from ..core.process_cache import process_cache
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
+from ..data.readers.own_function import is_function, keep_returned
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
@@ -58,16 +59,11 @@ class RunInputs:
             As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit
             the problem.
         """
-        config = self.config
-        dataset = replace(self._dataset_as_it_is, problem=self._problem(self._dataset_as_it_is))
-        problem = dataset.problem
+        config, dataset = self.config, self._dataset_as_it_is
+        problem = self._problem(dataset)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds)
         by = dataset.output_names if config.metrics_by_class else []
-        named = metrics_named(config.metrics, predicted, problem.metrics, by)
-        if not named:
-            return dataset
-        further = {name: metric for name, metric in named.items() if metric}
-        return replace(dataset, problem=problem.with_metrics(further, next(iter(named))))
+        return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by))
 
     @cached_property
     def model_spec(self) -> InputSpec:
@@ -100,7 +96,11 @@ class RunInputs:
         shape = InputSpec.parse(config.dataset)
         if shape and not data_path:
             return Dataset.without_examples(shape)
-        dataset = load_dataset(self._request(shape), cache_folder(self.cache_dir or config.cache_dir))
+        request, cache = self._request(shape), cache_folder(self.cache_dir or config.cache_dir)
+        if is_function(name := request.name):
+            with as_user_error(DATASET.key, name):
+                request = replace(request, name=keep_returned(name, DATASET.find(name), cache))
+        dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
         if not shape:
             if not config.holdout_clients or data_path:

@@ -158,6 +158,17 @@ def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
         simulate(problem=f"{file}:Ordinal", loss="focal", **given)
 
 
+def test_hospitals_are_clients_by_their_names(ran):
+    _, config = ran("own_data.py")
+    assert config["client-names"] == ["Lyon", "Turin", "Vienna"]
+    assert config["dataset"] == f"{APP / 'examples' / 'own_data.py'}:hospitals"
+    dataset = inputs_of(
+        RunConfig.of({"dataset": config["dataset"], "cache-dir": config["cache-dir"]})
+    ).dataset
+    assert (len(dataset.train), len(dataset.test)) == (456, 113)
+    assert np.abs(dataset.train.columns["x"].mean(0)).max() < 1e-6  # each hospital's are 0
+
+
 def test_own_everything_from_python(cache_dir, tmp_path):
     """The rule's momentum, the heads that stay at home, and data that were learnt."""
     script = runpy.run_path(str(APP / "examples" / "python" / "own_everything.py"))

@@ -24,6 +24,16 @@ SPEECHES = "".join(f"{who}:\n{says} " * 3 + "\n\n" for who, says in (
 ) for _ in range(3))  # fmt: skip
 
 
+SITES = """
+import numpy as np
+
+def sites(split):
+    rng = np.random.default_rng(split == "test")
+    data = {name: rng.normal(shift, size=(30, 4)) for shift, name in enumerate("ABC")}
+    return {name: (x, (x.sum(1) > 4).astype(int)) for name, x in data.items()}
+"""
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The digits as a table and as a folder of pictures, and three people's speeches."""
@@ -38,6 +48,7 @@ def files(tmp_path_factory):
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray((digits.images[i] * 15).astype(np.uint8)).resize((16, 16)).save(place / f"{i}.png")
     (folder / "speeches.txt").write_text(SPEECHES)
+    (folder / "sites.py").write_text(SITES)
     return folder
 
 
@@ -50,6 +61,7 @@ KINDS = {
     "table": ("{}/digits.csv", "dirichlet:0.5", VECTORS),
     "text": ("text:{}/speeches.txt", "natural:speaker", ("char-lstm", "char-lstm-small")),
     "synthetic": ("synthetic:1,1", "natural:client", VECTORS),
+    "function": ("{}/sites.py:sites", "natural:client", ("linear",)),
     "quadratic": ("quadratic:3", "natural:client", ("linear",)),
 }
 CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in models]

@@ -22,10 +22,12 @@ def test_examples_under_flwr_run(tmp_path, cache_dir, flwr_run, monkeypatch):
         "strategy": "examples/signsgd.py:SignSGD",
         "client": "examples/fedper.py:FedPer",
         "objective": "examples/pull_to_zero.py:PullToZero",
+        "dataset": "examples/own_data.py:hospitals",
     }
     common = {"rounds": 2, "server-lr": 0.02, "cache-dir": cache_dir}
+    common |= {"partition": "natural:client", "num-clients": 3}
     own = {"settings": "decay=0.5 pull=0.1", "run-dir": tmp_path / "flower"}
-    output = flwr_run({**names, **common, **own}, 2)
+    output = flwr_run({**names, **common, **own}, 3)
     assert (tmp_path / "flower" / "summary.json").exists(), output
     config = json.loads((tmp_path / "flower" / "config.json").read_text())
     assert (config["decay"], config["pull"], config["server-lr"]) == (0.5, 0.1, 0.02)

@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset, TensorDataset
 
-from fedbn_flower.api.arrays import arrays_by_name, keep_arrays
-from fedbn_flower.api.torch_datasets import are_datasets, pooled
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
+from fedbn_flower.data.readers.torch_datasets import are_datasets, pooled
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 5, 4, 3)).astype(np.uint8)

@@ -15,11 +15,11 @@ from torch import nn
 
 from clients import FedBNClient
 from fedbn_flower import RunFailed, UserError, simulate
-from fedbn_flower.api.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.cli import main
 from fedbn_flower.config.keys import GROUPS, RUN_KEYS
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.session_objects import session_objects
+from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.federation.inputs import inputs_of
 from strategies import FedAvg, FedYogi
 

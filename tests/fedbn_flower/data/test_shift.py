@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from fedbn_flower.api.arrays import keep_arrays
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS
+from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.models import InputSpec

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..core.errors import UserError
-from ..data.dataset import Groups
-from ..data.splits import held_out_fifth
+from ...core.errors import UserError
+from ..dataset import Groups
+from ..splits import held_out_fifth
 from .arrays import PARTS, as_array
 
 Part = tuple[NDArray, NDArray]
@@ -41,7 +41,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     ----------
     data : sequence or mapping of Datasets
         One per client. An item is a pair of an input (tensor, array or image) and a target (class number, or
-        one or more floats). All items have the same shapes and dtypes.
+        one or more floats). All items have the same shapes and dtypes. A pair of arrays or tensors, of all
+        inputs and all targets, may stand for a Dataset.
     test : Dataset, or such a sequence or mapping, optional
         One for all clients, or one per client. Without it a fixed fifth of each client's items is held out.
 
@@ -61,7 +62,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
         arrays = x[kept], y[kept], x[fifth], y[fifth]
         notes = ("data: no test is given: a fixed fifth of each client's examples is held out",)
         return Pooled(dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), notes)
-    if isinstance(test, Mapping | list | tuple):
+    if isinstance(test, Mapping | list | tuple) and not _are_arrays(test):
         tests = _named("test", test)
         if tests.keys() != named.keys():
             raise UserError(f"test: is for the clients {', '.join(tests)}; expected {', '.join(named)}")
@@ -88,11 +89,19 @@ def _is_dataset(value: object) -> bool:
     return has_methods and not is_table and not isinstance(value, np.ndarray | torch.Tensor | str | Mapping)
 
 
+def _are_arrays(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, np.ndarray | torch.Tensor) for part in value)
+
+
 def _read(where: str, dataset: Any) -> Part:
     """Return the inputs and targets of all items."""
+    if _are_arrays(dataset):
+        return _pair(where, dataset)
     if not _is_dataset(dataset):
         kind = type(dataset).__name__
-        raise UserError(f"{where} is a {kind}; expected a Dataset with __len__ and __getitem__")
+        raise UserError(
+            f"{where} is a {kind}; expected a Dataset with __len__ and __getitem__, or a pair of arrays"
+        )
     try:
         count = len(dataset)
     except TypeError as error:
@@ -110,6 +119,17 @@ def _read(where: str, dataset: Any) -> Part:
                 raise UserError(f"item {i} of {where} has {found}, item 0 has {first}; expected the same")
             column[i] = value
     return columns[0], columns[1]
+
+
+def _pair(where: str, arrays: tuple[Any, ...]) -> Part:
+    """Return inputs and targets that are given as two arrays."""
+    shapes = " and ".join(str(tuple(array.shape)) for array in arrays)
+    if len(arrays) != 2 or not all(array.ndim for array in arrays) or len(arrays[0]) != len(arrays[1]):
+        raise UserError(f"{where} has arrays of shape {shapes}; expected a pair of inputs and targets")
+    if not len(arrays[0]):
+        raise UserError(f"{where} has no examples")
+    x, y = (as_array(array) if isinstance(array, torch.Tensor) else array for array in arrays)
+    return x, y
 
 
 def _item(where: str, dataset: Any, i: int) -> Part:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..core.errors import UserError
-from ..data.cache import decode_once
-from ..data.dataset import Decoded, Groups, Request
-from ..data.images.kind import images_decoded
-from ..data.labels import gaps
-from ..data.numeric import as_float32
-from ..data.sources import ARRAYS, OF_CLIENTS, Source
+from ...core.errors import UserError
+from ..cache import decode_once
+from ..dataset import Decoded, Groups, Request
+from ..images.kind import images_decoded
+from ..labels import gaps
+from ..numeric import as_float32
+from ..sources import ARRAYS, OF_CLIENTS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
