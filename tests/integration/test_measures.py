@@ -6,6 +6,7 @@ Of clients some of which are sampled, drop out, are late or are not there.
 import csv
 import json
 
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
@@ -28,9 +29,8 @@ PLACE = {"runtime"}
 
 def output(folder):
     """All that tells neither the time nor the place."""
-    tables = [
-        csv.DictReader((folder / name).open()) for name in ("metrics.csv", "clients.csv", "classes.csv")
-    ]
+    names = ("metrics.csv", "clients.csv", "classes.csv")
+    tables = [csv.DictReader((folder / name).open()) for name in names if (folder / name).exists()]
     rows = [[{k: v for k, v in row.items() if "seconds" not in k} for row in table] for table in tables]
     summary = json.loads((folder / "summary.json").read_text())
     states = (folder / "states.safetensors").read_bytes()
@@ -60,13 +60,20 @@ def test_on_all_workers(fast, late, on_all_workers):
 
 
 def test_under_flwr_run(late, under_flwr_run, tmp_path):
-    """Of a table; with a loss of ours, and clients that keep models of their own and fine-tune them."""
+    """Of a table with several labels, a rare one among them; with a loss of ours, and clients that keep
+    models of their own and fine-tune them."""
     digits = load_digits()
-    rows = [",".join(map(str, [*x.astype(int), y])) for x, y in zip(digits.data, digits.target, strict=True)]
-    names = ",".join([*(f"pixel{i}" for i in range(64)), "label"])
-    (tmp_path / "digits.csv").write_text("\n".join([names, *rows]))
-    own = {"dataset": str(tmp_path / "digits.csv"), "client": "silobn+ditto", "loss": "focal", "fine-tune": 2}
+    table = pd.DataFrame(digits.data.astype(int)).add_prefix("pixel")
+    findings = {"odd": digits.target % 2, "large": digits.target > 4, "nine": digits.target == 9}
+    table.assign(**findings).to_csv(tmp_path / "digits.csv", index=False)
+    own = {
+        "dataset": str(tmp_path / "digits.csv"), "label-column": ",".join(findings), "problem": "multi-label",
+        "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,specificity", "metrics-by-class": True,
+        "client": "silobn+ditto", "loss": "weighted-bce", "fine-tune": 2, "partition": "iid",
+    }  # fmt: skip
     expected, flower = map(output, under_flwr_run(SETTINGS | late | own))
     assert flower == expected
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2
+    assert 0.5 < expected[2]["pooled"]["sensitivity-at:0.9-nine"] <= 1
+    assert 0 < expected[2]["pooled"]["ece"] < 0.5
