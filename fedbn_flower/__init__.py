@@ -7,7 +7,7 @@ from . import packages
 from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .api.result import Result, load_model
+    from .api.result import Result, export_model, load_model
     from .api.simulate import simulate
     from .core.errors import RunFailed, UserError
     from .records.events import Observer, RoundResult, RunInfo
@@ -20,6 +20,7 @@ __all__ = [
     "RunInfo",
     "UserError",
     "__version__",
+    "export_model",
     "load_model",
     "simulate",
 ]
@@ -33,6 +34,7 @@ _PLACES = {
     "RunFailed": ".core.errors",
     "RunInfo": ".records.events",
     "UserError": ".core.errors",
+    "export_model": ".api.result",
     "load_model": ".api.result",
     "simulate": ".api.simulate",
 }

@@ -30,6 +30,7 @@ from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.earlier import client_entries, input_spec, is_version_0_1
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
+from .export import write_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -88,6 +89,12 @@ class Result:
         """Return the trained model, or a client's; see `load_model`."""
         return load_model(self.folder, client, self._model, trust_code=self._trust_code)
 
+    def export(
+        self, path: str | PathLike[str], format: str = "onnx", client: int | str | None = None
+    ) -> None:
+        """Write the trained model, or a client's, as a file for other programs; see `export_model`."""
+        export_model(self.folder, path, format, client, self._model, trust_code=self._trust_code)
+
     def plot(self) -> InlineFigure:
         """Draw the held-out and training metrics by round; a notebook displays the figure."""
         from ..results.plotting.plots import curves
@@ -145,11 +152,7 @@ def load_model(
     """
     folder = Path(run_dir)
     manifest = read_manifest(folder, "run-dir")
-    spec = (
-        input_spec(manifest) if is_version_0_1(manifest) else InputSpec.parse(str(manifest.get("shape", "")))
-    )
-    if spec is None:
-        raise UserError(f"run-dir: {str(folder)!r} does not give the shape of its inputs")
+    spec = _spec(manifest, folder)
     client = None if client is None else _partition(client, manifest)
     if not trust_code:
         named = [("model", manifest["model"])] if model is None else []
@@ -175,6 +178,47 @@ def load_model(
         entries = {name: to_array(entry) for name, entry in targets.items()} | entries
     load_entries(targets, entries)
     return module.eval()
+
+
+def export_model(
+    run_dir: str | PathLike[str],
+    path: str | PathLike[str],
+    format: str = "onnx",
+    client: int | str | None = None,
+    model: Callable[..., nn.Module] | str | None = None,
+    *,
+    trust_code: bool = False,
+) -> None:
+    """Write a run's model with its weights as ONNX or TorchScript, for any number of examples.
+
+    The inputs are those of `load_model`'s model, float32 or, of characters, int64, called ``inputs``; the
+    outputs, called ``outputs``, are scores before softmax or sigmoid, or numbers.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; one that exists is overwritten.
+    format : str
+        ``onnx``, which needs the extra ``onnx``, or ``torchscript``.
+    run_dir, client, model, trust_code
+        As in `load_model`.
+
+    Raises
+    ------
+    UserError
+        As `load_model`; for another format, or a model that cannot be written in it.
+    """
+    module = load_model(run_dir, client, model, trust_code=trust_code)
+    write_model(module, _spec(read_manifest(Path(run_dir), "run-dir"), Path(run_dir)), path, format)
+
+
+def _spec(manifest: Mapping[str, Any], folder: Path) -> InputSpec:
+    """Return the shape of a run's examples."""
+    earlier = is_version_0_1(manifest)
+    spec = input_spec(manifest) if earlier else InputSpec.parse(str(manifest.get("shape", "")))
+    if spec is None:
+        raise UserError(f"run-dir: {str(folder)!r} does not give the shape of its inputs")
+    return spec
 
 
 def _partition(client: int | str, manifest: Mapping[str, Any]) -> int:

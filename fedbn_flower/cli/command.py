@@ -11,7 +11,12 @@ from ..core.errors import UserError
 from ..core.version import __version__
 from .listing import lines
 
-COMMANDS = {"report": "report_commands", "compare": "report_commands", "inspect": "inspect_command"}
+COMMANDS = {
+    "report": "report_commands",
+    "compare": "report_commands",
+    "export": "report_commands",
+    "inspect": "inspect_command",
+}
 """What may stand in the place of flags, each with the module of its function."""
 USER_ERROR, INTERRUPTED = 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

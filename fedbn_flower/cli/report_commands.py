@@ -1,4 +1,4 @@
-"""The commands ``report`` and ``compare``, which read the folders of runs."""
+"""The commands ``report``, ``compare`` and ``export``, which read the folders of runs."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from ..api.export import FORMATS
+from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
@@ -67,4 +69,21 @@ def compare(arguments: Sequence[str]) -> int:
     if warning:
         print(warning)
     print(f"the page is {folder / 'compare.html'}")
+    return 0
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Run ``export DIR [--format NAME] [--client CLIENT] [--to FILE]``: write a run's model as a file."""
+    parser = _Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--format", choices=FORMATS, default="onnx", help="[onnx]")
+    parser.add_argument("--client", help="a client's model, by number or name [the aggregated model]")
+    parser.add_argument("--to", metavar="FILE", type=Path, help="[DIR/model.onnx or DIR/model.pt]")
+    parser.add_argument("--trust-code", choices=("true", "false"), default="false", help="run code of DIR")
+    options = parser.parse_args(arguments)
+    client = int(options.client) if (options.client or "").isdecimal() else options.client
+    ending = "onnx" if options.format == "onnx" else "pt"
+    path = options.to or options.folder / f"model.{ending}"
+    export_model(options.folder, path, options.format, client, trust_code=options.trust_code == "true")
+    print(path)
     return 0

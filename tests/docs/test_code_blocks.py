@@ -25,7 +25,7 @@ EXECUTED_ELSEWHERE = DOCS / "deployment.md"
 BUILT_IN = ("digits", "synthetic:", "quadratic:")
 GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out", "grid", "arrays")
 """What a reader of a Python block has already."""
-LOOKS = ("report", "compare", "inspect")
+LOOKS = ("report", "compare", "export", "inspect")
 
 
 def understood(arguments):
@@ -117,8 +117,8 @@ def test_a_command_is_understood(words, at_desk):
 
 
 def look(arguments, desk):
-    """Run ``report``, ``compare`` or ``inspect``; folders that it names are copies of a run."""
-    if "--to" not in arguments and arguments[0] != "report":
+    """Run ``report``, ``compare``, ``export`` or ``inspect``; folders that it names are copies of a run."""
+    if "--to" not in arguments and arguments[0] in ("compare", "inspect"):
         arguments = [*arguments, "--to", "runs/to"]
     made = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
     if made:

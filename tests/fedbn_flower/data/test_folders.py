@@ -220,38 +220,6 @@ def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):
         load(cache_dir, tmp_path, group_column="site")
 
 
-def test_a_table_beside_the_pictures_has_numbers_or_several_labels(cache_dir, tmp_path, configured):
-    """Fractions are numbers; several columns are numbers, or labels, by their names."""
-    rows = [f"{i}.png,{i / 4},{i % 2},{i // 5}" for i in range(10)]
-    folder_with(tmp_path / "xrays", rows)
-    ages = configured(dataset=str(tmp_path / "xrays"), label_column="age", partition="iid")
-    found = inputs_of(ages).dataset
-    assert (found.spec.predicts, found.spec.outputs, found.problem.metrics) == ("numbers", 1, ("loss", "mae"))
-    assert sorted(np.concatenate([found.train.columns["y"], found.test.columns["y"]]).ravel()) == [
-        i / 4 for i in range(10)
-    ]
-    keys = {"label_column": "Edema,Mass", "problem": "multi-label", "metrics": "f1", "metrics_by_class": True}
-    findings = inputs_of(configured(dataset=str(tmp_path / "xrays"), partition="iid", **keys)).dataset
-    assert findings.problem.metrics == ("loss", "accuracy", "f1", "f1-Edema", "f1-Mass")
-    assert findings.train.columns["y"].sum(0).tolist() == [4, 3]  # held out are (0, 1) and (1, 1)
-    keys = {"label_column": "Mass", "problem": "regression", "partition": "iid"}
-    assert inputs_of(configured(dataset=str(tmp_path / "xrays"), **keys)).dataset.spec.predicts == "numbers"
-    for column, message in (
-        ("Edema,Nodule", "unknown name 'Nodule'"),
-        ("Edema,file", "'file' does not hold"),
-    ):
-        wrong = configured(dataset=str(tmp_path / "xrays"), label_column=column, partition="iid")
-        with pytest.raises(UserError, match=f"label-column: {message}"):
-            inputs_of(wrong).dataset
-
-
-def folder_with(folder, rows):
-    """Pictures with numbers, and a table beside them."""
-    write(folder, {f"{i}.png": grey(20 * i) for i in range(10)})
-    lines = ["file_name,age,Edema,Mass,file", *(f"{row},scan{i}" for i, row in enumerate(rows))]
-    (folder / "metadata.csv").write_text("\n".join(lines))
-
-
 def test_natural_clients_of_data_without_a_test_split_keep_their_ids(cache_dir, tmp_path):
     """Row i is of client i modulo 3, as its picture tells."""
     features = Features({"img": Image(), "label": Value("int64"), "who": Value("int64")})

@@ -1,0 +1,107 @@
+"""Models as files that other programs run: they give the outputs of the model that was trained."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from fedbn_flower import Result, UserError, export_model, load_model
+from fedbn_flower.api.export import write_model
+from fedbn_flower.cli import main
+from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.models import InputSpec
+
+
+def outputs_of(path, inputs):
+    """Of the file, by ONNX Runtime or TorchScript alone."""
+    if path.suffix == ".pt":
+        with torch.no_grad():
+            return torch.jit.load(path)(inputs).numpy()
+    (outputs,) = onnxruntime.InferenceSession(path).run(["outputs"], {"inputs": inputs.numpy()})
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def trained(cache_dir, tmp_path_factory):
+    from fedbn_flower import simulate
+
+    given = {"rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
+    folder = tmp_path_factory.mktemp("export")
+    return {
+        client: simulate(client=client, run_dir=folder / client, **given) for client in ("fedavg", "fedbn")
+    }
+
+
+@pytest.mark.parametrize(("format", "suffix"), [("onnx", ".onnx"), ("torchscript", ".pt")])
+def test_a_file_gives_the_outputs_of_the_model(trained, tmp_path, format, suffix):
+    """For another number of examples than it was traced with; of a client with its own BatchNorm."""
+    inputs = torch.rand(5, 1, 8, 8)
+    for run, client in (("fedavg", None), ("fedbn", 1)):
+        path = tmp_path / f"{run}{suffix}"
+        trained[run].export(path, format, client=client)
+        with torch.no_grad():
+            expected = load_model(trained[run].folder, client)(inputs).numpy()
+        assert np.abs(outputs_of(path, inputs) - expected).max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("cnn-bn", "1x8x8:10"), ("resnet20", "3x16x16:10"), ("char-lstm-small", "20:97:characters")],
+)
+def test_every_family_of_models_as_onnx(tmp_path, name, shape):
+    spec = InputSpec.parse(f"shape:{shape}")
+    module = build_model(name, spec, False, 0).eval()
+    write_model(module, spec, tmp_path / "m.onnx", "onnx")
+    inputs = torch.randint(0, 97, (3, 20)) if spec.predicts == "characters" else torch.rand(3, *spec.shape)
+    with torch.no_grad():
+        expected = module(inputs).numpy()
+    assert np.abs(outputs_of(tmp_path / "m.onnx", inputs) - expected).max() < 1e-5
+
+
+def test_from_the_command_line(trained, tmp_path, capsys):
+    folder = trained["fedbn"].folder
+    to = tmp_path / "client.pt"
+    words = ["export", str(folder), "--format", "torchscript", "--client", "0"]
+    assert main([*words, "--to", str(to)]) == 0
+    assert capsys.readouterr().out == f"{to}\n"
+    inputs = torch.rand(2, 1, 8, 8)
+    with torch.no_grad():
+        expected = Result(folder).model(0)(inputs).numpy()
+    assert np.abs(outputs_of(to, inputs) - expected).max() < 1e-5
+    assert main(words) == 0
+    assert (folder / "model.pt").exists()
+
+
+def test_without_a_global_model_a_client_is_to_be_named(trained, tmp_path, capsys):
+    assert main(["export", str(trained["fedbn"].folder), "--to", str(tmp_path / "m.onnx")]) == 2
+    error = capsys.readouterr().err
+    assert "client: None is not allowed; expected 0 to 1" in error
+    assert "stay with each client" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "m.onnx").exists()
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "message"),
+    [
+        ("m.pt", "pickle", "format: 'pickle' is not allowed; expected one of onnx, torchscript"),
+        ("no/m.pt", "torchscript", "path: cannot write"),
+        ("m.onnx", "onnx", "format: 'onnx' raised"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, name, format, message):
+    with pytest.raises(UserError, match=message) as raised:
+        write_model(Branching(), InputSpec((3,), 3), tmp_path / name, format)
+    assert "\n" not in str(raised.value)
+
+
+def test_onnx_is_an_extra(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.api.export.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"onnx is not installed: pip install 'fedbn-flower\[onnx\]'"):
+        export_model(trained["fedavg"].folder, tmp_path / "m.onnx")
