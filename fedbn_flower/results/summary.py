@@ -20,7 +20,7 @@ from ..records.columns import (
     WORST_TENTH,
 )
 from ..records.events import RoundResult
-from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class
+from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class, pooled_metrics
 from ..records.totals import RunTotals
 
 LISTED_CLIENTS = 10
@@ -204,7 +204,9 @@ def _new_clients(
 ) -> dict[str, Any]:
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
+    pooled = pooled_metrics(report, means, problem)
     return {
+        "pooled": metric_values(problem, pooled, split) if pooled else None,
         "mean": metric_values(problem, means, split),
         "client-mean": metric_values(problem, means, CLIENT_MEAN + split),
         "clients": {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from deploy import local_federation
 from fedbn_flower import simulate
@@ -16,6 +17,8 @@ from .hospital import rounds_done
 from .processes import bits
 
 LIAR = Path(__file__).with_name("liar.py")
+NPY_HEADER = 128  # bytes
+SUPERNODES, PHASES = 2, 2
 LIES = [("1", "train"), ("1", "evaluate"), ("2", "train"), ("2", "evaluate")]
 
 
@@ -28,10 +31,12 @@ def refused(folder):
 
 @pytest.mark.slow
 def test_a_federation_in_one_command_in_which_a_supernode_lies(tmp_path, cache_dir):
-    """The guide's first command, with another client. Every lie is refused, and the run ends well and in the
-    bits of its simulation. Without a run-dir the results lie in the SuperLink's FLWR_HOME."""
+    """The guide's first command, with another client and a frozen layer, of which nothing travels. Every lie
+    is refused, and the run ends well and in the bits of its simulation. Without a run-dir the results lie in
+    the SuperLink's FLWR_HOME."""
     guide = Guide(tmp_path)
     keys = {"client": f"{LIAR}:Liar", "partition": "iid", "weighting": "uniform", "cache-dir": str(cache_dir)}
+    keys["freeze"] = "1"
     words = " ".join(f"{key}='{value}'" for key, value in keys.items())
     asked = '--run-config "rounds=2'
     assert asked in guide.blocks["user try"]
@@ -55,6 +60,12 @@ def test_a_federation_in_one_command_in_which_a_supernode_lies(tmp_path, cache_d
     inline = simulate(**names, rounds=2, run_dir=tmp_path / "inline", backend="inline", progress=False)
     assert refused(inline.folder) == LIES
     assert bits(folder) == bits(inline.folder)
+    entries = load_file(folder / "model.safetensors")
+    frozen = {name for name in entries if name.startswith("1.")}
+    assert len(frozen) == 2
+    sent = sum(NPY_HEADER + entry.nbytes for name, entry in entries.items() if name not in frozen)
+    with (folder / "metrics.csv").open() as file:
+        assert [int(row["bytes-sent"]) for row in csv.DictReader(file)] == [SUPERNODES * PHASES * sent] * 2
 
 
 @pytest.mark.parametrize(

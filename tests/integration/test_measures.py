@@ -9,6 +9,7 @@ import json
 import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from .processes import bits
 
@@ -41,6 +42,14 @@ def output(folder):
     )
 
 
+def tracked(folder):
+    """The numbers by round that TensorBoard has, but for the time."""
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    names = [name for name in events.Tags()["scalars"] if "seconds" not in name]
+    assert "pooled-auroc-nine" in names
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
+
+
 @pytest.fixture
 def late(tmp_path):
     there = tmp_path / "there.csv"
@@ -61,7 +70,7 @@ def test_on_all_workers(fast, late, on_all_workers):
 
 def test_under_flwr_run(late, under_flwr_run, tmp_path):
     """Of a table with several labels, a rare one among them; with a loss of ours, and clients that keep
-    models of their own and fine-tune them."""
+    models of their own and fine-tune them; a tracker gets the same."""
     digits = load_digits()
     table = pd.DataFrame(digits.data.astype(int)).add_prefix("pixel")
     findings = {"odd": digits.target % 2, "large": digits.target > 4, "nine": digits.target == 9}
@@ -70,9 +79,12 @@ def test_under_flwr_run(late, under_flwr_run, tmp_path):
         "dataset": str(tmp_path / "digits.csv"), "label-column": ",".join(findings), "problem": "multi-label",
         "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,specificity", "metrics-by-class": True,
         "client": "silobn+ditto", "loss": "weighted-bce", "fine-tune": 2, "partition": "iid",
+        "track": "tensorboard",
     }  # fmt: skip
-    expected, flower = map(output, under_flwr_run(SETTINGS | late | own))
+    here, there = under_flwr_run(SETTINGS | late | own)
+    expected, flower = output(here), output(there)
     assert flower == expected
+    assert tracked(there) == tracked(here)
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2
     assert 0.5 < expected[2]["pooled"]["sensitivity-at:0.9-nine"] <= 1

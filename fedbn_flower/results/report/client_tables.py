@@ -90,7 +90,7 @@ def new_clients(run: Run) -> Iterator[str]:
     new = run.summary.get("new-clients")
     if not new:
         return
-    models = {MODELS[key]: new[key] for key in ("mean", "client-mean") if new.get(key)}
+    models = {MODELS[key]: new[key] for key in ("pooled", "mean", "client-mean") if new.get(key)}
     clients = new.get("clients", {})
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}

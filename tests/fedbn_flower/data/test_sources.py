@@ -143,7 +143,7 @@ def test_images_are_resized_to_the_size_requested(cache_dir, tmp_path):
         (lambda p: write_folder(p / "d"), {"group_column": "author"}, "partition: unknown name 'author'"),
         (
             lambda p: write_folder(
-                p / "d", features={"picture": Image(), "label": Value("float32")}, label=[0.5] * 30
+                p / "d", features={"picture": Image(), "label": Value("float32")}, label=[0.5] * 29 + [None]
             ),
             {},
             "holds neither class numbers nor class names",

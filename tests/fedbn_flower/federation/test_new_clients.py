@@ -7,6 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.numpy import load_file
+from sklearn import metrics as sk
 
 from fedbn_flower import UserError
 from fedbn_flower.federation.federation import Federation
@@ -59,12 +60,13 @@ def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_m
 
 def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configured, tmp_path):
     """Of the saved model with the initial scale and shift of BatchNorm, by formula: what goes into the
-    layer has, over all of the client's training examples, this mean and this unbiased variance."""
-    config = configured(**HELD, client="fedbn", eval_data="local")
+    layer has, over all of the client's training examples, this mean and this unbiased variance. Pooled are
+    the predictions of all three, each by its own statistics."""
+    config = configured(**HELD, client="fedbn", eval_data="local", metrics="accuracy,f1")
     federation = Federation(config)
     told = simulate(federation, tmp_path, None)
     x = {name: torch.from_numpy(a).double() for name, a in load_file(tmp_path / "model.safetensors").items()}
-    hits = count = 0
+    hits, said, truth = 0, [], []
     for partition, figures in told["new-clients"]["clients"].items():
         task = local_task(config, int(partition), {})
         images, _ = next(iter(task.train.load([np.arange(len(task.train))])))
@@ -79,8 +81,13 @@ def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configu
         right = int((output.argmax(1) == labels).sum())
         assert figures["accuracy"] == pytest.approx(right / len(labels))
         assert figures["loss"] == pytest.approx(loss, rel=1e-4)
-        hits, count = hits + right, count + len(labels)
-    assert told["new-clients"]["mean"]["accuracy"] == pytest.approx(hits / count)
+        hits += right
+        said += output.argmax(1).tolist()
+        truth += labels.tolist()
+    new, macro = told["new-clients"], sk.f1_score(truth, said, average="macro", labels=range(10))
+    assert new["mean"]["accuracy"] == new["pooled"]["accuracy"] == pytest.approx(hits / len(truth))
+    assert new["pooled"]["f1"] == pytest.approx(macro, abs=1e-12)
+    assert new["pooled"]["f1"] != pytest.approx(new["mean"]["f1"], abs=1e-3)
 
 
 class Counts(Observer):
