@@ -1,9 +1,13 @@
 """Numbers and several labels of images, from the columns of a table beside them."""
 
+import json
+
 import numpy as np
 import pytest
+import torch
 
 from fedbn_flower import UserError
+from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.inputs import inputs_of
 
 from .test_folders import grey, write
@@ -32,6 +36,20 @@ def test_a_table_beside_the_pictures_has_numbers_or_several_labels(cache_dir, tm
         wrong = configured(dataset=str(tmp_path / "xrays"), label_column=column, partition="iid")
         with pytest.raises(UserError, match=f"label-column: {message}"):
             inputs_of(wrong).dataset
+
+
+def test_numbers_are_learnt_from_images(run, tmp_path):
+    """By the default model, with the error of each number; without a test split, two are held out."""
+    folder_with(tmp_path / "xrays", [f"{i}.png,{i / 4},{i % 2},{i // 5}" for i in range(10)])
+    keys = {"dataset": tmp_path / "xrays", "label_column": "age,Mass", "partition": "iid", "client": "fedavg"}
+    result = run(**keys, metrics="rmse", metrics_by_class=True, eval_data="global")
+    config = json.loads((result.folder / "config.json").read_text())
+    of_data = {key: config[key] for key in ("dataset", "label-column", "cache-dir", "partition")}
+    test = inputs_of(RunConfig.of(of_data)).dataset.test.columns
+    with torch.no_grad():
+        errors = result.model()(torch.from_numpy(test["x"] / np.float32(255))).numpy() - test["y"]
+    found = [result.summary["global"][f"rmse-{name}"] for name in ("age", "Mass")]
+    assert found == pytest.approx(np.sqrt((errors**2).mean(0)).tolist(), rel=1e-5)
 
 
 def folder_with(folder, rows):
