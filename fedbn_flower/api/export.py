@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike
@@ -14,17 +15,16 @@ from typing import TYPE_CHECKING
 
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
-from ..config.registry import as_user_error
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..models import InputSpec
 
 NEEDED = ("onnx", "onnxscript")
 """The packages that write ONNX."""
+LONGEST = 200
+"""Characters of a reason."""
 
 
 def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], format: str) -> None:
@@ -53,8 +53,13 @@ def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], f
     if format == "onnx" and not all(map(find_spec, NEEDED)):
         install = "pip install 'fedbn-flower[onnx]'"
         raise not_allowed("format", format, f"torchscript, for onnx is not installed: {install}")
-    with as_user_error("format", format), _quiet():
-        content = FORMATS[format](module.eval(), spec.zeros(2))
+    try:
+        with _quiet():
+            content = FORMATS[format](module.eval(), spec.zeros(2))
+    except Exception as error:  # the exporters raise anything
+        cause = error.__cause__ or error
+        why = textwrap.shorten(f"{type(cause).__name__}: {str(cause).partition('.')[0]}", LONGEST)
+        raise not_allowed("format", format, f"one in which the model can be written ({why})") from error
     with os_errors_as_user_errors("path", f"write {str(path)!r}"):
         write_atomically(Path(path), content)
 
@@ -69,8 +74,7 @@ def _onnx(module: nn.Module, inputs: torch.Tensor) -> bytes:
         output_names=["outputs"],
         verbose=False,
     )
-    if program is None:
-        raise UserError("format: 'onnx' needs a PyTorch whose exporter returns a program")
+    assert program
     content: bytes = program.model_proto.SerializeToString()
     return content
 
@@ -88,13 +92,12 @@ FORMATS: dict[str, Callable[[nn.Module, torch.Tensor], bytes]] = {"onnx": _onnx,
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of PyTorch's exporters, which are about their own parts."""
-    logger = logging.getLogger("onnxscript")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Without the warnings and log lines of PyTorch's exporters, which are about their own parts."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
