@@ -1,7 +1,7 @@
 """Read datasets with the `datasets` library: from the hub, from a local folder, or saved to disk."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,11 +141,15 @@ def _labels(
 ) -> tuple[list[NDArray], Classes, list[str]]:
     """Return the class numbers or the numbers of each split, the classes, and notes.
 
-    Several columns, fractions and lists are numbers; whole numbers are if ``predict`` says so.
+    Several columns, fractions and lists are numbers; whole numbers are if ``predict`` says so. Lists of
+    classes are a number for each class, 1 for those in the list.
     """
     from datasets import ClassLabel
 
     column, feature = columns[0], splits[0].features[columns[0]]
+    if isinstance(of_list := getattr(feature, "feature", None), ClassLabel):
+        several_hot = [_multi_hot(split[column], of_list.num_classes) for split in splits]
+        return several_hot, Classes(names=of_list.names), []
     several, as_numbers = len(columns) > 1, predict == "numbers" and not isinstance(feature, ClassLabel)
     if several or as_numbers or any(_holds_numbers(split, column) for split in splits):
         return [_numbers(split, columns) for split in splits], Classes(names=columns if several else ()), []
@@ -159,6 +163,10 @@ def _labels(
     if isinstance(feature, ClassLabel):
         return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
     return np.split(labels, stops), Classes(), gaps(labels)
+
+
+def _multi_hot(lists: Iterable[Sequence[int]], classes: int) -> NDArray[np.float32]:
+    return np.stack([np.bincount(one, minlength=classes) > 0 for one in lists]).astype(np.float32)
 
 
 def _holds_numbers(split: "Dataset", column: str) -> bool:

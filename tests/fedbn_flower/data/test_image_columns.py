@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -36,6 +37,27 @@ def test_a_table_beside_the_pictures_has_numbers_or_several_labels(cache_dir, tm
         wrong = configured(dataset=str(tmp_path / "xrays"), label_column=column, partition="iid")
         with pytest.raises(UserError, match=f"label-column: {message}"):
             inputs_of(wrong).dataset
+
+
+def test_lists_of_findings_are_several_labels(cache_dir, tmp_path, configured):
+    """As public collections of X-rays have them; a picture may have none."""
+    findings = [[], [0], [2, 0], [1], [], [2]]
+    classes = datasets.Sequence(datasets.ClassLabel(names=["Edema", "Mass", "Nodule"]))
+    features = datasets.Features({"image": datasets.Image(), "labels": classes})
+    columns = {"image": [grey(20 * i) for i in range(6)], "labels": findings}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
+    keys = {"problem": "multi-label", "metrics": "auroc", "metrics_by_class": True, "partition": "iid"}
+    found = inputs_of(configured(dataset=str(tmp_path / "saved"), **keys)).dataset
+    y = np.concatenate([found.train.columns["y"], found.test.columns["y"]])
+    assert sorted(map(tuple, y.tolist())) == [
+        (0, 0, 0),
+        (0, 0, 0),
+        (0, 0, 1),
+        (0, 1, 0),
+        (1, 0, 0),
+        (1, 0, 1),
+    ]
+    assert found.problem.metrics[3:] == ("auroc-Edema", "auroc-Mass", "auroc-Nodule")
 
 
 def test_numbers_are_learnt_from_images(run, tmp_path):
