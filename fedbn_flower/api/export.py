@@ -82,7 +82,8 @@ def _onnx(module: nn.Module, inputs: torch.Tensor) -> bytes:
 def _torchscript(module: nn.Module, inputs: torch.Tensor) -> bytes:
     content = io.BytesIO()
     with torch.no_grad():
-        torch.jit.save(torch.jit.trace(module, inputs), content)
+        traced = torch.jit.trace(module, inputs)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, content)
     return content.getvalue()
 
 
