@@ -24,7 +24,7 @@ FORBIDDEN = {
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data"},
+    {"records", "models", "data", "privacy"},
     {"config"},
     {"federation"},
     {"results"},

@@ -1,0 +1,1 @@
+"""Differential privacy: what a mechanism adds, and what epsilon that gives."""

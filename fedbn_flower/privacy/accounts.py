@@ -1,0 +1,188 @@
+"""What a mechanism's noise gives: epsilon from noise, and noise from epsilon.
+
+Noise is always z, the standard deviation of a coordinate over the clipping norm C. What is accounted is the
+sum of the clipped vectors of all participants, with that noise, once a round.
+
+By sampling, with the adjacency that the epsilon is for:
+
+- ``poisson``: add or remove one. Privacy loss distributions (PLD) of the subsampled Gaussian.
+- ``fixed``: replace one, where the two sums differ by 2C. PLD of the dominating pair for samples without
+  replacement: Dong, Roth and Su 2019 (arXiv 1905.02383), theorem 4.2; Zhu, Dong and Wang 2022 (2106.08567).
+- ``all`` and ``cyclic``: add or remove one, who adds at most C to each of its k rounds. Exact: k Gaussians of
+  noise z are one of z / sqrt(k), see Balle and Wang 2018 (1805.06530), theorem 8. In ``cyclic``
+  k = ceil(rounds / bands), and noise may be correlated over ``bands`` rounds (2306.08153).
+
+PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import UserError
+from ..core.process_cache import process_cache
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+Sampling = Literal["poisson", "fixed", "all", "cyclic"]
+PACKAGE = "dp_accounting"
+DIGITS = 4
+"""Significant digits of a noise that is found."""
+LARGEST_LOG = 700.0
+"""Of a number that a float holds."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part in which round, and for which delta epsilon is wanted.
+
+    Parameters
+    ----------
+    sampling : str
+        ``poisson``, ``fixed``, ``all`` or ``cyclic``.
+    probability : float
+        The share q of the population in a round, in (0, 1]; of each one by itself in ``poisson``.
+    population : int
+        Number of clients, or of examples where these are protected.
+    rounds : int
+        Number of rounds.
+    delta : float
+        In [1e-15, 1).
+    bands : int
+        Number of groups that take turns in ``cyclic``; 0 otherwise.
+    """
+
+    sampling: Sampling
+    probability: float
+    population: int
+    rounds: int
+    delta: float
+    bands: int = 0
+
+    @property
+    def adjacency(self) -> str:
+        """In what two neighbouring populations differ: ``add-or-remove-one`` or ``replace-one``."""
+        return "replace-one" if self.sampling == "fixed" else "add-or-remove-one"
+
+
+def check_installed(key: str) -> None:
+    """Raise a UserError that names a key, if the package that accounts is missing."""
+    if find_spec(PACKAGE) is None:
+        raise UserError(f"{key}: needs another package: pip install 'fedbn-flower[dp]'")
+
+
+def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
+    """Return epsilon after a number of the plan's rounds, by default all; infinite without noise."""
+    rounds = plan.rounds if rounds is None else rounds
+    if rounds == 0:
+        return 0.0
+    if noise <= 0:
+        return math.inf
+    match plan.sampling:
+        case "all":
+            return _gaussian(noise, rounds, plan.delta)
+        case "cyclic":
+            return _gaussian(noise, math.ceil(rounds / plan.bands), plan.delta)
+        case sampling:
+            one = _poisson if sampling == "poisson" else _fixed
+            return float(one(noise, plan.probability).self_compose(rounds).get_epsilon_for_delta(plan.delta))
+
+
+def noise_for(target: float, plan: Plan) -> float:
+    """Return the smallest noise with at most this epsilon, rounded up to four significant digits."""
+    return _smallest(lambda noise: epsilon(noise, plan), target)
+
+
+def local_epsilon(noise: float, participations: int, delta: float) -> float:
+    """Return epsilon of one client that adds the noise itself, as often as it takes part.
+
+    Whoever reads its messages may replace all its data: they differ by 2C, and no sampling hides it.
+    """
+    return _gaussian(noise / 2, participations, delta) if participations else 0.0
+
+
+def local_noise_for(target: float, participations: int, delta: float) -> float:
+    """Return the smallest noise with at most this `local_epsilon`, rounded up to four significant digits."""
+    return _smallest(lambda noise: local_epsilon(noise, participations, delta), target)
+
+
+def _smallest(epsilon_of: Callable[[float], float], target: float) -> float:
+    """Return the smallest noise of `DIGITS` digits whose epsilon is at most the target."""
+    from scipy.optimize import brentq
+
+    upper = 1.0
+    while epsilon_of(upper) > target:
+        upper *= 2
+    while epsilon_of(upper / 2) <= target:
+        upper /= 2
+    root = brentq(lambda noise: epsilon_of(noise) - target, upper / 2, upper, rtol=1e-5)
+    step = 10.0 ** (math.floor(math.log10(root)) + 1 - DIGITS)
+    count = math.ceil(root / step) - 1
+    while epsilon_of(round(count * step, 12)) > target:
+        count += 1
+    return round(count * step, 12)
+
+
+def _gaussian(noise: float, count: int, delta: float) -> float:
+    """Return epsilon of the Gaussian mechanism with sensitivity 1, composed."""
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(noise / math.sqrt(count), delta)) if noise > 0 else math.inf
+
+
+def _largest_loss(noise: float, probability: float) -> float:
+    """Return a bound of one round's privacy loss, exceeded with probability 1e-32 at most."""
+    return math.log1p(probability * math.expm1(min(noise**-2 / 2 + 12 / noise, LARGEST_LOG)))
+
+
+def _interval(noise: float, probability: float) -> float:
+    """Return the grid of a PLD: a twentieth of the standard deviation of one round's privacy loss.
+
+    So rounding adds about 0.1 % to epsilon, for any number of rounds. A grid has at most 100,000 points.
+    """
+    deviation = probability * math.sqrt(math.expm1(min(noise**-2, LARGEST_LOG)))
+    finest, coarsest = _largest_loss(noise, probability) / 1e5, 0.01 * max(1.0, noise**-2)
+    return max(finest, min(deviation / 20, coarsest))
+
+
+@process_cache(maxsize=8)
+def _poisson(noise: float, probability: float) -> PrivacyLossDistribution:
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    interval = _interval(noise, probability)
+    return from_gaussian_mechanism(noise, sampling_prob=probability, value_discretization_interval=interval)
+
+
+@process_cache(maxsize=8)
+def _fixed(noise: float, probability: float) -> PrivacyLossDistribution:
+    """Return the PLD of one round without replacement. It is the same in both directions."""
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    interval, distance = _interval(noise / 2, probability), 2 / noise
+    count = math.ceil(_largest_loss(noise / 2, probability) / interval)
+    grid = interval * np.arange(count + 1)
+    deltas = probability * _hockey_stick(np.log1p(np.expm1(grid) / probability), distance)
+    # Symmetry: delta(-e) = 1 - exp(-e) + exp(-e) delta(e).
+    mirrored = -np.expm1(-grid) + np.exp(-grid) * deltas
+    both = np.concatenate([mirrored[:0:-1], deltas])
+    return PrivacyLossDistribution(
+        create_pmf_pessimistic_connect_dots_fixed_gap(interval, -count, count, both)
+    )
+
+
+def _hockey_stick(epsilons: NDArray[np.float64], distance: float) -> NDArray[np.float64]:
+    """Return delta by epsilon of two Gaussians of variance 1 at a distance (1805.06530, theorem 8)."""
+    from scipy.special import log_ndtr
+
+    first = log_ndtr(distance / 2 - epsilons / distance)
+    second = epsilons + log_ndtr(-distance / 2 - epsilons / distance)
+    return np.asarray(np.exp(first) * -np.expm1(np.minimum(second - first, 0.0)))

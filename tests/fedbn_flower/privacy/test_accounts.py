@@ -1,0 +1,178 @@
+"""Epsilon and noise: published numbers, closed forms, and attacks that no smaller epsilon would survive."""
+
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.privacy import accounts
+from fedbn_flower.privacy.accounts import (
+    Plan,
+    epsilon,
+    local_epsilon,
+    local_noise_for,
+    noise_for,
+)
+
+HALF_A_PERCENT = 0.005
+
+
+def poisson(q, rounds, delta):
+    return Plan("poisson", q, 60000, rounds, delta)
+
+
+def fixed(q, rounds, delta):
+    return Plan("fixed", q, 1000, rounds, delta)
+
+
+def test_rounds_cost_what_dp_accounting_says():
+    """dp-accounting 0.6 by itself: PLDs with its own grid of 1e-4."""
+    assert epsilon(1, poisson(0.1, 100, 1e-4)) == pytest.approx(5.97, rel=HALF_A_PERCENT)
+    assert epsilon(4, poisson(0.01, 10_000, 1e-5)) == pytest.approx(0.947, rel=HALF_A_PERCENT)
+    assert epsilon(1, poisson(5000 / 763_430, 5000, 1e-9)) == pytest.approx(3.899, rel=HALF_A_PERCENT)
+    assert epsilon(3, poisson(0.1, 512, 1e-6)) == pytest.approx(3.770, rel=HALF_A_PERCENT)
+    assert epsilon(0.616, poisson(1e-3, 1500, 1e-6)) == pytest.approx(2.0, rel=HALF_A_PERCENT)
+
+
+@pytest.mark.parametrize(("noise", "epochs", "expected"), [(1.12, 60, 2.310), (0.6, 30, 7.690)])
+def test_two_trainings_on_mnist(noise, epochs, expected):
+    """Tutorials of TensorFlow Privacy and Opacus say 2.92 and 9.74, by RDP."""
+    steps = epochs * 60_000 // 256
+    assert epsilon(noise, poisson(256 / 60_000, steps, 1e-5)) == pytest.approx(expected, rel=HALF_A_PERCENT)
+
+
+def test_everybody_in_every_round_is_one_gaussian():
+    assert epsilon(1, Plan("all", 1.0, 10, 1, 1e-5)) == pytest.approx(4.3772, rel=1e-4)
+    assert epsilon(1, Plan("all", 1.0, 10, 100, 1e-4)) == pytest.approx(86.3, rel=1e-3)
+
+
+@given(st.floats(0.3, 30), st.integers(1, 500), st.floats(-9, -2))
+def test_the_gaussian_has_its_closed_form(noise, rounds, exponent):
+    """Balle and Wang 2018: delta = P[N > e s - 1/2s] - exp(e) P[N > e s + 1/2s], where s = z / sqrt k."""
+    delta = 10**exponent
+    e, s = epsilon(noise, Plan("all", 1.0, 10, rounds, delta)), noise / math.sqrt(rounds)
+    found = norm.sf(e * s - 0.5 / s) - math.exp(e + norm.logsf(e * s + 0.5 / s))
+    if e > 0:
+        assert found == pytest.approx(delta, rel=1e-6)
+    else:
+        assert found <= delta
+
+
+def test_in_cyclic_only_ones_own_rounds_count():
+    plan = Plan("cyclic", 0.1, 100, 95, 1e-5, bands=10)
+    ten = epsilon(2, Plan("all", 1.0, 100, 10, 1e-5))
+    assert epsilon(2, plan) == epsilon(2, plan, 91) == ten
+    assert epsilon(2, plan, 90) == epsilon(2, Plan("all", 1.0, 100, 9, 1e-5)) < ten
+
+
+def test_noise_of_the_design():
+    assert noise_for(1, poisson(0.1, 512, 1e-6)) == pytest.approx(9.662, rel=HALF_A_PERCENT)
+    assert noise_for(8, poisson(0.1, 100, 1e-5)) == pytest.approx(0.9359, rel=HALF_A_PERCENT)
+
+
+class TestFixed:
+    """Sums of samples without replacement differ by 2C where one client is replaced."""
+
+    def test_a_sample_of_all_is_one_gaussian_of_half_the_noise(self):
+        assert epsilon(2, fixed(1.0, 1, 1e-5)) == pytest.approx(4.3772, rel=1e-4)
+        assert epsilon(10, fixed(1.0, 10, 1e-5)) == pytest.approx(2.5944, rel=1e-3)
+
+    def test_it_is_less_than_renyi_divergences_give(self):
+        """Wang, Balle and Kasiviswanathan 2019 give 12.90, for a noise of 1 over what the sums differ by."""
+        from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+        from dp_accounting.rdp import RdpAccountant
+
+        accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+        accountant.compose(SampledWithoutReplacementDpEvent(1000, 100, GaussianDpEvent(1.0)), 100)
+        assert accountant.get_epsilon(1e-4) == pytest.approx(12.90, rel=1e-3)
+        assert epsilon(2, fixed(0.1, 100, 1e-4)) == pytest.approx(6.712, rel=1e-3)
+
+    def test_it_is_at_least_what_an_attack_finds(self):
+        """All others send -C u, and one sends C u in place of -C u: 0 or, if sampled, 2C more.
+
+        That is the Poisson-subsampled Gaussian of half the noise in one direction, here by its own integral.
+        """
+        for noise, q in [(1.0, 0.1), (4.0, 0.01)]:
+            p_over = norm.sf  # one round
+            found = epsilon(noise, fixed(q, 1, 1e-3))
+            ratio = (math.exp(found) - 1 + q) / q  # of the densities of N(2, z^2) and N(0, z^2)
+            cut = noise**2 / 2 * math.log(ratio) + 1 if ratio > 0 else -math.inf
+            p = (1 - q) * p_over(cut / noise) + q * p_over((cut - 2) / noise)
+            assert p - math.exp(found) * p_over(cut / noise) == pytest.approx(1e-3, rel=0.02)
+        assert epsilon(1, fixed(0.1, 100, 1e-4)) > epsilon(0.5, poisson(0.1, 100, 1e-4)) > 27
+
+
+def test_local_noise_is_read_by_everybody():
+    assert local_epsilon(10, 1, 1e-5) == pytest.approx(0.726, rel=1e-3)
+    assert local_epsilon(10, 10, 1e-5) == pytest.approx(2.594, rel=1e-3)
+    assert local_epsilon(2, 1, 1e-5) == pytest.approx(4.3772, rel=1e-4)  # RDP that forgets 2C says 2.17
+    assert local_epsilon(10, 0, 1e-5) == 0
+    assert 9.99 < local_noise_for(2.5944, 10, 1e-5) <= 10.01
+
+
+PLANS = [
+    poisson(0.1, 100, 1e-5),
+    poisson(0.02, 300, 1e-6),
+    fixed(0.1, 50, 1e-5),
+    Plan("all", 1.0, 10, 30, 1e-3),
+    Plan("cyclic", 0.25, 8, 21, 1e-4, bands=4),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.sampling)
+class TestEverySampling:
+    def test_more_noise_and_more_delta_cost_less_and_more_rounds_more(self, plan):
+        by_noise = [epsilon(z, plan) for z in (0.05, 0.5, 1, 2, 8, 64)]
+        assert by_noise == sorted(by_noise, reverse=True)
+        by_round = [epsilon(1.5, plan, t) for t in range(0, plan.rounds + 1, max(1, plan.rounds // 8))]
+        assert by_round == sorted(by_round)
+        assert by_round[0] == 0 < by_round[1]
+        by_delta = [epsilon(1.5, replace(plan, delta=d)) for d in (1e-9, 1e-6, 1e-3)]
+        assert by_delta == sorted(by_delta, reverse=True)
+
+    @pytest.mark.parametrize("target", [0.5, 8])
+    def test_noise_is_the_smallest_of_its_digits(self, plan, target):
+        noise = noise_for(target, plan)
+        assert float(f"{noise:.4g}") == noise
+        assert target * 0.99 < epsilon(noise, plan) <= target
+        step = 10 ** (math.floor(math.log10(noise)) - 3)
+        assert epsilon(noise - step, plan) > target
+
+    def test_without_noise_nothing_is_protected(self, plan):
+        assert epsilon(0.0, plan) == math.inf
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.02, 0.9), st.floats(0.5, 8))
+def test_rarer_sampling_costs_less(q, noise):
+    for plan in (poisson, fixed):
+        assert epsilon(noise, plan(q / 2, 10, 1e-5)) <= epsilon(noise, plan(q, 10, 1e-5)) * 1.002
+        assert epsilon(noise, plan(1.0, 10, 1e-5)) >= epsilon(noise, plan(q, 10, 1e-5)) * 0.998
+
+
+def test_adjacency_is_said():
+    assert [p.adjacency for p in PLANS] == [
+        "add-or-remove-one",
+        "add-or-remove-one",
+        "replace-one",
+        "add-or-remove-one",
+        "add-or-remove-one",
+    ]
+
+
+def test_a_missing_package_is_told_in_one_line(monkeypatch):
+    monkeypatch.setattr(accounts, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^dp: needs another package: pip install 'fedbn-flower\[dp\]'$"):
+        accounts.check_installed("dp")
+
+
+def test_nobody_else_waits_for_the_accountant():
+    import subprocess
+
+    code = "import sys, fedbn_flower.privacy.accounts; sys.exit('dp_accounting' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
