@@ -11,13 +11,14 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
-from .aggregation.fold import PARAMETERS, STATISTICS, Fold, Round, TrainPhase
+from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Fold, PartialSum, Round, TrainPhase
+from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
 from .messages.nodes import sample
 from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
-from .messages.wire import SERVER_ROUND
+from .messages.wire import SERVER_ROUND, UPDATE_BOUND
 from .reply_reader import ReplyReader
 from .rule import ServerRule
 
@@ -80,7 +81,8 @@ class PseudoGradientStrategy(ServerRule):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return messages with the model for the nodes that train in this round."""
-        self._train_phase_ = TrainPhase({name: viewed(array) for name, array in arrays.items()})
+        model = {name: viewed(array) for name, array in arrays.items()}
+        self._train_phase_ = TrainPhase(model, bound=self.mechanism.bound if self.mechanism else 0.0)
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
 
     def configure_evaluate(
@@ -105,14 +107,22 @@ class PseudoGradientStrategy(ServerRule):
             self.node_directory.connected(grid, max(1, *wanted.values()), title)
             partition, who = self.node_directory.partition, self.node_participation
             nodes, available = self.node_directory.taking_part(who, server_round)
-            draw = self.rule_state.next_draw(phase, server_round)
-            chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
+            if training and self.mechanism:
+                there = set(available)
+                asked = nodes[self.mechanism.sample(server_round, len(nodes))]
+                chosen = [node for node in asked if node in there]
+            else:
+                draw = self.rule_state.next_draw(phase, server_round)
+                chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
                 chosen = [node for node in chosen if who.answers(server_round, partition(node))]
-                _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
+                if not self.mechanism:  # with one, a round without answers is a round like any other
+                    _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
             config[SERVER_ROUND] = server_round
+            if training and self.mechanism:
+                config[UPDATE_BOUND] = self._train_phase_.bound
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
             if training:
                 self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
@@ -128,6 +138,8 @@ class PseudoGradientStrategy(ServerRule):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the next model and the mean train metrics; (None, None) with too few usable answers.
 
+        With a `Mechanism` there is always a next model, and no metrics without a usable answer.
+
         If no model was sent (mocks, empty initial arrays), the result is the mean of the answers, for rules
         whose step is that mean.
 
@@ -140,6 +152,8 @@ class PseudoGradientStrategy(ServerRule):
             finite.
         """
         phase = self._train_phase_
+        if self.mechanism and not (phase.bound and phase.model):
+            raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
         reading = ReplyReader(self, server_round, phase)
         fold = Fold(reading.new_partial_sum, self._phase_replies_.count(MessageType.TRAIN))
         for position, partition, read in self._phase_replies_.usable(
@@ -148,17 +162,35 @@ class PseudoGradientStrategy(ServerRule):
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
             self.phase_report.states[partition] = read.states
-        if reading.round is None or len(reading.contents) < self._min_replies_:
+        if self.mechanism:
+            updated = self.__published(self.mechanism, reading, fold.result())
+        elif reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
             return None, None
-        means = fold.result().means()
-        delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
-        round = replace(
-            reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
-        )
-        updated = self.__updated(round, reading.reference, delta, statistics, bool(phase.model))
+        else:
+            means = fold.result().means()
+            delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
+            round = replace(
+                reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
+            )
+            updated = self.__updated(round, reading.reference, delta, statistics, bool(phase.model))
         self.rule_state.updates += 1
-        return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
+        contents = reading.contents
+        return updated, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+
+    def __published(self, mechanism: Mechanism, reading: ReplyReader, summed: PartialSum) -> ArrayRecord:
+        """Return the next model from what the mechanism publishes, and nothing else."""
+        round = reading.round
+        assert round
+        within = float(summed.total(WITHIN)[0]) if WITHIN in summed.sums else 0.0
+        delta = mechanism.publish(round.number, summed.total(PARAMETERS), within)
+        round.layout.tie(delta)
+        round = replace(round, num_answers=mechanism.num_answers)
+        held = {name: encoded(round.sent[name]) for name in round.layout.statistics}
+        statistics = np.zeros(sum(round.sent[name].size for name in held), np.float64)
+        return ArrayRecord(
+            {**self.__updated(round, reading.reference, delta, statistics, was_sent=True), **held}
+        )
 
     def __updated(
         self,

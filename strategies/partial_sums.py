@@ -55,10 +55,18 @@ class GroupSum:
         Number of the round.
     sent : Mapping[str, NDArray]
         The model that was sent.
+    bound : float
+        As in `TrainPhase`.
     """
 
-    def __init__(self, rule: PseudoGradientStrategy, server_round: int, sent: Mapping[str, NDArray]) -> None:
-        self._reading = ReplyReader(rule, server_round, TrainPhase(sent))
+    def __init__(
+        self,
+        rule: PseudoGradientStrategy,
+        server_round: int,
+        sent: Mapping[str, NDArray],
+        bound: float = 0.0,
+    ) -> None:
+        self._reading = ReplyReader(rule, server_round, TrainPhase(sent, bound=bound))
         self._partial = self._reading.new_partial_sum()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:

@@ -8,19 +8,23 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .aggregation.fold import Extras, Fold, PartialSum, Round, TrainPhase
+from .aggregation.fold import WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import new_mean
-from .aggregation.vectors import finite
+from .aggregation.vectors import all_finite, finite
 from .messages.validation import (
     MAX_WEIGHT,
     Answer,
     ReplyRefused,
     check_train_reply,
     clipping_factor,
+    update_norm,
     weighted_metrics,
 )
 from .messages.wire import METRICS, SUM_WEIGHTS, SUMS
 from .rule import ServerRule
+
+ROUNDING = 1 - 1e-6
+"""Factor on the bound of a sum, so that no rounding of float32 takes a difference beyond it."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ class ReplyReader:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(replace(self.phase, model=zeros))
         assert self.round
+        if self.phase.bound:
+            return CheckedReply(answer.metrics, self._bounded(answer), states)
         extras = rule.read_extras(answer, self.round)
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
@@ -116,14 +122,26 @@ class ReplyReader:
             group=PartialSum.from_records(self.reference, self.round.layout, sums, weights),
         )
 
+    def _bounded(self, answer: Answer) -> Answer:
+        """Return an answer of which only stepped entries count, all of them finite."""
+        assert self.round
+        stepped = {name: answer.arrays[name] for name in self.round.layout.parameters}
+        if wrong := [name for name, array in stepped.items() if not all_finite(array)]:
+            raise ReplyRefused(f"{wrong[0]}: not finite")
+        return replace(answer, arrays={**self.reference, **stepped})
+
     def sum(self, into: PartialSum, answer: Answer, extras: Extras, hold: bool = False) -> None:
         """Add an answer to a partial sum; ``hold`` as in `PartialSum.add`."""
         assert self.round
-        rule, factor = self.rule, extras.factor
+        rule, factor, tensors = self.rule, extras.factor, self.round.layout.tensors
+        if bound := self.phase.bound:
+            norm = update_norm(answer.arrays, self.reference, tensors)
+            within = np.array([0.5 if norm <= bound else -0.5])
+            into.add(answer, 1.0, clipping_factor(norm, bound * ROUNDING), {WITHIN: within}, hold=hold)
+            return
         if rule._clip_update_norm_:
-            tensors = self.round.layout.tensors
             bound = rule._clip_update_norm_ / max(1.0, abs(factor))
-            factor *= clipping_factor(answer.arrays, self.round.sent, tensors, bound)
+            factor *= clipping_factor(update_norm(answer.arrays, self.round.sent, tensors), bound)
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight, hold)
 

@@ -10,13 +10,14 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
 from .aggregation.fold import Extras, Round, TrainPhase
 from .aggregation.means import MeanKind
+from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, steppable
 from .expected import ExpectedMetrics
+from .flower_wrappers import warn_of_wrapper
 from .messages.nodes import Everybody, NodeDirectory, Participation
 from .messages.replies import PhaseReport, Replies
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
-from .privacy import warn_of_wrapper
 from .settings import declared, setting
 from .signature import SignatureOfClass, bound
 
@@ -39,6 +40,9 @@ class ServerRule(FlowerFedAvg):
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
     model sent and the rule's settings. Not inherited: each class sets it for its own method."""
+    post_processes_mean: ClassVar[bool] = False
+    """Whether `server_step` uses nothing of the answers but ``delta``: no `Round.means`, no `Round.metrics`.
+    Only such a rule goes with a `Mechanism`. Not inherited: each class sets it for its own method."""
 
     # Between underscores, since a subclass written for Flower may define `mean` or `_mean` itself.
     _seed_: int | None = setting(
@@ -90,6 +94,8 @@ class ServerRule(FlowerFedAvg):
         """Which nodes take part in a round; all by default. Assign another to change it."""
         self.expected_metrics = ExpectedMetrics()
         """The allowed metrics of both phases; anything by default. Assign another to change it."""
+        self.mechanism: Mechanism | None = None
+        """Differential privacy of a run; none by default. Assign one before the first round."""
         self._phase_replies_ = Replies(self.node_directory)
 
     @property

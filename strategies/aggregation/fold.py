@@ -16,7 +16,7 @@ from .vectors import Layout, Vector
 
 GROUP = 8  # most answers per group; groups are in partition order
 
-PARAMETERS, STATISTICS = "parameters", "statistics"
+PARAMETERS, STATISTICS, WITHIN = "parameters", "statistics", "within"
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,13 @@ class TrainPhase:
         ``current_arrays``, as Flower's FedAvgM does.
     num_nodes : int
         Number of connected nodes that take part.
+    bound : float
+        Of the L2 norm of an answer's difference, under a `Mechanism`: answers then weigh 1. 0 without one.
     """
 
     model: Mapping[str, NDArray] | ArrayRecord | None = None
     num_nodes: int = 0
+    bound: float = 0.0
 
     def sent(self) -> Mapping[str, NDArray]:
         """Return the model's arrays by name."""
@@ -58,8 +61,8 @@ class Round:
         The model that was sent; zeros if it is not known.
     num_nodes : int
         Number of connected nodes that take part, at the start of the round.
-    num_answers : int
-        Number of answers used.
+    num_answers : float
+        Number of answers used; under a `Mechanism` the number that was to be expected.
     metrics : Mapping[int, MetricRecord]
         The answers' metrics by partition, in partition order.
     means : Mapping[str, Vector]
@@ -71,7 +74,7 @@ class Round:
     layout: Layout
     sent: Mapping[str, NDArray]
     num_nodes: int
-    num_answers: int = 0
+    num_answers: float = 0
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     means: Mapping[str, Vector] = field(default_factory=dict)
 
@@ -158,6 +161,12 @@ class PartialSum:
     def means(self) -> dict[str, Vector]:
         """Return every mean by name. Call it once: it divides the sums in place."""
         return {name: mean.mean() for name, mean in self.sums.items()}
+
+    def total(self, name: str) -> Vector:
+        """Return the weighted sum of a name, undivided."""
+        mean = self.sums[name]
+        assert isinstance(mean, WeightedMean)
+        return mean.sum
 
     def _sum(self, name: str, like: Vector) -> MeanOfDifferences:
         if name not in self.sums:

@@ -129,6 +129,13 @@ class Layout:
         _, dtype = self.shapes[name]
         return np.asarray(values if dtype.kind == "f" else np.rint(values), dtype)
 
+    def tie(self, parameters: Vector) -> None:
+        """Give all names of a tensor the values of its first name, in place."""
+        parts = dict(self.slices(self.parameters, parameters))
+        for first, *others in self.tensors:
+            for name in others:
+                parts[name][...] = parts[first]
+
     def slices(self, names: list[str], vector: NDArray) -> Iterator[tuple[str, NDArray]]:
         """Yield the part of each entry of a flat vector, in the entry's shape."""
         start = 0

@@ -240,20 +240,25 @@ def check_train_reply(
     return Answer(check_arrays(record, expected), weight, metrics, content)
 
 
-def clipping_factor(
-    model: Mapping[str, NDArray],
-    reference: Mapping[str, NDArray],
-    tensors: Iterable[Sequence[str]],
-    bound: float,
+def update_norm(
+    model: Mapping[str, NDArray], reference: Mapping[str, NDArray], tensors: Iterable[Sequence[str]]
 ) -> float:
-    """Return ``min(1, bound / ||x_i - x||)``, the norm over all these tensors together.
+    """Return ``||x_i - x||``, the L2 norm over all these tensors together.
 
-    McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
-    FlatClip. Differences that are not finite count as 0: such values equal those sent. Of a tensor with
-    several names, the largest difference counts: a malicious client may answer them differently.
+    Differences that are not finite count as 0: such values equal those sent. Of a tensor with several names,
+    the largest difference counts: a malicious client may answer them differently.
     """
     squared = sum(max(_squared_distance(model[name], reference[name]) for name in names) for names in tensors)
-    return 1.0 if squared <= bound**2 else bound / squared**0.5
+    return math.sqrt(squared)
+
+
+def clipping_factor(norm: float, bound: float) -> float:
+    """Return ``min(1, bound / norm)``.
+
+    McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963),
+    FlatClip.
+    """
+    return 1.0 if norm <= bound else bound / norm
 
 
 @np.errstate(invalid="ignore")

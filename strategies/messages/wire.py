@@ -38,6 +38,7 @@ CLASSES = "classes"  # number of classes, if clients report counts by class
 FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
+UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip
 DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
 PROXIMAL_MU = "proximal-mu"
 

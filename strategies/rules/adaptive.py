@@ -19,6 +19,8 @@ class AdaptiveStrategy(PseudoGradientStrategy):
     Without it, ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
     """
 
+    post_processes_mean = True
+
     eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
     eta_l: float = setting(0.1, gt=0, exclude=True, description="unused, as in Flower: no flag")
     beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")

@@ -36,6 +36,7 @@ class FedAvg(PseudoGradientStrategy):
     """
 
     paper = "mcmahan2017fedavg"
+    post_processes_mean = True
 
     _eta_: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     _momentum_: float = setting(0.0, ge=0, lt=1, alias="server-momentum", description="server momentum")
@@ -52,6 +53,7 @@ class FedAvgM(PseudoGradientStrategy):
     """
 
     paper = "hsu2019measuring"
+    post_processes_mean = True
 
     server_learning_rate: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")
     server_momentum: float = setting(0.9, ge=0, lt=1, description="server momentum")

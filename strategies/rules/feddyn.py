@@ -18,6 +18,7 @@ class FedDyn(PseudoGradientStrategy):
 
     requires = {"objective": {"feddyn"}}  # noqa: RUF012
     weighs_alike = True
+    post_processes_mean = True
 
     alpha: float = setting(
         0.01, gt=0, description="weight of the dynamic regulariser, the same as at the clients"

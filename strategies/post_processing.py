@@ -1,0 +1,20 @@
+"""Which rules publish nothing but what follows from the mean of the answers."""
+
+from .base import PseudoGradientStrategy
+
+BETWEEN = (
+    "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train", "new_round",
+)  # fmt: skip
+"""Methods that stand between the answers and the step: who overrides one could pass more than the mean."""
+
+
+def post_processes_mean(rule: type[PseudoGradientStrategy]) -> bool:
+    """Return whether all that a rule publishes follows from the means that it gets.
+
+    The class that defines `server_step` has to say so: ``post_processes_mean = True``.
+    """
+    base = PseudoGradientStrategy
+    owner = next(cls for cls in rule.__mro__ if "server_step" in vars(cls))
+    return vars(owner).get("post_processes_mean") is True and all(
+        getattr(rule, name) is getattr(base, name) for name in BETWEEN
+    )
