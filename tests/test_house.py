@@ -24,8 +24,9 @@ FORBIDDEN = {
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data", "privacy"},
+    {"records", "models", "data"},
     {"config"},
+    {"privacy"},
     {"federation"},
     {"results"},
     {"runtime"},

@@ -26,6 +26,7 @@ from .availability import absolute_availability
 from .baselines import baseline_keys
 from .defaults import defaults_for
 from .keys import RUN_KEYS
+from .keys.privacy import check_privacy
 from .registry import MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
@@ -45,7 +46,15 @@ NO_TARGET = "none"
 
 
 class RunConfig(
-    keys.Folder, keys.Runtime, keys.Evaluation, keys.System, keys.Start, keys.Training, keys.Data, keys.Run
+    keys.Folder,
+    keys.Runtime,
+    keys.Evaluation,
+    keys.Privacy,
+    keys.System,
+    keys.Start,
+    keys.Training,
+    keys.Data,
+    keys.Run,
 ):
     """One run; made by `of`."""
 
@@ -187,6 +196,9 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
+    if config.weighting == NOT_GIVEN:
+        weighting = "num-examples" if config.dp == "none" else "uniform"
+        config = config.model_copy(update={"weighting": weighting})
     for name in models_named(config.model):
         MODEL.find(name)
     if config.problem != NOT_GIVEN:
@@ -218,6 +230,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     _check_start(config)
+    check_privacy(config)
     if config.drop_stragglers and config.stragglers == 1:
         raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config

@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.strategies.messages.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND
+from fedbn_flower.strategies.messages.wire import (
+    CHECKPOINT_ROUND,
+    EVAL_SPLITS,
+    RUN,
+    SERVER_ROUND,
+    UPDATE_BOUND,
+)
 from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
@@ -27,7 +33,7 @@ NAMED: dict[str, Mapping[str, Any]] = {
 }
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
-MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND}
+MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
 Setting = UserConfigValue | None

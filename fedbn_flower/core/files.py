@@ -31,12 +31,12 @@ def path_of(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write to a temporary file in the same folder, fsync it, and rename it."""
+def write_atomically(path: Path, content: bytes | str, mode: int = 0o666) -> None:
+    """Write to a temporary file in the same folder, fsync it, and rename it; ``mode`` as `os.open` has it."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
     try:
-        with temporary.open("xb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -35,6 +35,7 @@ from ..records.metrics import pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.notices import notices
+from .checks.privacy_fit import client_privacy
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
@@ -72,8 +73,10 @@ class Federation:
         self.inputs = inputs_of(config)
         self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
-        for inputs in {self.inputs, inputs_of(config.at_round(config.rounds))}:
+        last = inputs_of(config.at_round(config.rounds))
+        for inputs in {self.inputs, last}:
             check_fit(inputs)
+        self.privacy = client_privacy(last)
         model, self.initial = self.inputs.model()
         self.evaluation = GlobalEvaluation(self.inputs, model)
         self.shares = bool(self.inputs.split.shared)
@@ -108,7 +111,7 @@ class Federation:
         """
         config, strategy = self.config, self.strategy
         self._check_nodes(grid)
-        for notice in notices(self.inputs):
+        for notice in (*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())):
             LOGGER.warning("%s", notice)
         if (weights := self.inputs.initial().weights) and weights.complete:
             LOGGER.info("%s", weights)
@@ -119,7 +122,7 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
-        updates, sampled = strategy.rule_state.updates, False
+        updates, sampled, trained = strategy.rule_state.updates, False, False
         divergence, refusals = Divergence(), Refusals()
         settings = {
             **config.messages_for(CLIENT.find(config.client)),
@@ -130,17 +133,17 @@ class Federation:
             result = self._round(server_round, arrays, settings, grid, observers)
             arrays = result.arrays
             sampled |= bool(result.train.metrics or result.train.failures)
+            trained |= bool(result.train.metrics)
             for observer in observers:
                 observer.on_round(result)
             refusals.note(result)
             divergence.note(result)
             if result.last:
                 break
-        if strategy.rule_state.updates == updates and (sampled or not updates):
-            alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
-            failed = "every client failed" if alone else "too few clients answered usefully"
-            why = f"{failed} in every round" if sampled else "no client took part in any round"
-            raise RunFailed(f"{why}; the model was never updated{refusals.main_reason()}")
+        if (self.privacy and sampled and not trained) or (
+            strategy.rule_state.updates == updates and (sampled or not updates)
+        ):
+            raise refusals.never_updated(config, sampled)
         for line in refusals.lines():
             LOGGER.warning("%s", line)
         divergence.check_end()
@@ -180,7 +183,8 @@ class Federation:
         config, strategy = self.config, self.strategy
         started = time.monotonic()
         exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
-        planned_last = server_round == config.rounds
+        spent = bool(self.privacy and self.privacy.is_last(server_round))
+        planned_last = spent or server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
         tests = due and (planned_last or config.may_end_early)
         splits = config.held_out_splits(final=tests) if due else ""
@@ -246,7 +250,7 @@ class Federation:
         improved = due and note_evaluation(
             self.totals, config, self.problem, server_round, {**means, **pooled}, of_global or {}
         )
-        last = (due and ends_run(self.totals, config, server_round)) or planned_last or bool(diverged)
+        last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
         add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
         return RoundResult(
@@ -266,6 +270,7 @@ class Federation:
             bytes_received=exchange.bytes_received,
             new=new,
             rates=rates,
+            privacy=self.privacy.columns(server_round) if self.privacy else {},
             improved=improved,
             diverged=diverged,
             last=last,

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..config.run_config import RunConfig
+from ..core.errors import RunFailed
 from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
@@ -38,6 +40,13 @@ class Refusals:
         reason, clients = max(self.clients.items(), key=lambda pair: pair[1].total())
         total = sum(counter.total() for counter in self.clients.values())
         return f"; {clients.total()} of {total} failures: {reason}"
+
+    def never_updated(self, config: RunConfig, sampled: bool) -> RunFailed:
+        """Return the error of a run of which no round had enough usable replies."""
+        alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
+        failed = "every client failed" if alone else "too few clients answered usefully"
+        why = f"{failed} in every round" if sampled else "no client took part in any round"
+        return RunFailed(f"{why}; the model was never updated{self.main_reason()}")
 
     def _clients_with(self, reason: str) -> str:
         clients = sorted(self.clients[reason])

@@ -1,5 +1,6 @@
 """How a round changes the totals of its run."""
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,9 @@ from ..config.run_config import RunConfig
 from ..records.totals import RunTotals
 from .exchange import Exchange
 
-PATIENCE, TARGET = "patience", "target"
+LOGGER = logging.getLogger("flwr.fedbn")
+
+PATIENCE, TARGET, BUDGET = "patience", "target", "budget"
 
 
 FLOWER = {"backend": "flower"}
@@ -72,8 +75,15 @@ def note_evaluation(
     return False
 
 
-def ends_run(totals: RunTotals, config: RunConfig, server_round: int) -> bool:
-    """Whether this evaluated round, which has been noted, is to be the last."""
+def ends_run(totals: RunTotals, config: RunConfig, server_round: int, spent: bool = False) -> bool:
+    """Whether this evaluated round, which has been noted, is to be the last.
+
+    ``spent``: whether the privacy budget is, which a line says if it ends the run early.
+    """
+    if spent:
+        totals.stopped = totals.stopped or BUDGET
+        if server_round < config.rounds:
+            LOGGER.warning("privacy: budget spent at round %d of %d", server_round, config.rounds)
     if config.patience and server_round - (totals.best_round or 0) >= config.patience:
         totals.stopped = totals.stopped or PATIENCE
     ends = totals.stopped is not None

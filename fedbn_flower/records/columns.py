@@ -8,6 +8,9 @@ COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "b
 CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
 RATES = (CLIENT_LR, SERVER_LR)
 """The learning rates of a round, if they have a schedule."""
+PRIVACY = ("epsilon", "noise-std", "clip-norm")
+"""Of a round with differential privacy: epsilon so far, the deviation of the noise on each entry of the mean
+update, and the bound on a client's update."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"

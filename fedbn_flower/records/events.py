@@ -82,6 +82,8 @@ class RoundResult:
     """The report of the held-out clients, where they evaluated."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """The learning rates of the round by key, of those that have a schedule."""
+    privacy: Mapping[str, float] = field(default_factory=dict)
+    """With differential privacy, epsilon so far, and the round's noise and clip, by `columns.PRIVACY`."""
     improved: bool = False
     """Whether patience has seen none better."""
     diverged: str = ""

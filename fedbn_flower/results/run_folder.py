@@ -18,7 +18,7 @@ from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
-from ..records.columns import CLIENT_COLUMNS
+from ..records.columns import CLIENT_COLUMNS, PRIVACY
 from ..records.events import Observer, RoundResult
 from ..records.metrics import number
 from ..records.states import STATES_FILE, states_file
@@ -113,7 +113,8 @@ class RunFolder(Observer):
         last_round = checkpoint.server_round if checkpoint else 0
         problem = federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
-        header = [*round_header(problem), *federation.config.scheduled_rates(1)]
+        private = PRIVACY if federation.privacy else ()
+        header = [*round_header(problem), *federation.config.scheduled_rates(1), *private]
         self.metrics = CsvLog(path / "metrics.csv", header, last_round)
         header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
         self.clients = CsvLog(path / "clients.csv", header, last_round)
@@ -180,7 +181,7 @@ class RunFolder(Observer):
                     "failures": result.failures,
                     **result.metrics,
                     **round_costs(result),
-                    **result.rates,
+                    **{**result.rates, **result.privacy},
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
@@ -248,6 +249,7 @@ class RunFolder(Observer):
             "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
             "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
             "failures": self.failures,
+            **({"privacy": privacy.summary()} if (privacy := self.federation.privacy) else {}),
         }
         text = json_text(summary, indent=2) + "\n"
 

@@ -33,6 +33,7 @@ from fedbn_flower.strategies.messages.wire import (
     SENT_BYTES,
     SERVER_ROUND,
     STATES,
+    UPDATE_BOUND,
 )
 from fedbn_flower.strategies.partial_sums import GroupSum
 
@@ -212,9 +213,10 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     _, initial = inputs.model()
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    rule, server_round = _rule(inputs), int(_config(message)[SERVER_ROUND])
+    received: Mapping[str, Any] = _config(message)
+    rule, server_round = _rule(inputs), int(received[SERVER_ROUND])
     set_server_rate(rule, config, server_round)
-    return GroupSum(rule, server_round, sent)
+    return GroupSum(rule, server_round, sent, float(received.get(UPDATE_BOUND, 0.0)))
 
 
 def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:

@@ -29,10 +29,18 @@ def recorded_run(
         See `Federation.run`.
     """
     observers = list(observers)
+    if federation.privacy:
+        done = checkpoint.server_round if checkpoint else 0
+        federation.strategy.mechanism = federation.privacy.begin(results.path, done, _repeats_bits(results))
     info = run_info(federation, results.path, checkpoint)
     with observed(observers, info, results.finish):
         federation.run(grid, [results, *observers], checkpoint)
     return results.summary
+
+
+def _repeats_bits(results: RunFolder) -> bool:
+    """Whether rounds that are run again have the same bits: those of simulated clients on CPUs do."""
+    return results.signature is not None and results.federation.config.device == "cpu"
 
 
 def run_info(federation: Federation, folder: Path | None, checkpoint: Checkpoint | None) -> RunInfo:

@@ -190,7 +190,7 @@ def test_sums_of_workers_are_clipped_as_on_the_server():
 
 def test_without_configure_train_nothing_is_bounded_and_nothing_published():
     strategy = under(FedAvg, Exact())
-    with pytest.raises(AggregationError, match="call configure_train with a model"):
+    with pytest.raises(AggregationError, match="needs configure_train with a model"):
         strategy.aggregate_train(1, [])
 
 

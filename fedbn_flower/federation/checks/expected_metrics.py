@@ -29,6 +29,7 @@ from ...records.columns import (
     DEVIATION,
     GLOBAL,
     POOLED,
+    PRIVACY,
     RATES,
     ROUND_COLUMNS,
     TEST,
@@ -91,7 +92,7 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
         ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
     return ExpectedMetrics(
         ranges,
-        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *CLIENT_COLUMNS, SENT_BYTES}),
+        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, SENT_BYTES}),
         (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,

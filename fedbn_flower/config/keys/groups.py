@@ -1,22 +1,19 @@
-"""The keys of a run, in groups; each group's docstring is its title.
-
-The settings of an algorithm are declared in its class, not here: see `selection`.
-"""
+"""The keys of a run, in groups; each group's docstring is its title."""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
 from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
-from ..data.images.shift_spec import FORMS as SHIFT_FORMS
-from ..data.images.shift_spec import PLAIN
-from ..data.partition.spec import PartitionSpec
-from .availability import AVAILABILITY
-from .registry import FORMS
-from .schedules import CONSTANT
-from .schedules import FORMS as SCHEDULES
+from ...data.images.shift_spec import FORMS as SHIFT_FORMS
+from ...data.images.shift_spec import PLAIN
+from ...data.partition.spec import PartitionSpec
+from ..availability import AVAILABILITY
+from ..registry import FORMS
+from ..schedules import CONSTANT
+from ..schedules import FORMS as SCHEDULES
+from .group import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
@@ -32,16 +29,7 @@ Name = Annotated[
 ]
 
 
-def flag_of(name: str) -> str:
-    """A field's name on the command line and in a run configuration."""
-    return name.replace("_", "-")
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Run(_Group):
+class Run(KeyGroup):
     """What runs"""
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
@@ -69,7 +57,7 @@ class Run(_Group):
     )
 
 
-class Data(_Group):
+class Data(KeyGroup):
     """Data"""
 
     dataset: str = setting(
@@ -110,7 +98,7 @@ class Data(_Group):
     cache_dir: str = setting("auto", description="where decoded datasets are kept")
 
 
-class Training(_Group):
+class Training(KeyGroup):
     """Training"""
 
     local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
@@ -134,14 +122,14 @@ class Training(_Group):
     weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
     clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
     softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
-    weighting: Literal["num-examples", "uniform"] = setting(
-        "num-examples", description="what weighs a client"
+    weighting: Literal["auto", "num-examples", "uniform"] = setting(
+        "auto", description="what weighs a client; auto is num-examples, or uniform with dp"
     )
     fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 
-class Start(_Group):
+class Start(KeyGroup):
     """Pretrained and partly trained models"""
 
     init: str = setting(
@@ -161,7 +149,7 @@ class Start(_Group):
     )
 
 
-class System(_Group):
+class System(KeyGroup):
     """System heterogeneity"""
 
     stragglers: float = setting(
@@ -178,7 +166,7 @@ class System(_Group):
     )
 
 
-class Evaluation(_Group):
+class Evaluation(KeyGroup):
     """Evaluation"""
 
     eval_model: Literal["aggregated", "local"] = setting(
@@ -228,7 +216,7 @@ class Evaluation(_Group):
     )
 
 
-class Runtime(_Group):
+class Runtime(KeyGroup):
     """Runtime"""
 
     backend: Literal["auto", "inline", "ray"] = setting(
@@ -248,7 +236,7 @@ class Runtime(_Group):
     verbose: bool = setting(False, description="show the log lines of Flower and Ray")
 
 
-class Folder(_Group):
+class Folder(KeyGroup):
     """Results and memories"""
 
     run_dir: str = setting("auto", description="folder for the results")
@@ -262,12 +250,3 @@ class Folder(_Group):
     continue_state: bool = setting(
         False, description="SuperNodes start from the memories under that name that their last run left"
     )
-
-
-GROUPS: tuple[type[_Group], ...] = (Run, Data, Training, Start, System, Evaluation, Runtime, Folder)
-
-RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
-"""Every key with its declaration."""
-
-FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}
-"""Other words for a key; ``auto`` is as if they were not given."""

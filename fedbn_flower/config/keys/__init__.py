@@ -1,0 +1,43 @@
+"""The keys of a run, in groups; each group's docstring is its title.
+
+The settings of an algorithm are declared in its class, not here: see `selection`.
+"""
+
+from .group import KeyGroup, flag_of
+from .groups import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
+from .privacy import Privacy
+
+__all__ = [
+    "FORMER_KEYS",
+    "GROUPS",
+    "RUN_KEYS",
+    "Data",
+    "Evaluation",
+    "Folder",
+    "KeyGroup",
+    "Privacy",
+    "Run",
+    "Runtime",
+    "Start",
+    "System",
+    "Training",
+    "flag_of",
+]
+
+GROUPS: tuple[type[KeyGroup], ...] = (
+    Run,
+    Data,
+    Training,
+    Start,
+    System,
+    Privacy,
+    Evaluation,
+    Runtime,
+    Folder,
+)
+
+RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+"""Every key with its declaration."""
+
+FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}
+"""Other words for a key; ``auto`` is as if they were not given."""

@@ -1,0 +1,146 @@
+"""The keys of differential privacy, and which values of all keys go together with them."""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field as setting
+
+from fedbn_flower.strategies.post_processing import post_processes_mean
+
+from ...core.errors import UserError, not_allowed
+from ..registry import STRATEGY
+from .group import KeyGroup, flag_of
+
+if TYPE_CHECKING:
+    from ..run_config import RunConfig
+
+ADAPTIVE = "adaptive"
+CLIP = f"a number > 0, or {ADAPTIVE}"
+NO_SEED = -1
+
+
+class Privacy(KeyGroup):
+    """Differential privacy"""
+
+    dp: Literal["none", "client"] = setting(
+        "none", description="client: what is published tells almost nothing of whether a client took part"
+    )
+    dp_epsilon: float = setting(
+        0.0, ge=0, description="the privacy budget, from which the noise is found; 0 with dp-noise"
+    )
+    dp_delta: float = setting(
+        0.0, ge=0, lt=1, description="probability for which epsilon need not hold, below 1/num-clients"
+    )
+    dp_noise: float = setting(
+        0.0, ge=0, description="deviation of the noise on the sum over dp-clip; 0 with dp-epsilon"
+    )
+    dp_clip: Annotated[str, CLIP] = setting(
+        "1.0", description="bound on the L2 norm of a client's update; adaptive goes to the median norm"
+    )
+    dp_sampling: Literal["poisson", "fixed", "all"] = setting(
+        "poisson",
+        description="who trains in a round: each client with probability fraction-train, a sample of fixed "
+        "size, or all",
+    )
+    dp_seed: int = setting(
+        NO_SEED,
+        ge=NO_SEED,
+        lt=2**63,
+        description="makes sampling and noise repeatable, which is a simulation only; -1 takes a secret key",
+    )
+    dp_simulate_cohort: int = setting(
+        0,
+        ge=0,
+        description="take noise as for so many clients a round, a hypothetical run; 0 for none",
+    )
+    dp_simulate_population: int = setting(
+        0, ge=0, description="the number of clients of that hypothetical run; 0 for num-clients"
+    )
+
+    @property
+    def clip(self) -> float | None:
+        """The number of ``dp-clip``; None if it adapts.
+
+        Raises
+        ------
+        UserError
+            When it is neither.
+        """
+        if self.dp_clip == ADAPTIVE:
+            return None
+        try:
+            value = float(self.dp_clip)
+        except ValueError:
+            value = 0.0
+        if not (value > 0 and isfinite(value)):
+            raise not_allowed("dp-clip", self.dp_clip, CLIP)
+        return value
+
+
+def num_answers(config: "RunConfig") -> float:
+    """Return the expected number of clients that train in a round, under ``dp-sampling``."""
+    if config.dp_sampling == "poisson":
+        return config.fraction_train * config.num_training
+    return float(config.clients_a_round)
+
+
+def check_privacy(config: "RunConfig") -> None:
+    """Refuse keys of differential privacy that do not go together, or with the other keys.
+
+    Raises
+    ------
+    UserError
+        For the first one.
+    """
+    if config.dp == "none":
+        for name, field in Privacy.model_fields.items():
+            if (value := getattr(config, name)) != field.default:
+                raise UserError(f"{flag_of(name)}: {value} is not used without dp; give dp=client with it")
+        return
+    for key, value, wanted in _unfit(config, dict(config.algorithm_settings)):
+        raise not_allowed(key, value, f"{wanted} with dp {config.dp!r}")
+
+
+def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Yield each key whose value does not go with privacy, with the value and what is allowed."""
+    _ = config.clip
+    if not config.dp_epsilon and not config.dp_noise:
+        yield "dp-epsilon", 0.0, "a number > 0, or one of dp-noise,"
+    if config.dp_epsilon and config.dp_noise:
+        yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
+    if not config.dp_delta:
+        yield "dp-delta", 0.0, f"a number > 0, below 1/num-clients ({1 / config.num_training:.2g}),"
+    if config.dp_sampling == "all" and config.fraction_train < 1:
+        yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
+    yield from _unfit_simulation(config)
+    if not post_processes_mean(STRATEGY.find(config.strategy)):
+        yield "strategy", config.strategy, "a rule that declares post_processes_mean = True"
+    mean = settings.get("mean", "weighted")
+    if mean != "weighted":
+        yield "mean", mean, "'weighted', since one client can move another mean further than its clip,"
+    if bound := settings.get("clip-update-norm", 0):
+        yield "clip-update-norm", bound, "0 (dp-clip is that bound)"
+    if (replies := settings.get("min-replies", 1)) > 1:
+        yield "min-replies", replies, "1, since a round left out would tell how many answered,"
+    if config.weighting == "num-examples":
+        yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
+    if config.normalize:
+        yield "normalize", True, "false, since its means are of all training data,"
+    if config.patience:
+        yield "patience", config.patience, "0, since clients' metrics would decide what is published,"
+    if config.stop_at_target:
+        yield "stop-at-target", True, "false, since clients' metrics would decide what is published,"
+
+
+def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    cohort, population = config.dp_simulate_cohort, config.dp_simulate_population
+    asked = num_answers(config)
+    if population and not cohort:
+        yield "dp-simulate-population", population, "0 without dp-simulate-cohort"
+    if cohort and cohort < asked:
+        yield "dp-simulate-cohort", cohort, f"at least {asked:g}, the clients of a round,"
+    if cohort > (population or config.num_training):
+        yield "dp-simulate-cohort", cohort, "at most dp-simulate-population"
+    if cohort and config.dp_sampling == "all" and population not in (0, cohort):
+        yield "dp-simulate-population", population, f"{cohort}, all of them, with dp-sampling 'all'"

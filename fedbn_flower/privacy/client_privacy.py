@@ -1,0 +1,209 @@
+"""Central, client-level differential privacy of one run: its terms, its mechanism, and what is said of it."""
+
+import logging
+from collections.abc import Iterator
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers
+from ..config.run_config import RunConfig
+from ..core.errors import UserError, not_allowed
+from ..core.process_cache import process_cache
+from ..records.columns import PRIVACY
+from . import ledger
+from .accounts import Plan, check_installed, noise_for
+from .adaptive_clip import FIRST_CLIP
+from .keys import Key
+from .ledger import Ledger
+from .mechanism import ClientMechanism
+from .terms import GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+DROWNED = 0.1
+"""Expected answers over noise and root of the parameters, below which noise is most of every step."""
+NOTION = "client, central"
+OUTSIDE = (
+    "metrics of training and evaluation, in metrics.csv, clients.csv, failures.csv and this summary",
+    "what stays at a client: its examples, its memory, and its own part of the model",
+    "checkpoints, which hold the clients' memories and the key",
+    "a server that is not trusted: it sees every update before noise is added",
+    "attacks on the rounding of floating-point noise",
+)
+"""What the guarantee does not cover."""
+
+
+@process_cache(maxsize=16)
+def _noise(epsilon: float, plan: Plan) -> float:
+    return noise_for(epsilon, plan)
+
+
+def terms_of(config: RunConfig) -> Terms:
+    """Return the terms that a configuration asks for; with ``dp-epsilon`` the noise is found.
+
+    Raises
+    ------
+    UserError
+        When the package that accounts is missing, or the noise leaves nothing for an adaptive clip.
+    """
+    check_installed("dp")
+    asked = num_answers(config)
+    cohort = config.dp_simulate_cohort or asked
+    population = config.dp_simulate_population or config.num_training
+    claim = SIMULATED if config.dp_seed != NO_SEED else GUARANTEE
+    plan = Plan(config.dp_sampling, min(1.0, cohort / population), population, config.rounds, config.dp_delta)
+    terms = Terms(
+        sampling=config.dp_sampling,
+        probability=min(1.0, asked / config.num_training),
+        num_answers=asked,
+        noise=config.dp_noise or _noise(config.dp_epsilon, plan),
+        clip=config.clip or FIRST_CLIP,
+        adaptive=config.clip is None,
+        delta=config.dp_delta,
+        budget=config.dp_epsilon,
+        rounds=config.rounds,
+        cohort=cohort,
+        population=population,
+        claim=HYPOTHETICAL if config.dp_simulate_cohort else claim,
+    )
+    if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):
+        least = f"{20 * terms.noise / 2:.0f}"
+        wanted = f"a number: with noise {terms.noise:g} it needs more than {least} clients a round"
+        raise not_allowed("dp-clip", ADAPTIVE, wanted)
+    return terms
+
+
+class ClientPrivacy:
+    """The privacy of one run.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With ``dp`` client.
+    parameters : int
+        How many numbers of the model travel and are trained.
+
+    Raises
+    ------
+    UserError
+        As `terms_of`.
+    """
+
+    def __init__(self, config: RunConfig, parameters: int) -> None:
+        self.config = config
+        self.parameters = parameters
+        self.terms = terms_of(config)
+        self._ledger: Ledger | None = None
+        self._repeats = False
+
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+        terms, clients = self.terms, self.config.num_training
+        if terms.delta > 1 / terms.population:
+            yield (
+                f"dp-delta: {terms.delta:g} is above 1/num-clients, {1 / terms.population:.2g}: to publish "
+                "one client's data whole would be within it"
+            )
+        share = terms.cohort / (terms.noise * sqrt(self.parameters))
+        if share < DROWNED:
+            yield (
+                f"dp: the noise drowns the updates: {terms.cohort:g} clients a round over noise "
+                f"{terms.noise:g} times the root of {self.parameters} parameters is {share:.2g}, below "
+                f"{DROWNED:g}; take more clients, a smaller model or more epsilon"
+            )
+        if terms.claim == SIMULATED:
+            yield "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
+        if terms.claim == HYPOTHETICAL:
+            yield (
+                f"dp-simulate-cohort: epsilon is hypothetical, that of {terms.cohort:g} clients a round of "
+                f"{terms.population}; this run has {terms.num_answers:g} of {clients}"
+            )
+
+    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism:
+        """Return the mechanism of a run that has done so many rounds, and keep its ledger in a folder.
+
+        Parameters
+        ----------
+        folder : Path
+            The run's, locked.
+        done : int
+            The round of the checkpoint from which the run goes on; 0 without one.
+        repeats : bool
+            Whether rounds that are run again have the same bits.
+
+        Raises
+        ------
+        UserError
+            When the ledger or the key cannot be read, or the budget is spent.
+        """
+        self._ledger = Ledger(folder / ledger.NAME, self.terms.as_record())
+        self.terms = Terms.of(self._ledger.terms)
+        key, known = self._key(folder / "checkpoint")
+        self._repeats = repeats and known
+        if self.config.rounds > done and self._ends_before(done + 1):
+            rounds = self._ledger.charges[-1].round
+            raise not_allowed(
+                "rounds", self.config.rounds, f"{done}: the privacy budget is spent at round {rounds}"
+            )
+        before = self._ledger.last_of(done) if done else None
+        if done and before is None:
+            raise UserError(f"resume: the ledger {str(self._ledger.path)!r} has no round {done}")
+        clip = before.next_clip if before else self.terms.clip
+        return ClientMechanism(key, self._ledger, self.terms, clip, self._repeats)
+
+    def _key(self, checkpoint: Path) -> tuple[Key, bool]:
+        """Return the run's key, and whether it is that of all rounds before."""
+        if self.config.dp_seed != NO_SEED:
+            return Key.of_seed(self.config.dp_seed), True
+        if key := Key.load(checkpoint):
+            return key, True
+        key = Key()
+        if self.config.checkpoint_every:
+            key.save(checkpoint)
+        return key, False
+
+    def is_last(self, server_round: int) -> bool:
+        """Return whether the budget is spent with this round, which is about to begin."""
+        new = 0 if self._is_repeated(server_round) else 1
+        return self._spends(new) and not self._is_repeated(server_round + 1)
+
+    def _ends_before(self, server_round: int) -> bool:
+        return self._spends(0) and not self._is_repeated(server_round)
+
+    def _spends(self, new: int) -> bool:
+        assert self._ledger
+        return bool(self.terms.budget) and len(self._ledger.charges) + new >= self.terms.rounds
+
+    def _is_repeated(self, server_round: int) -> bool:
+        assert self._ledger
+        return self._repeats and self._ledger.last_of(server_round) is not None
+
+    def columns(self, server_round: int) -> dict[str, float]:
+        """Return what ``metrics.csv`` has of a round that is done."""
+        charge = self._ledger.last_of(server_round) if self._ledger else None
+        assert charge
+        values = (charge.epsilon, self.terms.noise_std(charge.clip), charge.clip)
+        return dict(zip(PRIVACY, values, strict=True))
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of it."""
+        terms, found = self.terms, self._ledger
+        return {
+            "notion": NOTION,
+            "adjacency": terms.plan.adjacency,
+            "sampling": terms.sampling,
+            "claim": terms.claim,
+            "epsilon": found.epsilon if found else 0.0,
+            "delta": terms.delta,
+            "planned-epsilon": terms.budget or terms.epsilon(terms.rounds),
+            "planned-rounds": terms.rounds,
+            "published": len(found.charges) if found else 0,
+            "noise": terms.noise,
+            "probability": terms.probability,
+            "clients-a-round": terms.num_answers,
+            "accounted-clients-a-round": terms.cohort,
+            "accounted-clients": terms.population,
+            "adaptive-clip": terms.adaptive,
+            "outside": list(OUTSIDE),
+        }

@@ -1,0 +1,102 @@
+"""The secret key of a run, and the random numbers that derive from it.
+
+Whoever knows the key knows who was sampled and can take the noise off. So it is in no configuration, log,
+message or report: only in memory and, if the run has checkpoints, in a file of its own.
+
+Numbers are the keystream of ChaCha20 (RFC 8439) under a key that HKDF (RFC 5869, SHA-256) derives from
+(key, round, attempt, purpose).
+"""
+
+import math
+import secrets
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from ..core.errors import UserError
+from ..core.files import sync_folder, write_atomically
+
+NAME = "privacy.key"
+LENGTH = 32  # bytes: 256 bits
+ONLY_OWNER = 0o600
+BLOCK = 2**15  # numbers that are made together
+
+Purpose = Literal["sampling", "noise", "count"]
+
+
+class Key:
+    """A secret of 256 bits; by default a new one."""
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        self._secret = secrets.token_bytes(LENGTH) if secret is None else secret
+
+    @classmethod
+    def of_seed(cls, seed: int) -> "Key":
+        """Return the key of a public seed: for experiments that others are to repeat, no secret at all."""
+        return cls(_derived(str(seed).encode(), "seed"))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Key | None":
+        """Return the key in a folder, or None without one.
+
+        Raises
+        ------
+        UserError
+            When the file is not a key.
+        """
+        path = folder / NAME
+        if not path.exists():
+            return None
+        try:
+            secret = bytes.fromhex(path.read_text().strip())
+        except (OSError, ValueError):
+            secret = b""
+        if len(secret) != LENGTH:
+            raise UserError(f"resume: {str(path)!r} is not a key of {LENGTH} bytes")
+        return cls(secret)
+
+    def save(self, folder: Path) -> None:
+        """Write the key into a folder, for its owner alone; it is on the disk when this returns."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / NAME, self._secret.hex() + "\n", ONLY_OWNER)
+        sync_folder(folder)
+
+    def numbers(self, server_round: int, attempt: int, purpose: Purpose) -> "SecretNumbers":
+        """Return the random numbers of one purpose in an attempt at a round, always the same."""
+        return SecretNumbers(_derived(self._secret, f"{purpose} {server_round} {attempt}"))
+
+
+class SecretNumbers:
+    """A stream of random numbers that nobody can tell from others without the key."""
+
+    def __init__(self, secret: bytes) -> None:
+        nonce = bytes(16)  # every stream has a key of its own
+        self._cipher = Cipher(algorithms.ChaCha20(secret, nonce), mode=None).encryptor()
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """Return numbers from U[0, 1), multiples of 2^-53."""
+        words = np.frombuffer(self._cipher.update(bytes(8 * count)), "<u8")
+        return (words >> np.uint64(11)) * 2.0**-53
+
+    def normal(self, count: int) -> NDArray[np.float64]:
+        """Return numbers from N(0, 1), by Box and Muller (1958); none is beyond 8.6."""
+        half = -(-count // 2)
+        radius = np.sqrt(-2 * np.log1p(-self.uniform(half)))
+        angle = 2 * math.pi * self.uniform(half)
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+    def add_noise(self, vector: NDArray[np.floating], deviation: float) -> None:
+        """Add N(0, deviation^2) to every entry of a flat vector, in place."""
+        for start in range(0, vector.size, BLOCK):
+            part = vector[start : start + BLOCK]
+            part += deviation * self.normal(part.size)
+
+
+def _derived(secret: bytes, purpose: str) -> bytes:
+    info = f"fedbn-flower {purpose}".encode()
+    return HKDF(SHA256(), LENGTH, salt=None, info=info).derive(secret)

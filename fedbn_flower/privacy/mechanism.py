@@ -1,0 +1,77 @@
+"""The Gaussian mechanism over clients.
+
+McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963), alg. 1:
+``D_t = (sum_i clip(Delta_i, C_t) + N(0, (z C_t)^2 I)) / n`` with ``n = q N``, over all clients that answer.
+"""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.strategies import Vector
+
+from .keys import Key
+from .ledger import Charge, Ledger
+from .terms import Terms
+
+
+class ClientMechanism:
+    """Samples clients, adds noise to their sum and charges the ledger: a `Mechanism` of ``strategies``.
+
+    Parameters
+    ----------
+    key : Key
+        Everything random derives from it.
+    ledger : Ledger
+        What is published is in it before anybody gets it.
+    terms : Terms
+        The run's.
+    clip : float
+        C of the first round to come.
+    repeats : bool
+        Whether a round that was published before is published again with the same bits. If not, it is another
+        attempt, with another sample and other noise, and costs as much again.
+    """
+
+    def __init__(self, key: Key, ledger: Ledger, terms: Terms, clip: float, repeats: bool) -> None:
+        self.bound = clip
+        self.num_answers = terms.num_answers
+        self._key = key
+        self._ledger = ledger
+        self._terms = terms
+        self._repeats = repeats
+        self._attempt = 1
+
+    def sample(self, server_round: int, count: int) -> NDArray[np.bool_]:
+        published = len(self._ledger.of_round(server_round))
+        self._attempt = max(1, published) if self._repeats else published + 1
+        numbers = self._key.numbers(server_round, self._attempt, "sampling").uniform(count)
+        if self._terms.sampling == "poisson":
+            return numbers < self._terms.probability
+        if self._terms.sampling == "fixed":
+            chosen = np.zeros(count, bool)
+            chosen[np.argsort(numbers, kind="stable")[: round(self._terms.num_answers)]] = True
+            return chosen
+        return np.ones(count, bool)
+
+    def publish(self, server_round: int, total: Vector, within: float) -> Vector:
+        terms, clip = self._terms, self.bound
+        numbers = self._key.numbers(server_round, self._attempt, "noise")
+        numbers.add_noise(total, terms.noise_std(clip) * terms.num_answers)
+        total /= terms.num_answers
+        if adaptive := terms.adaptive_clip:
+            count = self._key.numbers(server_round, self._attempt, "count").normal(1)[0]
+            noise = adaptive.count_noise / terms.cohort * float(count)
+            self.bound = adaptive.next_clip(clip, 0.5 + within / terms.num_answers + noise)
+        self._ledger.charge(
+            Charge(
+                round=server_round,
+                attempt=self._attempt,
+                clip=clip,
+                next_clip=self.bound,
+                epsilon=terms.epsilon(len(self._ledger.charges) + 1),
+                digest=hashlib.sha256(total.tobytes() + repr(self.bound).encode()).hexdigest(),
+            )
+        )
+        return total

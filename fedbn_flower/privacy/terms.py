@@ -1,0 +1,85 @@
+"""The terms of a run with client-level privacy: what is done in a round, and what is accounted for it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .accounts import Plan, Sampling, epsilon
+from .adaptive_clip import AdaptiveClip
+
+GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
+"""What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Fixed when a run begins, and in the first line of its ledger.
+
+    Parameters
+    ----------
+    sampling : str
+        ``poisson``, ``fixed`` or ``all``: who trains in a round.
+    probability : float
+        q, the share of the clients that trains in a round; of each one by itself in ``poisson``.
+    num_answers : float
+        n = q N, the expected number of answers, a public constant.
+    noise : float
+        z, which is accounted: the deviation over C of the noise on the sum.
+    clip : float
+        C of the first round.
+    adaptive : bool
+        Whether C adapts.
+    delta : float
+        For which epsilon is stated.
+    budget : float
+        The epsilon that the noise was found for, at which the run ends; 0 where the noise was given.
+    rounds : int
+        How many rounds were planned.
+    cohort, population : float
+        What is accounted and decides the noise: n and N, or in a hypothetical run greater numbers.
+    claim : str
+        `GUARANTEE`, `SIMULATED` or `HYPOTHETICAL`.
+    """
+
+    sampling: Sampling
+    probability: float
+    num_answers: float
+    noise: float
+    clip: float
+    adaptive: bool
+    delta: float
+    budget: float
+    rounds: int
+    cohort: float
+    population: int
+    claim: str
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Terms":
+        """Return the terms in a ledger."""
+        return cls(**record)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the terms for a ledger."""
+        return asdict(self)
+
+    @property
+    def plan(self) -> Plan:
+        """What is accounted."""
+        share = min(1.0, self.cohort / self.population)
+        return Plan(self.sampling, share, self.population, self.rounds, self.delta)
+
+    def epsilon(self, published: int) -> float:
+        """Return epsilon after so many rounds."""
+        return epsilon(self.noise, self.plan, published)
+
+    @property
+    def adaptive_clip(self) -> AdaptiveClip | None:
+        """How C adapts; None for a fixed one."""
+        return AdaptiveClip.for_cohort(self.cohort) if self.adaptive else None
+
+    def noise_std(self, clip: float) -> float:
+        """Return the deviation of the noise on each entry of the mean, ``z C / n``."""
+        adaptive = self.adaptive_clip
+        multiplier = adaptive.noise_for_updates(self.noise) if adaptive else self.noise
+        return multiplier * clip / self.cohort

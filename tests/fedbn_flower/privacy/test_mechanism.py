@@ -1,0 +1,156 @@
+"""What is published of a sum: the noise, who is sampled, and where an adaptive clip goes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedbn_flower.privacy.adaptive_clip import AdaptiveClip
+from fedbn_flower.privacy.keys import Key
+from fedbn_flower.privacy.ledger import Ledger
+from fedbn_flower.privacy.mechanism import ClientMechanism
+from fedbn_flower.privacy.terms import GUARANTEE, Terms
+
+TERMS = Terms(
+    sampling="all",
+    probability=1.0,
+    num_answers=50.0,
+    noise=1.5,
+    clip=0.4,
+    adaptive=False,
+    delta=1e-5,
+    budget=0.0,
+    rounds=10,
+    cohort=50.0,
+    population=50,
+    claim=GUARANTEE,
+)
+
+
+@pytest.fixture
+def mechanism(tmp_path):
+    def make(key=None, clip=None, repeats=True, name="ledger", **terms):
+        found = replace(TERMS, **terms)
+        written = Ledger(tmp_path / name, found.as_record())
+        return ClientMechanism(key or Key(bytes(32)), written, found, clip or found.clip, repeats)
+
+    return make
+
+
+def noise_of(found, server_round=1, size=10**6):
+    found.sample(server_round, 50)
+    total = np.linspace(-0.01, 0.01, size, dtype=np.float32)
+    return found.publish(server_round, total.copy(), 0.0) * found.num_answers - total
+
+
+def test_the_noise_on_the_sum_has_the_deviation_z_c(mechanism):
+    """Of a million entries the deviation is known to 0.1 %; it is to be right to 1 %."""
+    noise = noise_of(mechanism())
+    assert noise.std() == pytest.approx(1.5 * 0.4, rel=0.01)
+    assert abs(noise.mean()) < 0.003
+    assert np.abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 0.005
+
+
+def test_the_noise_of_two_rounds_is_independent(mechanism):
+    found = mechanism()
+    first, second = (noise_of(found, t, 10**5) for t in (1, 2))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
+
+
+def test_a_hypothetical_cohort_has_the_noise_of_its_mean(mechanism):
+    """By hand: 1.5 * 0.4 / 1000 on the mean, so 50 times that on the sum of 50."""
+    noise = noise_of(mechanism(cohort=1000.0, population=10**6))
+    assert noise.std() == pytest.approx(0.03, rel=0.01)
+
+
+def test_an_adaptive_clip_costs_the_updates_a_little_more_noise(mechanism):
+    """sigma_b is 50/20 = 2.5: z_Delta = (1.5^-2 - 5^-2)^-0.5 = 1.5724."""
+    noise = noise_of(mechanism(adaptive=True))
+    assert noise.std() == pytest.approx(1.5724 * 0.4, rel=0.01)
+
+
+def test_the_noise_that_updates_and_count_share():
+    """z = 1 and sigma_b = 5: 1 / sqrt(1 - 0.01)."""
+    assert AdaptiveClip(5.0).noise_for_updates(1.0) == pytest.approx(1.00504, abs=5e-6)
+    assert [AdaptiveClip(0.5).is_possible(z) for z in (0.99, 1.0, 1.01)] == [True, False, False]
+
+
+@pytest.mark.parametrize("start", [0.1, 30.0])
+def test_an_adaptive_clip_comes_to_the_median_of_the_norms(mechanism, start):
+    """Log-normal norms with the median 3; the noise of the count moves b by 0.05 a round."""
+    norms = 3 * np.exp(np.random.default_rng(0).normal(size=2000))
+    found = mechanism(adaptive=True, clip=start, num_answers=2000.0, cohort=2000.0, population=2000)
+    clips = []
+    for t in range(1, 201):
+        found.sample(t, 2000)
+        found.publish(t, np.zeros(1, np.float32), float(np.sum(norms <= found.bound) - 1000))
+        clips.append(found.bound)
+    assert np.mean(clips[100:]) == pytest.approx(np.median(norms), rel=0.03)
+
+
+def test_an_adaptive_clip_goes_up_if_all_are_clipped_and_down_if_none_is(mechanism):
+    """By hand, but for the noise of the count: exp(-0.2 (0 - 1/2)) = exp(0.1) and exp(-0.1)."""
+    for within, factor in ((-1000.0, math.exp(0.1)), (1000.0, math.exp(-0.1))):
+        found = mechanism(
+            adaptive=True, clip=2.0, num_answers=2000.0, cohort=2000.0, population=2000, name=str(within)
+        )
+        found.sample(1, 2000)
+        noise = found.publish(1, np.zeros(10**5, np.float32), within) * 2000
+        assert found.bound == pytest.approx(2 * factor, rel=0.04)  # the count's noise: exp(0.2 * 0.05 * 4)
+        assert noise.std() == pytest.approx(1.5 * 2, rel=0.02)  # with the clip that was used, not the next
+
+
+def test_poisson_sampling_is_of_each_client_by_itself(mechanism):
+    found = mechanism(sampling="poisson", probability=0.3)
+    asked = np.array([found.sample(t, 50) for t in range(1, 2001)])
+    sizes = asked.sum(1)
+    assert sizes.mean() == pytest.approx(15, rel=0.02)
+    assert sizes.var() == pytest.approx(50 * 0.3 * 0.7, rel=0.1)  # a fixed size would have none
+    np.testing.assert_allclose(asked.mean(0), 0.3, atol=0.05)
+    together = asked.T.astype(float) @ asked / len(asked)
+    np.testing.assert_allclose(together[~np.eye(50, dtype=bool)], 0.09, atol=0.035)
+
+
+def test_a_fixed_sample_has_its_size_and_every_client_the_same_chance(mechanism):
+    found = mechanism(sampling="fixed", probability=0.2, num_answers=10.0)
+    asked = np.array([found.sample(t, 50) for t in range(1, 2001)])
+    assert (asked.sum(1) == 10).all()
+    np.testing.assert_allclose(asked.mean(0), 0.2, atol=0.04)
+
+
+def test_all_are_asked(mechanism):
+    assert mechanism().sample(1, 7).all()
+
+
+def test_who_is_asked_is_not_known_without_the_key(mechanism):
+    def asked(key, name):
+        found = mechanism(key=key, name=name, sampling="poisson", probability=0.5)
+        return [found.sample(t, 50).tolist() for t in (1, 2)]
+
+    assert asked(Key(), "one") != asked(Key(), "two")
+    assert asked(Key.of_seed(3), "three") == asked(Key.of_seed(3), "four")
+
+
+def test_a_repeated_round_has_the_same_bits_and_costs_nothing(mechanism):
+    first = mechanism(sampling="poisson", probability=0.5)
+    asked, noise = first.sample(1, 50), noise_of(first, size=100)
+    again = mechanism(sampling="poisson", probability=0.5)
+    assert again.sample(1, 50).tolist() == asked.tolist()
+    assert noise_of(again, size=100).tobytes() == noise.tobytes()
+    assert len(again._ledger.charges) == 1
+
+
+def test_a_round_that_cannot_be_repeated_is_another_attempt_with_its_own_sample_and_noise(mechanism):
+    first = mechanism(sampling="poisson", probability=0.5)
+    asked, noise = first.sample(1, 50), noise_of(first, size=100)
+    again = mechanism(sampling="poisson", probability=0.5, repeats=False)
+    assert again.sample(1, 50).tolist() != asked.tolist()
+    assert (noise_of(again, size=100) != noise).all()
+    once, twice = again._ledger.charges
+    assert (once.attempt, twice.attempt) == (1, 2)
+    assert twice.epsilon == epsilon_of(2) > once.epsilon
+
+
+def epsilon_of(published):
+    return replace(TERMS, sampling="poisson", probability=0.5).epsilon(published)

@@ -1,0 +1,409 @@
+"""Whole runs with client-level privacy: what is written, refused, repeated, and never told."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+
+from clients import FedBNClient
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import accounts, keys, ledger
+from fedbn_flower.privacy.client_privacy import ClientPrivacy
+from fedbn_flower.records.columns import PRIVACY
+from fedbn_flower.records.events import Observer
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.recorded_run import recorded_run
+from fedbn_flower.runtime.simulation import make_grid, simulate
+
+DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
+MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
+
+
+class Fails(FedBNClient):
+    def fit(self, parameters, config):
+        raise RuntimeError("no")
+
+
+def rows(folder):
+    return list(csv.DictReader((folder / "metrics.csv").open()))
+
+
+def charges(folder):
+    return [json.loads(line) for line in (folder / ledger.NAME).read_text().splitlines()[1:]]
+
+
+def model(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def simulated(config, folder, pool=None):
+    return simulate(Federation(config), folder, pool)
+
+
+def test_the_default_job_with_a_budget(configured, tmp_path):
+    config = configured(dp="client", dp_epsilon=8, dp_delta=1e-5, rounds=3)
+    summary = simulated(config, tmp_path / "run")
+    found = summary["privacy"]
+    plan = accounts.Plan("poisson", 1.0, 2, 3, 1e-5)
+    noise = accounts.noise_for(8, plan)
+    assert found["noise"] == noise
+    assert 7.9 < found["epsilon"] <= 8
+    by_round = [accounts.epsilon(noise, plan, t) for t in (1, 2, 3)]
+    written = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]
+    assert [row["epsilon"] for row in written] == by_round
+    assert {row["clip-norm"] for row in written} == {1.0}
+    assert {row["noise-std"] for row in written} == {noise / 2}  # z C over two clients
+    assert {k: found[k] for k in ("notion", "adjacency", "sampling", "claim", "delta")} == {
+        "notion": "client, central",
+        "adjacency": "add-or-remove-one",
+        "sampling": "poisson",
+        "claim": "guarantee",
+        "delta": 1e-5,
+    }
+    assert (found["planned-epsilon"], found["planned-rounds"], found["published"]) == (8, 3, 3)
+    assert len(found["outside"]) == 5
+
+
+def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
+    summary = simulated(configured(rounds=1), tmp_path / "run")
+    assert "privacy" not in summary
+    assert not set(PRIVACY) & rows(tmp_path / "run")[0].keys()
+    assert not list((tmp_path / "run").rglob("privacy*"))
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "feddyn"])
+@pytest.mark.parametrize("client", ["fedbn", "silobn", "fedper+silobn"])
+def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
+    objective = "feddyn" if rule == "feddyn" else "sgd"
+    config = configured(
+        strategy=rule, objective=objective, client=client, rounds=2, num_clients=4, partition="iid", **DP
+    )
+    summary = simulated(config, tmp_path / "run")
+    assert summary["privacy"]["published"] == 2
+
+
+def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path):
+    config = configured(rounds=2, **MANY, **DP)
+
+    def run(name, summed):
+        federation = Federation(config)
+        grid = make_grid(federation, None)
+        if not summed:
+            grid = InlineGrid(config.num_clients, config.to_user_config(), grid.cohort)
+            federation.strategy._takes_sums_ = False
+        assert grid.sums == summed
+        (tmp_path / name).mkdir()
+        results = RunFolder(tmp_path / name, federation, grid.client_memory)
+        recorded_run(federation, grid, results, [], None)
+        return model(tmp_path / name), charges(tmp_path / name)
+
+    assert run("summed", True) == run("apart", False)
+
+
+class Stops(Observer):
+    """Ends a run after a round, as a kill would: the round is written, the next one begins."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_round(self, result):
+        if result.server_round == self.after:
+            raise KeyboardInterrupt
+
+
+def resume(config, folder, **changed):
+    values = {**config.to_user_config(), "resume": str(folder), "run-dir": str(folder), **changed}
+    return RunConfig.of(values)
+
+
+@pytest.mark.parametrize("clip", ["0.5", "adaptive"])
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
+    configured, tmp_path, clip, secret, monkeypatch
+):
+    monkeypatch.setattr(keys.secrets, "token_bytes", lambda count: bytes(range(count)))
+    seed = {"dp_seed": -1} if secret else {}
+    values = {**MANY, **DP, **seed, "dp_clip": clip, "dp_noise": 0.9, "rounds": 5, "checkpoint_every": 2}
+    config = configured(**values)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    simulated(config, whole)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), stopped, None, [Stops(3)])
+    assert [line["round"] for line in charges(stopped)] == [1, 2, 3]  # the checkpoint is of round 2
+    monkeypatch.setattr(keys.secrets, "token_bytes", bytes)  # another key, were one made
+    simulated(resume(config, stopped), stopped)
+    assert model(stopped) == model(whole)
+    assert (stopped / ledger.NAME).read_text() == (whole / ledger.NAME).read_text()
+    columns = [[row[name] for name in PRIVACY] for row in rows(whole)]
+    assert [[row[name] for name in PRIVACY] for row in rows(stopped)] == columns
+
+
+def test_a_key_that_is_lost_makes_another_attempt_that_is_charged(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "dp_seed": -1, "rounds": 4, "checkpoint_every": 2})
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), tmp_path / "run", None, [Stops(3)])
+    (tmp_path / "run" / "checkpoint" / keys.NAME).unlink()
+    summary = simulated(resume(config, tmp_path / "run"), tmp_path / "run")
+    assert [(c["round"], c["attempt"]) for c in charges(tmp_path / "run")] == [
+        (1, 1), (2, 1), (3, 1), (3, 2), (4, 1),
+    ]  # fmt: skip
+    plan = accounts.Plan("poisson", 0.5, 20, 4, 1e-3)
+    assert summary["privacy"]["epsilon"] == accounts.epsilon(1.0, plan, 5)
+
+
+def test_supernodes_cannot_repeat_a_round_so_it_is_charged_again(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "rounds": 4})
+    first = ClientPrivacy(config, 10).begin(tmp_path, 0, repeats=False)
+    for _ in range(2):
+        first.sample(1, 20)
+        first.publish(1, np.zeros(10, np.float32), 0.0)
+    assert [(c["round"], c["attempt"]) for c in charges(tmp_path)] == [(1, 1), (1, 2)]
+
+
+def test_a_spent_budget_ends_the_run_with_its_model(configured, tmp_path, caplog):
+    values = {**MANY, **DP, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4}
+    config = configured(**values, checkpoint_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), tmp_path / "run", None, [Stops(2)])
+    with caplog.at_level("WARNING", "flwr"):
+        summary = simulated(resume(config, tmp_path / "run", rounds=9), tmp_path / "run")
+    assert [one.getMessage() for one in caplog.records if "budget" in one.getMessage()] == [
+        "privacy: budget spent at round 4 of 9"
+    ]
+    assert (summary["rounds"], summary["stopped"]) == (4, "budget")
+    assert 7.9 < summary["privacy"]["epsilon"] <= 8
+    assert summary["mean"]["accuracy"] == float(rows(tmp_path / "run")[-1]["accuracy"])
+
+
+def test_more_rounds_than_a_complete_run_was_calibrated_for_are_refused(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "dp_noise": 0, "dp_epsilon": 8, "rounds": 2})
+    simulated(config, tmp_path / "run")
+    wanted = r"rounds: 3 is not allowed; expected 2: the privacy budget is spent at round 2"
+    with pytest.raises(UserError, match=wanted):
+        simulated(resume(config, tmp_path / "run", rounds=3), tmp_path / "run")
+
+
+def test_with_a_given_noise_a_run_may_go_on(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "rounds": 2})
+    before = simulated(config, tmp_path / "run")["privacy"]["epsilon"]
+    after = simulated(resume(config, tmp_path / "run", rounds=3), tmp_path / "run")["privacy"]
+    assert after["epsilon"] > before
+    assert after["published"] == 3
+
+
+def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):
+    """The rate of round 3 depends on how many rounds there are: both results would tell the difference."""
+    values = {"client_lr_schedule": "cosine", "rounds": 4, "checkpoint_every": 2}
+    config = configured(**{**MANY, **DP, **values})
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), tmp_path / "run", None, [Stops(3)])
+    with pytest.raises(RunFailed, match="round 3 differs from what it has published before"):
+        simulated(resume(config, tmp_path / "run", rounds=9), tmp_path / "run")
+
+
+def test_nothing_leaves_before_the_ledger_is_on_the_disk(configured, tmp_path, monkeypatch):
+    config = configured(**{**MANY, **DP, "rounds": 4})
+    fsync, heard = os.fsync, []
+
+    class Listening(InlineGrid):
+        def work(self, messages, timeout):
+            heard.extend(messages)
+            yield from super().work(messages, timeout)
+
+    def failing(handle):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(ledger.NAME) and len(heard) > 12:
+            raise OSError(5, "no disk")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    federation = Federation(config)
+    grid = Listening(config.num_clients, config.to_user_config())
+    results = RunFolder(tmp_path, federation, grid.client_memory)
+    with pytest.raises(OSError, match="no disk"):
+        recorded_run(federation, grid, results, [], None)
+    done = len(rows(tmp_path))
+    assert max(m.content["config"]["server-round"] for m in heard) == done + 1  # trained, not published
+    assert not any(
+        m.metadata.message_type == "evaluate" and m.content["config"]["server-round"] > done for m in heard
+    )
+    assert json.loads((tmp_path / "summary.json").read_text())["rounds"] == done
+
+
+def test_the_key_is_in_its_file_alone(configured, tmp_path, caplog):
+    config = configured(**{**MANY, **DP, "dp_seed": -1})
+    messages = []
+
+    class Listening(InlineGrid):
+        def work(self, messages_, timeout):
+            messages.extend(messages_)
+            yield from super().work(messages_, timeout)
+
+    federation = Federation(config)
+    grid = Listening(config.num_clients, config.to_user_config())
+    with caplog.at_level("DEBUG"):
+        results = RunFolder(tmp_path, federation, grid.client_memory)
+        recorded_run(federation, grid, results, [], None)
+    text = (tmp_path / "checkpoint" / keys.NAME).read_text().strip()
+    forms = (text.encode(), bytes.fromhex(text), repr(bytes.fromhex(text)).encode())
+    holding = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path.read_bytes(), forms)]
+    assert holding == [tmp_path / "checkpoint" / keys.NAME]
+    assert not holds(caplog.text.encode(), forms)
+    for message in messages:
+        assert not any(holds(repr(record).encode(), forms) for record in message.content.values())
+
+
+def holds(content, forms):
+    return any(form in content for form in forms)
+
+
+def test_nobody_who_answers_fails_the_run_but_a_round_without_answers_is_one(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "rounds": 6, "fraction_train": 0.02, "num_clients": 8})
+    summary = simulated(config, tmp_path / "run")
+    assert "0" in {row["replies"] for row in rows(tmp_path / "run")}
+    assert summary["privacy"]["published"] == 6
+    config = configured(**{**MANY, **DP, "max_num_examples": 0, "client": f"{__name__}:Fails"})
+    with pytest.raises(RunFailed, match="every client failed in every round"):
+        simulated(config, tmp_path / "failed")
+
+
+# ---- what is refused --------------------------------------------------------------------------------
+
+OWN = """
+from strategies import FedAvg
+
+class Own(FedAvg):
+    def server_step(self, delta, state, round):
+        return delta
+"""
+
+REFUSED = {
+    "dp: 'local' is not allowed; expected one of 'none', 'client'": {"dp": "local"},
+    "dp-epsilon: 0.0 is not allowed; expected a number > 0, or one of dp-noise, with dp 'client'": {
+        "dp_noise": 0
+    },
+    "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
+        "dp_epsilon": 3
+    },
+    "dp-delta: 0.0 is not allowed; expected a number > 0, below 1/num-clients (0.05), with dp 'client'": {
+        "dp_delta": 0
+    },
+    "dp-clip: '-1' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "-1"},
+    "dp-clip: 'nan' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "nan"},
+    "dp-clip: 'adaptive' is not allowed; expected a number: with noise 3 it needs more than 30 clients a "
+    "round": {"dp_clip": "adaptive", "dp_noise": 3},
+    "fraction-train: 0.5 is not allowed; expected 1.0 with dp-sampling 'all' with dp 'client'": {
+        "dp_sampling": "all"
+    },
+    "weighting: 'num-examples' is not allowed; expected 'uniform', since the sum of the weights is private, "
+    "with dp 'client'": {"weighting": "num-examples"},
+    "mean: 'median' is not allowed; expected 'weighted', since one client can move another mean further than "
+    "its clip, with dp 'client'": {"mean": "median"},
+    "clip-update-norm: 1.0 is not allowed; expected 0 (dp-clip is that bound) with dp 'client'": {
+        "clip_update_norm": 1
+    },
+    "min-replies: 2 is not allowed; expected 1, since a round left out would tell how many answered, with dp "
+    "'client'": {"min_replies": 2},
+    "normalize: True is not allowed; expected false, since its means are of all training data, with dp "
+    "'client'": {"normalize": True},
+    "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, with dp "
+    "'client'": {"patience": 2, "val_fraction": 0.2},
+    "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
+    "published, with dp 'client'": {"stop_at_target": True, "target_accuracy": 0.9},
+    "dp-simulate-population: 100 is not allowed; expected 0 without dp-simulate-cohort with dp 'client'": {
+        "dp_simulate_population": 100
+    },
+    "dp-simulate-cohort: 5 is not allowed; expected at least 10, the clients of a round, with dp 'client'": {
+        "dp_simulate_cohort": 5
+    },
+    "dp-simulate-cohort: 500 is not allowed; expected at most dp-simulate-population with dp 'client'": {
+        "dp_simulate_cohort": 500
+    },
+    **{
+        f"strategy: {name!r} is not allowed; expected a rule that declares post_processes_mean = True with "
+        "dp 'client'": {"strategy": name, "objective": objective, "client": "fedbn"}
+        for name, objective in (
+            ("fednova", "sgd"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
+            ("fedproto", "fedproto"), ("fedsat", "fedsat"),
+        )
+    },
+    "client: 'fedavg' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
+    "'client': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
+        "client": "fedavg"
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_refused_in_one_line(configured, line):
+    with pytest.raises(UserError) as error:
+        Federation(configured(**{**MANY, **DP, **REFUSED[line]}))
+    assert str(error.value) == line
+
+
+def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    name = f"{tmp_path / 'own.py'}:Own"
+    with pytest.raises(UserError, match="expected a rule that declares post_processes_mean = True"):
+        configured(**{**MANY, **DP, "strategy": name})
+
+
+@pytest.mark.parametrize(
+    "key", ["dp_epsilon", "dp_delta", "dp_noise", "dp_clip", "dp_sampling", "dp_seed", "dp_simulate_cohort"]
+)
+def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
+    values = {"dp_clip": "adaptive", "dp_sampling": "all"}
+    flag = key.replace("_", "-")
+    with pytest.raises(UserError, match=f"^{flag}: .* is not used without dp; give dp=client with it$"):
+        configured(**{key: values.get(key, 1)} if key != "dp_delta" else {key: 0.1})
+
+
+def test_without_the_package_that_accounts_one_line_says_how_to_get_it(configured, monkeypatch):
+    monkeypatch.setattr(accounts, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^dp: needs another package: pip install 'fedbn-flower\[dp\]'$"):
+        Federation(configured(**{**MANY, **DP}))
+
+
+def test_a_network_without_batch_norm_can_be_shared_whole(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "client": "fedavg", "model": "2nn", "rounds": 1})
+    assert simulated(config, tmp_path / "run")["privacy"]["published"] == 1
+
+
+# ---- what is warned of ------------------------------------------------------------------------------
+
+
+def notices(configured, **values):
+    return list(Federation(configured(**{**MANY, **DP, **values})).privacy.notices())
+
+
+def test_a_delta_that_is_too_great_is_warned_of(configured):
+    line = "dp-delta: 0.1 is above 1/num-clients, 0.05"
+    assert any(one.startswith(line) for one in notices(configured, dp_delta=0.1))
+    assert not any("dp-delta" in one for one in notices(configured, dp_delta=0.01))
+
+
+def test_noise_that_drowns_everything_is_warned_of(configured):
+    """10 clients over noise 1 and the root of 9610 shared parameters: 0.102; with noise 2 half."""
+    assert not any("drowns" in one for one in notices(configured))
+    (line,) = (one for one in notices(configured, dp_noise=2.0) if "drowns" in one)
+    assert "10 clients a round over noise 2 times the root of 9610 parameters is 0.051, below 0.1" in line
+
+
+def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_path):
+    assert any(one.startswith("dp-seed: its key is public") for one in notices(configured))
+    values = {"dp_simulate_cohort": 1000, "dp_simulate_population": 10**6}
+    assert any("epsilon is hypothetical" in one for one in notices(configured, **values))
+    found = simulated(configured(**{**MANY, **DP, **values}), tmp_path / "run")["privacy"]
+    assert found["claim"] == "hypothetical"
+    plan = accounts.Plan("poisson", 1e-3, 10**6, 2, 1e-3)
+    assert found["epsilon"] == accounts.epsilon(1.0, plan)
+    assert float(rows(tmp_path / "run")[0]["noise-std"]) == 1.0 / 1000
+
+
+def test_a_reference_run_has_no_privacy(configured):
+    config = configured(**{**MANY, **DP, "reference": "pooled"})
+    assert (config.dp, config.weighting) == ("none", "num-examples")
