@@ -30,20 +30,20 @@ SYNONYMS = {
     "run-dir": "output output-dir out-dir save-dir log-dir",
     "seed": "random-seed random-state",
     "mu": "proximal-mu",
+    "dp-delta": "delta",
+    "dp-noise": "noise-multiplier noise",
+    "dp-clip": "clipping-norm l2-norm-clip",
     "beta-1": "beta1",
     "beta-2": "beta2",
 }
 """Other names in use for a key, separated by spaces."""
 
 _KEYS = {word: key for key, words in SYNONYMS.items() for word in words.split()}
-_PRIVACY = "differential privacy is for your own ServerApp: see docs/algorithms.md"
+_EPSILON = "FedAdam and FedYogi call it tau; of differential privacy it is dp-epsilon"
 _MEDIAN = "strategy fedavg with mean median"
 ADVICE = {
-    "epsilon": f"FedAdam and FedYogi call it tau; {_PRIVACY}",
-    "eps": f"FedAdam and FedYogi call it tau; {_PRIVACY}",
-    "delta": _PRIVACY,
-    "noise-multiplier": _PRIVACY,
-    "dp": _PRIVACY,
+    "epsilon": _EPSILON,
+    "eps": _EPSILON,
     "fedmedian": _MEDIAN,
     "median": _MEDIAN,
     "fedtrimmedavg": "strategy fedavg with mean trimmed",

@@ -179,6 +179,22 @@ def learning_rates(run: Run) -> "InlineFigure | None":
     return figure
 
 
+def epsilon_curve(run: Run) -> "InlineFigure | None":
+    """Draw epsilon by round, with what was planned for the end; None without differential privacy."""
+    points = run.points("epsilon")
+    if not points:
+        return None
+    figure = new_figure(4.6, 2.6)
+    axes = figure.subplots()
+    axes.plot(list(points), list(points.values()), _marker(points), color=COLOURS[0])
+    if planned := (run.summary.get("privacy") or {}).get("planned-epsilon"):
+        axes.axhline(planned, linestyle=":", color="#999999", label="planned")
+        axes.legend(frameon=False, fontsize="small", loc="lower right")
+    set_round_axes(axes, "epsilon so far")
+    axes.set_ylim(bottom=0)
+    return figure
+
+
 def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> "InlineFigure | None":
     """Draw the metric of each trial against a searched key; None if no trial has both.
 

@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Iterator, Mapping
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
@@ -9,6 +10,7 @@ from ...records.metrics import shown
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
     client_curves,
+    epsilon_curve,
     learning_rates,
     metric_curve,
     partition_counts,
@@ -29,8 +31,27 @@ MAX_CLASSES = 30  # rows in the table of classes
 ENDINGS = {
     "patience": "the validation metric stopped improving",
     "target": "the target was reached",
+    "budget": "the privacy budget was spent",
 }
 """Why a run may end before its last round."""
+SAMPLINGS = {
+    "poisson": "each client was asked with probability {probability:.4g}, drawn in secret",
+    "fixed": "a sample of {clients-a-round:g} clients was asked, drawn in secret",
+    "all": "all clients were asked",
+}
+"""What happens first in a round with differential privacy."""
+ADJACENT = {
+    "add-or-remove-one": "whether a client took part at all",
+    "replace-one": "whether a client had these data or any others",
+}
+"""What nobody can tell."""
+CLAIMS = {
+    "simulated": "This epsilon is simulated: the random numbers follow from a public seed, so this run "
+    "itself protects nobody. With a secret key it would.",
+    "hypothetical": "This epsilon is hypothetical: it would hold with {accounted-clients-a-round:g} clients "
+    "a round of {accounted-clients}, and this run had {clients-a-round:g}.",
+}
+"""What is said of an epsilon that does not hold for the run itself."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
@@ -54,6 +75,7 @@ def run_page(run: Run) -> str:
         [
             warning("Failures", *_failures(run)),
             section("Results", *results, gallery(figures)),
+            section("Privacy", *_privacy(run)),
             section("Predictions", *predictions(run)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
@@ -152,6 +174,43 @@ def _failures(run: Run) -> Iterator[str]:
         yield Table(["client", "why the answer was not used", "count"], rows, words=2).html()
     elif run.summary.get("failures"):
         yield paragraph(f"{run.summary['failures']} answers were not used; the reasons were not recorded.")
+
+
+def _privacy(run: Run) -> Iterator[str]:
+    """Yield who is protected from whom, by how much, and assuming what."""
+    found: Mapping[str, Any] | None = run.summary.get("privacy")
+    if not found:
+        return
+    epsilon, claim, sampling = found["epsilon"], found["claim"], found["sampling"]
+    factor, unknown = exp(min(epsilon, 700)), ADJACENT[found["adjacency"]]
+    yield key_values(
+        {
+            "epsilon" if claim not in CLAIMS else f"epsilon, {claim}": f"{epsilon:.3f}",
+            "delta": f"{found['delta']:g}",
+            f"epsilon planned for {found['planned-rounds']} rounds": f"{found['planned-epsilon']:.3f}",
+            "noise, deviation over the clip": f"{found['noise']:g}",
+            "models published": str(found["published"]),
+        }
+    )
+    if claim in CLAIMS:
+        yield paragraph(CLAIMS[claim].format(**found))
+    yield paragraph(
+        f"From all models that the server published nobody can tell with certainty {unknown}. Whatever "
+        "somebody thinks of the odds of it beforehand, the models change these by a factor of "
+        f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
+    )
+    yield paragraph(
+        "Protected is each client with all of its data, from everybody but the server. In every round "
+        f"{SAMPLINGS[sampling].format(**found)}; each update was scaled down to a bounded length, "
+        "and Gaussian noise was added once to their sum."
+    )
+    yield paragraph(
+        "Assumed: the server is trusted and keeps its key secret"
+        + ("." if sampling == "all" else ", and who was asked in which round does not become known.")
+    )
+    yield paragraph("Not covered by this guarantee, and not to be published under it:")
+    yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
+    yield gallery({"Epsilon by round": epsilon_curve(run)})
 
 
 def how_to_reproduce(run: Run) -> Iterator[str]:

@@ -1,0 +1,144 @@
+"""What does not go with client-level privacy, in one line each; and what is warned of."""
+
+import pytest
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import accounts
+
+from .test_runs import DP, MANY, rows, simulated
+
+OWN = """
+from strategies import FedAvg
+
+class Own(FedAvg):
+    def server_step(self, delta, state, round):
+        return delta
+"""
+
+REFUSED = {
+    "dp: 'local' is not allowed; expected one of 'none', 'client'": {"dp": "local"},
+    "dp-epsilon: 0.0 is not allowed; expected a number > 0, or one of dp-noise, with dp 'client'": {
+        "dp_noise": 0
+    },
+    "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
+        "dp_epsilon": 3
+    },
+    "dp-delta: 0.0 is not allowed; expected a number > 0, below 1/num-clients (0.05), with dp 'client'": {
+        "dp_delta": 0
+    },
+    "dp-clip: '-1' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "-1"},
+    "dp-clip: 'nan' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "nan"},
+    "dp-clip: 'adaptive' is not allowed; expected a number: with noise 3 it needs more than 30 clients a "
+    "round": {"dp_clip": "adaptive", "dp_noise": 3},
+    "fraction-train: 0.5 is not allowed; expected 1.0 with dp-sampling 'all' with dp 'client'": {
+        "dp_sampling": "all"
+    },
+    "weighting: 'num-examples' is not allowed; expected 'uniform', since the sum of the weights is private, "
+    "with dp 'client'": {"weighting": "num-examples"},
+    "mean: 'median' is not allowed; expected 'weighted', since one client can move another mean further than "
+    "its clip, with dp 'client'": {"mean": "median"},
+    "clip-update-norm: 1.0 is not allowed; expected 0 (dp-clip is that bound) with dp 'client'": {
+        "clip_update_norm": 1
+    },
+    "min-replies: 2 is not allowed; expected 1, since a round left out would tell how many answered, with dp "
+    "'client'": {"min_replies": 2},
+    "normalize: True is not allowed; expected false, since its means are of all training data, with dp "
+    "'client'": {"normalize": True},
+    "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, with dp "
+    "'client'": {"patience": 2, "val_fraction": 0.2},
+    "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
+    "published, with dp 'client'": {"stop_at_target": True, "target_accuracy": 0.9},
+    "dp-simulate-population: 100 is not allowed; expected 0 without dp-simulate-cohort with dp 'client'": {
+        "dp_simulate_population": 100
+    },
+    "dp-simulate-cohort: 5 is not allowed; expected at least 10, the clients of a round, with dp 'client'": {
+        "dp_simulate_cohort": 5
+    },
+    "dp-simulate-cohort: 500 is not allowed; expected at most dp-simulate-population with dp 'client'": {
+        "dp_simulate_cohort": 500
+    },
+    **{
+        f"strategy: {name!r} is not allowed; expected a rule that declares post_processes_mean = True with "
+        "dp 'client'": {"strategy": name, "objective": objective, "client": "fedbn"}
+        for name, objective in (
+            ("fednova", "sgd"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
+            ("fedproto", "fedproto"), ("fedsat", "fedsat"),
+        )
+    },
+    "client: 'fedavg' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
+    "'client': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
+        "client": "fedavg"
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_refused_in_one_line(configured, line):
+    with pytest.raises(UserError) as error:
+        Federation(configured(**{**MANY, **DP, **REFUSED[line]}))
+    assert str(error.value) == line
+
+
+def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    name = f"{tmp_path / 'own.py'}:Own"
+    with pytest.raises(UserError, match="expected a rule that declares post_processes_mean = True"):
+        configured(**{**MANY, **DP, "strategy": name})
+
+
+@pytest.mark.parametrize(
+    "key", ["dp_epsilon", "dp_delta", "dp_noise", "dp_clip", "dp_sampling", "dp_seed", "dp_simulate_cohort"]
+)
+def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
+    values = {"dp_clip": "adaptive", "dp_sampling": "all"}
+    flag = key.replace("_", "-")
+    with pytest.raises(UserError, match=f"^{flag}: .* is not used without dp; give dp=client with it$"):
+        configured(**{key: values.get(key, 1)} if key != "dp_delta" else {key: 0.1})
+
+
+def test_without_the_package_that_accounts_one_line_says_how_to_get_it(configured, monkeypatch):
+    monkeypatch.setattr(accounts, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^dp: needs another package: pip install 'fedbn-flower\[dp\]'$"):
+        Federation(configured(**{**MANY, **DP}))
+
+
+def test_a_network_without_batch_norm_can_be_shared_whole(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "client": "fedavg", "model": "2nn", "rounds": 1})
+    assert simulated(config, tmp_path / "run")["privacy"]["published"] == 1
+
+
+# ---- what is warned of ------------------------------------------------------------------------------
+
+
+def notices(configured, **values):
+    return list(Federation(configured(**{**MANY, **DP, **values})).privacy.notices())
+
+
+def test_a_delta_that_is_too_great_is_warned_of(configured):
+    line = "dp-delta: 0.1 is above 1/num-clients, 0.05"
+    assert any(one.startswith(line) for one in notices(configured, dp_delta=0.1))
+    assert not any("dp-delta" in one for one in notices(configured, dp_delta=0.01))
+
+
+def test_noise_that_drowns_everything_is_warned_of(configured):
+    """10 clients over noise 1 and the root of 9610 shared parameters: 0.102; with noise 2 half."""
+    assert not any("drowns" in one for one in notices(configured))
+    (line,) = (one for one in notices(configured, dp_noise=2.0) if "drowns" in one)
+    assert "10 clients a round over noise 2 times the root of 9610 parameters is 0.051, below 0.1" in line
+
+
+def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_path):
+    assert any(one.startswith("dp-seed: its key is public") for one in notices(configured))
+    values = {"dp_simulate_cohort": 1000, "dp_simulate_population": 10**6}
+    assert any("epsilon is hypothetical" in one for one in notices(configured, **values))
+    found = simulated(configured(**{**MANY, **DP, **values}), tmp_path / "run")["privacy"]
+    assert found["claim"] == "hypothetical"
+    plan = accounts.Plan("poisson", 1e-3, 10**6, 2, 1e-3)
+    assert found["epsilon"] == accounts.epsilon(1.0, plan)
+    assert float(rows(tmp_path / "run")[0]["noise-std"]) == 1.0 / 1000
+
+
+def test_a_reference_run_has_no_privacy(configured):
+    config = configured(**{**MANY, **DP, "reference": "pooled"})
+    assert (config.dp, config.weighting) == ("none", "num-examples")

@@ -1,0 +1,30 @@
+"""Client-level privacy on real Ray and under ``flwr run``: the noise is added once, to the same bits."""
+
+import json
+
+import pytest
+
+from fedbn_flower.privacy import keys, ledger
+
+from .processes import bits
+
+pytestmark = pytest.mark.slow
+
+DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
+
+
+def outcomes(folders):
+    return {(bits(folder), (folder / ledger.NAME).read_text()) for folder in folders}
+
+
+def test_the_same_model_and_ledger_on_all_workers(on_all_workers):
+    """With sums on the workers, a Poisson sample of 40 clients and a clip that adapts."""
+    sampled = {"num-clients": 40, "fraction-train": 0.5, "dp-clip": "adaptive", "fraction-evaluate": 0.1}
+    assert len(outcomes(on_all_workers({**DP, **sampled}))) == 1
+
+
+def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run):
+    here, flower = under_flwr_run({**DP, "num-clients": 3, "fraction-train": 0.7, "strategy": "fedadam"})
+    assert len(outcomes([here, flower])) == 1
+    assert not list(flower.rglob(keys.NAME))  # of a seed there is none
+    assert json.loads((flower / "summary.json").read_text())["privacy"]["published"] == 3
