@@ -102,7 +102,8 @@ class ReplyReader:
             self._begin(replace(self.phase, model=zeros))
         assert self.round
         if self.phase.bound:
-            return CheckedReply(answer.metrics, self._bounded(answer), states)
+            self._check_finite(answer)
+            return CheckedReply(answer.metrics, answer, states)
         extras = rule.read_extras(answer, self.round)
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
@@ -122,13 +123,12 @@ class ReplyReader:
             group=PartialSum.from_records(self.reference, self.round.layout, sums, weights),
         )
 
-    def _bounded(self, answer: Answer) -> Answer:
-        """Return an answer of which only stepped entries count, all of them finite."""
+    def _check_finite(self, answer: Answer) -> None:
+        """Refuse an answer with stepped entries that are not finite, also where they were sent so."""
         assert self.round
-        stepped = {name: answer.arrays[name] for name in self.round.layout.parameters}
-        if wrong := [name for name, array in stepped.items() if not all_finite(array)]:
-            raise ReplyRefused(f"{wrong[0]}: not finite")
-        return replace(answer, arrays={**self.reference, **stepped})
+        for name in self.round.layout.parameters:
+            if not all_finite(answer.arrays[name]):
+                raise ReplyRefused(f"{name}: not finite")
 
     def sum(self, into: PartialSum, answer: Answer, extras: Extras, hold: bool = False) -> None:
         """Add an answer to a partial sum; ``hold`` as in `PartialSum.add`."""

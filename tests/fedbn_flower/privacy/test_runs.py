@@ -87,8 +87,10 @@ def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
     assert summary["privacy"]["published"] == 2
 
 
-def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path):
-    config = configured(rounds=2, **MANY, **DP)
+@pytest.mark.parametrize("clip", ["0.05", "adaptive"])
+def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path, clip):
+    """Updates are longer than 0.05, and than the 0.1 with which an adaptive clip begins."""
+    config = configured(rounds=2, **{**MANY, **DP, "dp_noise": 0.9, "dp_clip": clip})
 
     def run(name, summed):
         federation = Federation(config)
