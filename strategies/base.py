@@ -155,10 +155,13 @@ class PseudoGradientStrategy(ServerRule):
         if self.mechanism and not (phase.bound and phase.model):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
         reading = ReplyReader(self, server_round, phase)
-        fold = Fold(reading.new_partial_sum, self._phase_replies_.count(MessageType.TRAIN))
+        asked = self._phase_replies_.count(MessageType.TRAIN)
+        fold = Fold(reading.new_partial_sum, asked)
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
+            if self.mechanism and position >= asked:
+                continue  # an answer to no message of this round: its client would count twice
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
             self.phase_report.states[partition] = read.states

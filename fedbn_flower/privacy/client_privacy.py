@@ -25,7 +25,8 @@ DROWNED = 0.1
 """Expected answers over noise and root of the parameters, below which noise is most of every step."""
 NOTION = "client, central"
 OUTSIDE = (
-    "metrics of training and evaluation, in metrics.csv, clients.csv, failures.csv and this summary",
+    "metrics of training and evaluation, and who answered: metrics.csv, clients.csv, failures.csv, the "
+    "summary, trackers and logs",
     "what stays at a client: its examples, its memory, and its own part of the model",
     "checkpoints, which hold the clients' memories and the key",
     "a server that is not trusted: it sees every update before noise is added",

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RunFailed, UserError
+from ..core.errors import RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import json_text, sync_folder, write_atomically
 
 NAME = "privacy.jsonl"
@@ -89,7 +89,7 @@ class Ledger:
         RunFailed
             When this attempt has published another vector: both with the same noise would tell what was added
             up.
-        OSError
+        UserError
             When it cannot be written. Then nothing may leave.
         """
         for known in self.of_round(new.round):
@@ -100,7 +100,10 @@ class Ledger:
                         "result under the same noise would take the noise off; begin a new run"
                     )
                 return
-        with self.path.open("ab", buffering=0) as file:  # one write: a kill leaves all of it, or a part
+        with (
+            os_errors_as_user_errors("run-dir", f"write to {str(self.path)!r}"),
+            self.path.open("ab", buffering=0) as file,
+        ):
             file.write(_line(new).encode())
             os.fsync(file.fileno())
         self.charges.append(new)

@@ -46,14 +46,16 @@ class ClientMechanism:
     def sample(self, server_round: int, count: int) -> NDArray[np.bool_]:
         published = len(self._ledger.of_round(server_round))
         self._attempt = max(1, published) if self._repeats else published + 1
-        numbers = self._key.numbers(server_round, self._attempt, "sampling").uniform(count)
+        everybody = max(count, self._terms.clients)  # also those that are not connected can be drawn
+        numbers = self._key.numbers(server_round, self._attempt, "sampling").uniform(everybody)
         if self._terms.sampling == "poisson":
-            return numbers < self._terms.probability
-        if self._terms.sampling == "fixed":
-            chosen = np.zeros(count, bool)
+            chosen = numbers < self._terms.probability
+        elif self._terms.sampling == "fixed":
+            chosen = np.zeros(everybody, bool)
             chosen[np.argsort(numbers, kind="stable")[: round(self._terms.num_answers)]] = True
-            return chosen
-        return np.ones(count, bool)
+        else:
+            chosen = np.ones(everybody, bool)
+        return chosen[:count]
 
     def publish(self, server_round: int, total: Vector, within: float) -> Vector:
         terms, clip = self._terms, self.bound

@@ -64,6 +64,11 @@ class Terms:
         return asdict(self)
 
     @property
+    def clients(self) -> int:
+        """N, the number of clients of the run."""
+        return round(self.num_answers / self.probability)
+
+    @property
     def plan(self) -> Plan:
         """What is accounted."""
         share = min(1.0, self.cohort / self.population)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..core.command_line import command
-from ..core.errors import RunFailed
+from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..records.metrics import shown
@@ -59,6 +59,9 @@ def run_search(search: Search) -> int:
     with waiting(console, "reading data"):
         for config in configs:  # report mistakes before anything starts
             check_simulation(config)
+            if config.dp != "none":
+                wanted = "'none' with a search: clients' metrics would decide what is published"
+                raise not_allowed("dp", config.dp, wanted)
             Federation(config)
     description = search.description()
     folder = prepare_search_folder(first.run_dir, description)

@@ -194,6 +194,20 @@ def test_without_configure_train_nothing_is_bounded_and_nothing_published():
         strategy.aggregate_train(1, [])
 
 
+def test_no_client_counts_twice():
+    """A second answer to the same message, and one to a message that nobody sent."""
+    mechanism = Exact()
+    strategy = under(FedAvg, mechanism)
+    grid = CannedGrid(2, lambda m, i: reply(m, moved((i, 1))))
+    messages = list(strategy.configure_train(1, record(MODEL), ConfigRecord(), grid))
+    other = Message(messages[0].content, 0, "train")
+    other.metadata.__dict__["_message_id"] = "of another round"
+    replies = grid.send_and_receive(messages)
+    again = [reply(messages[0], moved((7, 7))), reply(other, moved((9, 9)))]
+    strategy.aggregate_train(1, [*replies, *again])
+    assert mechanism.published[0][1].tolist() == [1, 2, 0, 0, 0, 0]
+
+
 class Steps(FedAvg):
     post_processes_mean = True
 

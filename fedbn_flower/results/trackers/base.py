@@ -77,5 +77,6 @@ def numbers_of(result: RoundResult) -> dict[str, float]:
         **result.metrics,
         **round_costs(result),
         **result.rates,
+        **result.privacy,
         **result.spread,
     }

@@ -119,6 +119,14 @@ def test_a_fixed_sample_has_its_size_and_every_client_the_same_chance(mechanism)
     np.testing.assert_allclose(asked.mean(0), 0.2, atol=0.04)
 
 
+def test_a_fixed_sample_is_of_all_clients_not_only_of_those_that_are_connected(mechanism):
+    """Were 10 drawn of the 25 that are there, each would be twice as likely as what is accounted."""
+    found = mechanism(sampling="fixed", probability=0.2, num_answers=10.0)
+    asked = np.array([found.sample(t, 25) for t in range(1, 1001)])
+    assert asked.shape == (1000, 25)
+    assert asked.mean() == pytest.approx(0.2, rel=0.05)
+
+
 def test_all_are_asked(mechanism):
     assert mechanism().sample(1, 7).all()
 

@@ -175,3 +175,12 @@ def test_it_finds_the_server_rate_of_a_fine_sweep(run, search, tmp_path, strateg
     assert search(f"{job} --run-dir s") == 0
     found = json.loads((tmp_path / "s/search.json").read_text())["best"]["values"]["server-lr"]
     assert best / 3 < found < 3 * best
+
+
+def test_a_search_with_differential_privacy_is_refused(search, tmp_path, capsys):
+    """Which trial is best would be published, and clients' metrics decide it."""
+    private = "--dp client --dp-noise 1 --dp-delta 1e-3 --client silobn"
+    assert search(f"{JOB} 3 --run-dir s {private}") == 2
+    line = "error: dp: 'client' is not allowed; expected 'none' with a search: clients' metrics would decide"
+    assert capsys.readouterr().err.startswith(line)
+    assert not (tmp_path / "s").exists()
