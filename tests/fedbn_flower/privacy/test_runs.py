@@ -4,7 +4,6 @@ import csv
 import json
 import os
 
-import numpy as np
 import pytest
 
 from clients import FedBNClient
@@ -12,9 +11,9 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
-from fedbn_flower.privacy.client_privacy import ClientPrivacy
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
+from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
@@ -158,13 +157,25 @@ def test_a_key_that_is_lost_makes_another_attempt_that_is_charged(configured, tm
     assert summary["privacy"]["epsilon"] == accounts.epsilon(1.0, plan, 5)
 
 
-def test_supernodes_cannot_repeat_a_round_so_it_is_charged_again(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "rounds": 4})
-    first = ClientPrivacy(config, 10).begin(tmp_path, 0, repeats=False)
-    for _ in range(2):
-        first.sample(1, 20)
-        first.publish(1, np.zeros(10, np.float32), 0.0)
-    assert [(c["round"], c["attempt"]) for c in charges(tmp_path)] == [(1, 1), (1, 2)]
+def test_supernodes_cannot_repeat_a_round_so_it_is_charged_again(configured, tmp_path, caplog):
+    """Their memories may have moved on. Of a budget for four rounds the repeated one takes the last."""
+    config = configured(**{**MANY, **DP, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4, "checkpoint_every": 2})
+
+    def run(config, *observers):
+        federation = Federation(config)
+        grid = InlineGrid(config.num_clients, {**config.to_user_config(), "resume": ""})
+        checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
+        results = RunFolder(tmp_path, federation, checkpoint=checkpoint)
+        return recorded_run(federation, grid, results, observers, checkpoint)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, Stops(3))
+    with caplog.at_level("WARNING", "flwr"):
+        summary = run(resume(config, tmp_path))
+    assert [(c["round"], c["attempt"]) for c in charges(tmp_path)] == [(1, 1), (2, 1), (3, 1), (3, 2)]
+    assert "privacy: budget spent at round 3 of 4" in caplog.text
+    assert (summary["rounds"], summary["stopped"]) == (3, "budget")
+    assert summary["privacy"]["epsilon"] == charges(tmp_path)[-1]["epsilon"] <= 8
 
 
 def test_a_spent_budget_ends_the_run_with_its_model(configured, tmp_path, caplog):
