@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ADAPTIVE = "adaptive"
 CLIP = f"a number > 0, or {ADAPTIVE}"
 NO_SEED = -1
+LEAST_DELTA = 1e-15
+"""Of those that can be accounted with floats."""
 
 
 class Privacy(KeyGroup):
@@ -109,8 +111,12 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "dp-epsilon", 0.0, "a number > 0, or one of dp-noise,"
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
-    if not config.dp_delta:
-        yield "dp-delta", 0.0, f"a number > 0, below 1/num-clients ({1 / config.num_training:.2g}),"
+    if config.dp_delta < LEAST_DELTA:
+        yield (
+            "dp-delta",
+            config.dp_delta,
+            f"a number from {LEAST_DELTA:g} on, below 1/num-clients ({1 / config.num_training:.2g}),",
+        )
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
     yield from _unfit_simulation(config)

@@ -24,9 +24,8 @@ REFUSED = {
     "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
         "dp_epsilon": 3
     },
-    "dp-delta: 0.0 is not allowed; expected a number > 0, below 1/num-clients (0.05), with dp 'client'": {
-        "dp_delta": 0
-    },
+    "dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/num-clients (0.05), with dp "
+    "'client'": {"dp_delta": 0},
     "dp-clip: '-1' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "-1"},
     "dp-clip: 'nan' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "nan"},
     "dp-clip: 'adaptive' is not allowed; expected a number: with noise 3 it needs more than 30 clients a "
