@@ -1,7 +1,7 @@
 """Central, client-level differential privacy of one run: its terms, its mechanism, and what is said of it."""
 
-import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,11 @@ from ..core.process_cache import process_cache
 from ..records.columns import PRIVACY
 from . import ledger
 from .accounts import Plan, check_installed, noise_for
-from .adaptive_clip import FIRST_CLIP
+from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
 from .keys import Key
 from .ledger import Ledger
 from .mechanism import ClientMechanism
 from .terms import GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
-
-LOGGER = logging.getLogger("flwr.fedbn")
 
 DROWNED = 0.1
 """Expected answers over noise and root of the parameters, below which noise is most of every step."""
@@ -53,12 +51,11 @@ def terms_of(config: RunConfig) -> Terms:
     cohort = config.dp_simulate_cohort or asked
     population = config.dp_simulate_population or config.num_training
     claim = SIMULATED if config.dp_seed != NO_SEED else GUARANTEE
-    plan = Plan(config.dp_sampling, min(1.0, cohort / population), population, config.rounds, config.dp_delta)
     terms = Terms(
         sampling=config.dp_sampling,
         probability=min(1.0, asked / config.num_training),
         num_answers=asked,
-        noise=config.dp_noise or _noise(config.dp_epsilon, plan),
+        noise=config.dp_noise,
         clip=config.clip or FIRST_CLIP,
         adaptive=config.clip is None,
         delta=config.dp_delta,
@@ -68,9 +65,11 @@ def terms_of(config: RunConfig) -> Terms:
         population=population,
         claim=HYPOTHETICAL if config.dp_simulate_cohort else claim,
     )
+    if terms.budget:
+        terms = replace(terms, noise=_noise(terms.budget, terms.plan))
     if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):
-        least = f"{20 * terms.noise / 2:.0f}"
-        wanted = f"a number: with noise {terms.noise:g} it needs more than {least} clients a round"
+        least = COUNT_SHARE * terms.noise / 2
+        wanted = f"a number: with noise {terms.noise:g} it needs more than {least:.0f} clients a round"
         raise not_allowed("dp-clip", ADAPTIVE, wanted)
     return terms
 
