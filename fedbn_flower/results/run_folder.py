@@ -31,6 +31,7 @@ from .plotting.plots import plot_curves, plot_partitions
 from .summary import (
     CLASSES_HEADER,
     class_rows,
+    facts_of_metrics,
     round_costs,
     round_header,
     round_metrics,
@@ -241,13 +242,11 @@ class RunFolder(Observer):
             self.unwritten = 0
             return
         model = save({name: np.require(entry, requirements="C") for name, entry in kept.entries.items()})
-        config, problem = self.federation.config, self.federation.problem
+        target = self.federation.config.target_value
         summary = {
-            **run_totals(self.federation.totals, config.target_value, self.unwritten, self.seconds),
+            **run_totals(self.federation.totals, target, self.unwritten, self.seconds),
             **kept.metrics,
-            "compared-by": problem.compared_by,
-            "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
-            "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
+            **facts_of_metrics(self.federation.problem),
             "failures": self.failures,
             **({"privacy": privacy.summary()} if (privacy := self.federation.privacy) else {}),
         }

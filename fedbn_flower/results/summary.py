@@ -106,6 +106,15 @@ def round_metrics(
     }
 
 
+def facts_of_metrics(problem: Problem) -> dict[str, Any]:
+    """Return the headline, the direction of each metric, and the classes of those that are by class too."""
+    return {
+        "compared-by": problem.compared_by,
+        "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
+        "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
+    }
+
+
 def run_totals(
     totals: RunTotals, target: tuple[str, float] | None, rounds: int, seconds: float
 ) -> dict[str, Any]:
