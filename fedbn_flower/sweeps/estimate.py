@@ -142,7 +142,7 @@ class _Recorded(Exception):
 
 def _first_messages(config: RunConfig) -> list[Message]:
     """Return the training messages of the first round; empty if no client trains."""
-    only = config.model_copy(update={"rounds": 1, "resume": ""})
+    only = config.model_copy(update={"rounds": 1, "resume": "", "dp": "none"})  # nothing is published
     grid = _RecordingGrid(only)
     with suppress(_Recorded):
         Federation(only).run(grid, [])
