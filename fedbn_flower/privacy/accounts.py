@@ -123,7 +123,7 @@ def _smallest(epsilon_of: Callable[[float], float], target: float) -> float:
         upper *= 2
     while epsilon_of(upper / 2) <= target:
         upper /= 2
-    root = brentq(lambda noise: epsilon_of(noise) - target, upper / 2, upper, rtol=1e-5)
+    root = float(brentq(lambda noise: epsilon_of(noise) - target, upper / 2, upper, rtol=1e-5))
     step = 10.0 ** (math.floor(math.log10(root)) + 1 - DIGITS)
     count = math.ceil(root / step) - 1
     while epsilon_of(round(count * step, 12)) > target:

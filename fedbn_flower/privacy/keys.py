@@ -81,7 +81,7 @@ class SecretNumbers:
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return numbers from U[0, 1), multiples of 2^-53."""
         words = np.frombuffer(self._cipher.update(bytes(8 * count)), "<u8")
-        return (words >> np.uint64(11)) * 2.0**-53
+        return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
 
     def normal(self, count: int) -> NDArray[np.float64]:
         """Return numbers from N(0, 1), by Box and Muller (1958); none is beyond 8.6."""
