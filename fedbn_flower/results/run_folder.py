@@ -18,7 +18,7 @@ from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
-from ..records.columns import CLIENT_COLUMNS, PRIVACY
+from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
 from ..records.metrics import number
 from ..records.states import STATES_FILE, states_file
@@ -114,8 +114,7 @@ class RunFolder(Observer):
         last_round = checkpoint.server_round if checkpoint else 0
         problem = federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
-        private = PRIVACY if federation.privacy else ()
-        header = [*round_header(problem), *federation.config.scheduled_rates(1), *private]
+        header = [*round_header(problem, bool(federation.privacy)), *federation.config.scheduled_rates(1)]
         self.metrics = CsvLog(path / "metrics.csv", header, last_round)
         header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
         self.clients = CsvLog(path / "clients.csv", header, last_round)

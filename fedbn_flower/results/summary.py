@@ -15,6 +15,7 @@ from ..records.columns import (
     DEVIATION,
     GLOBAL,
     POOLED,
+    PRIVACY,
     ROUND_COLUMNS,
     WORST,
     WORST_TENTH,
@@ -41,8 +42,11 @@ def seeds_text(runs: Collection[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def round_header(problem: Problem) -> list[str]:
-    """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
+def round_header(problem: Problem, private: bool = False) -> list[str]:
+    """Return the first columns of ``metrics.csv``; further metrics are not measured in training.
+
+    ``private``: whether the run has differential privacy.
+    """
     prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
     return [
         *ROUND_COLUMNS,
@@ -50,6 +54,7 @@ def round_header(problem: Problem) -> list[str]:
         *(prefix + name for prefix in prefixes for name in problem.metrics),
         *COSTS,
         *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
+        *(PRIVACY if private else ()),
     ]
 
 
