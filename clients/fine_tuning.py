@@ -20,8 +20,8 @@ class FineTuning(LocalRun):
 
     @classmethod
     def like(cls, run: LocalRun, steps: int) -> "FineTuning":
-        """Return a run like another one, with ``steps`` steps and other random batches."""
-        return cls(**vars(run) | {"seed": (*run.seed, SEED), "steps": steps})
+        """Return a run like another one, with ``steps`` plain steps and other random batches."""
+        return cls(**vars(run) | {"seed": (*run.seed, SEED), "steps": steps, "mechanism": None})
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
         """Yield the batches of all steps as one epoch."""

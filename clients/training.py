@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
+
+if TYPE_CHECKING:
+    from .modules.dp_sgd import ExampleMechanism
+    from .modules.local_dp import LocalMechanism
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,11 @@ class LocalTask:
     constant : frozenset[str]
         The entries that never change, see `modules.frozen.constant_entries`: they are neither shared nor
         local, and have their values in ``initial``. None by default.
+    private : Callable[[int], ExampleMechanism], optional
+        The mechanism of example-level differential privacy, by round number; none by default.
+    release : Callable[[int], LocalMechanism], optional
+        The mechanism of local differential privacy, by round number; none by default. It is called once a
+        round, before anything leaves.
     """
 
     model: nn.Module
@@ -117,6 +126,8 @@ class LocalTask:
     share: Callable[[int], float] = all_work
     tells_classes: bool = True
     constant: frozenset[str] = frozenset()
+    private: Callable[[int], ExampleMechanism] | None = None
+    release: Callable[[int], LocalMechanism] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +135,8 @@ class LocalRun:
     """One client's training in one round, without the model.
 
     ``seed`` determines shuffling and dropout. ``share`` is the share of the work that is done, in (0, 1].
-    ``still`` names the modules that are in evaluation mode, see `modules.frozen.still_modules`.
+    ``still`` names the modules that are in evaluation mode, see `modules.frozen.still_modules`. ``mechanism``
+    is that of example-level differential privacy.
     """
 
     examples: Examples
@@ -134,6 +146,7 @@ class LocalRun:
     seed: tuple[int, ...]
     share: float = 1.0
     still: frozenset[str] = frozenset()
+    mechanism: ExampleMechanism | None = None
 
     def generator(self) -> np.random.Generator:
         """Return a new random generator from the run's seed."""
@@ -145,9 +158,20 @@ class LocalRun:
         for _ in range(self.training.epochs):
             if not remaining:
                 return
-            batches = list(self.examples.batches(self.training.batch_size, rng))[:remaining]
+            batches = list(self._epoch(rng))[:remaining]
             remaining -= len(batches)
             yield batches
+
+    def _epoch(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        if self.mechanism:
+            steps = self.examples.num_batches(self.training.batch_size)
+            return self.mechanism.batches(len(self.examples), self.batch_size, steps)
+        return self.examples.batches(self.training.batch_size, rng)
+
+    @property
+    def batch_size(self) -> int:
+        """The number of examples in a batch, where there are so many; with a mechanism, the expected one."""
+        return min(self.training.batch_size or len(self.examples), len(self.examples))
 
     def work(self, steps: int) -> LocalWork:
         """Return the finished work, the argument of `Objective.finish`."""
@@ -190,8 +214,13 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
             tally = _Tally(run.objective.problem)
             for inputs, targets in run.examples.load(batches, training=True):
                 optimizer.zero_grad()
-                loss, output = run.objective.loss(model, inputs, targets)
-                torch.autograd.backward(scaler.scale(loss))
+                if run.mechanism:
+                    loss, output = run.mechanism.backward(
+                        model, run.objective, inputs, targets, run.batch_size
+                    )
+                else:
+                    loss, output = run.objective.loss(model, inputs, targets)
+                    torch.autograd.backward(scaler.scale(loss))
                 scaler.unscale_(optimizer)  # type: ignore[arg-type]
                 run.objective.correct_gradients()
                 if run.training.clip_norm:
@@ -200,7 +229,8 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
                 scaler.step(optimizer)  # type: ignore[arg-type]
                 scaler.update()
                 steps += scaler.get_scale() >= scale
-                tally.add(loss.detach(), output.detach(), targets)
+                if len(targets):
+                    tally.add(loss.detach(), output.detach(), targets)
     optimizer.zero_grad()
     if not steps:
         raise FloatingPointError("training diverged: every gradient overflows in float16")

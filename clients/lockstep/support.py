@@ -47,6 +47,8 @@ def reason_not_supported(client: type[FedAvgClient], task: LocalTask) -> str:
 
 def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
     """Yield the obstacles other than the model."""
+    if task.private:
+        yield "each example's gradient is clipped"
     if vars(task.objective).get("elementwise") is not True:
         yield f"objective {task.objective.__name__} does not set `elementwise`"
     if vars(task.loss).get("alike") is not True:

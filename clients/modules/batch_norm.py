@@ -44,6 +44,11 @@ def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
                 yield from names.get(entry, (entry,))
 
 
+def batch_norm_layers(model: nn.Module) -> list[str]:
+    """Return the names of all BatchNorm layers, also of those without entries."""
+    return [name for name, _ in _layers(model)]
+
+
 def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
     """Return the names of running_mean, running_var and num_batches_tracked of every BatchNorm layer."""
     return frozenset(_entries(model, statistics_only=True))

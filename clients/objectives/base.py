@@ -109,6 +109,9 @@ class Objective:
     """Whether `correct_gradients` is elementwise and `loss` is the same function for all clients. Lockstep
     needs both: it stacks parameters and memories along a new first dimension. Not inherited: each class sets
     it for its own methods."""
+    example_wise: ClassVar[bool] = False
+    """Whether `loss` is a mean over examples, of each by itself, and all else uses the data only through the
+    gradients. DP-SGD needs both. Not inherited: each class sets it for its own methods."""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ class FedDyn(Objective):
     requires: ClassVar = {"strategy": {"feddyn"}}
     remembers = True
     elementwise = True
+    example_wise = True
 
     def begin(self) -> None:
         self.g = self.tensors(self.memory)

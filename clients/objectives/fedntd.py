@@ -21,6 +21,7 @@ class FedNTD(Objective):
     temperature: float = setting(1.0, gt=0, alias="ntd-temperature", description="T of the distillation")
 
     of_classes = True
+    example_wise = True
 
     def begin(self) -> None:
         self.x = self.client.entries()
@@ -40,5 +41,5 @@ class FedNTD(Objective):
 
 def not_true(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
-    others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, targets.unsqueeze(1), False)
-    return logits[others].view(len(logits), -1)
+    others = torch.arange(logits.shape[1] - 1, device=logits.device).expand(len(logits), -1)
+    return logits.gather(1, others + (others >= targets.unsqueeze(1)))

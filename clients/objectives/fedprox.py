@@ -16,6 +16,7 @@ class FedProx(Objective):
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)
 
     elementwise = True
+    example_wise = True
 
     def correct_gradients(self) -> None:
         for name, w, gradient in self.gradients():

@@ -26,6 +26,7 @@ class Moon(Objective):
 
     of_features = True
     remembers = True
+    example_wise = True
 
     def begin(self) -> None:
         self.x = self.client.entries()

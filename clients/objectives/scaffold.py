@@ -21,6 +21,7 @@ class Scaffold(Objective):
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
     remembers = True
     elementwise = True
+    example_wise = True
 
     def begin(self) -> None:
         self.c_i, self.c = self.tensors(self.memory), self.received_tensors(CONTROL)

@@ -7,3 +7,4 @@ class Sgd(Objective):
     """The loss f without further terms."""
 
     elementwise = True
+    example_wise = True

@@ -1,0 +1,240 @@
+"""DP-SGD: gradients by hand and by Opacus, noise by its moments, batches by their sizes, attacks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clients import FedAvgClient, LocalTraining, Received
+from clients.lockstep.support import reason_not_supported
+from clients.losses import LOSSES, Loss
+from clients.modules.dp_sgd import ExampleMechanism, obstacle
+from clients.objectives import OBJECTIVES, Local, Objective
+from clients.problems import Regression
+from clients.training import LocalRun, train_model
+
+from ..helpers import CONFIG, make_client, make_examples, small_model
+
+
+class Numbers:
+    """Public numbers, for tests."""
+
+    def __init__(self, seed=0):
+        self.rng = np.random.default_rng(seed)
+
+    def uniform(self, count):
+        return self.rng.random(count)
+
+    def normal(self, count):
+        return self.rng.normal(size=count)
+
+
+def mechanism(clip=1e6, noise=0.0, seed=0):
+    return ExampleMechanism(clip, noise, Numbers(seed))
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Tanh(), nn.GroupNorm(1, 5), nn.Linear(5, 3))
+
+
+def batch(count=7):
+    inputs, targets = make_examples(count).prepared(np.arange(count))
+    return inputs, targets
+
+
+def gradients(model):
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def one_by_one(model, inputs, targets, clip, expected, loss=nn.functional.cross_entropy):
+    """The sum of clipped gradients, by a loop of backward passes."""
+    sums = [torch.zeros_like(p) for p in model.parameters()]
+    for i in range(len(inputs)):
+        model.zero_grad()
+        loss(model(inputs[i : i + 1]), targets[i : i + 1]).backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters()))
+        for total, p in zip(sums, model.parameters(), strict=True):
+            total.add_(p.grad, alpha=min(1.0, clip / norm))
+    return [total / expected for total in sums]
+
+
+@pytest.mark.parametrize("clip", [1e6, 1.0, 0.05])
+def test_gradients_are_clipped_one_by_one(clip):
+    model, (inputs, targets) = network(), batch()
+    expected = one_by_one(model, inputs, targets, clip, 5)
+    loss, output = mechanism(clip).backward(model, Objective({}, {}), inputs, targets, 5)
+    for got, wanted in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(output, model(inputs).detach())
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(output, targets))
+
+
+def test_linear_regression_by_hand():
+    """f_i = (w x_i + b - y_i)^2 has the gradient 2 r_i (x_i, 1), of length 2 |r_i| sqrt(|x_i|^2 + 1)."""
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -1.0]]))
+        model.bias.fill_(0.5)
+    x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5], [0.0]])
+    # Residuals 2 and -0.5, gradients (8, 0, 4) of length sqrt(80) and (0, -1, -1) of length sqrt(2).
+    objective = Objective({}, {}, problem=Regression())
+    mechanism(4.0).backward(model, objective, x, y, 2)
+    scale = 4 / math.sqrt(80)
+    np.testing.assert_allclose(model.weight.grad[0], [4 * scale, -0.5], rtol=1e-5)
+    np.testing.assert_allclose(model.bias.grad, [(4 * scale - 1) / 2], rtol=1e-5)
+
+
+def test_opacus_finds_the_same():
+    grad_sample = pytest.importorskip("opacus.grad_sample")
+    model, (inputs, targets) = network(), batch()
+    mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 7)
+    ours = gradients(model)
+    model.zero_grad()
+    wrapped = grad_sample.GradSampleModule(model, loss_reduction="sum")
+    nn.functional.cross_entropy(wrapped(inputs), targets, reduction="sum").backward()
+    singles = [p.grad_sample.flatten(1) for p in wrapped.parameters()]
+    norms = torch.cat(singles, 1).norm(dim=1)
+    factors = (0.3 / norms).clamp(max=1.0)
+    for got, single in zip(ours, singles, strict=True):
+        torch.testing.assert_close(got.flatten(), factors @ single / 7, atol=1e-5, rtol=0)
+
+
+def test_a_large_batch_is_taken_in_parts(monkeypatch):
+    model, (inputs, targets) = network(), batch(40)
+    mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 8)
+    whole = gradients(model)
+    monkeypatch.setattr("clients.modules.dp_sgd.AT_A_TIME", 150)
+    mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 8)
+    for got, wanted in zip(gradients(model), whole, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+
+
+def test_noise_has_the_deviation_z_c_over_b():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 30_000))
+    inputs, targets = batch(0)
+    loss, _ = mechanism(0.5, 3.0).backward(model, Objective({}, {}), inputs, targets, 10)
+    found = torch.cat([g.flatten() for g in gradients(model)])
+    assert found.std() == pytest.approx(3.0 * 0.5 / 10, rel=0.01)
+    assert abs(found.mean()) < 0.001
+    assert loss == 0
+
+
+def test_a_gradient_that_is_not_finite_counts_nothing():
+    model, (inputs, targets) = network(), batch(4)
+    rest = one_by_one(model, inputs[1:], targets[1:], 0.3, 4)
+    inputs[0] = math.nan
+    mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 4)
+    for got, wanted in zip(gradients(model), rest, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+
+
+def test_one_example_moves_a_sum_by_c_at_most():
+    model, (inputs, targets) = network(), batch(6)
+    sums = []
+    for count in (5, 6):
+        mechanism(0.01).backward(model, Objective({}, {}), inputs[:count], targets[:count], 1)
+        sums.append(torch.cat([g.flatten() for g in gradients(model)]).double())
+    assert 0.0099 < (sums[1] - sums[0]).norm() <= 0.01
+
+
+def test_batches_are_poisson_samples():
+    sizes = [len(b) for b in mechanism().batches(50, 10, 4000)]
+    assert len(sizes) == 4000
+    assert np.mean(sizes) == pytest.approx(10, rel=0.01)
+    assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.05)
+    assert [len(b) for b in mechanism().batches(5, 5, 3)] == [5, 5, 5]
+
+
+class TestTraining:
+    def run(self, objective="sgd", **settings):
+        client = make_client(
+            FedAvgClient, model=network(), training=LocalTraining(2, 10), objective=objective
+        )
+        rounds = {"private": lambda server_round: mechanism(0.5, 1.0, server_round), **settings}
+        vars(client.task).update(rounds)
+        return client
+
+    def received(self, client, objective):
+        sent = client.get_parameters({})
+        if objective != "scaffold":
+            return sent
+        control = {n: np.zeros(p.shape, np.float32) for n, p in client.task.model.named_parameters()}
+        return Received(sent.by_name(), {"control": control})
+
+    @pytest.mark.parametrize("objective", ["sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
+    def test_every_objective_that_post_processes_trains(self, objective):
+        client = self.run(objective)
+        for server_round in (1, 2):
+            config = CONFIG | {"server-round": server_round}
+            update = client.fit(self.received(client, objective), config)
+        assert update.metrics["local-steps"] == 8
+        assert all(np.isfinite(array).all() for array in update.arrays)
+
+    def test_it_is_not_done_in_lockstep(self):
+        client = self.run()
+        assert reason_not_supported(FedAvgClient, client.task) == "each example's gradient is clipped"
+
+    def test_the_public_seed_decides_nothing(self):
+        first, second, third = self.run(), self.run(), self.run()
+        vars(second.task).update(seed=(99, 0))
+        vars(third.task).update(private=lambda server_round: mechanism(0.5, 1.0, 77))
+        a, b, c = (client.fit(client.get_parameters({}), CONFIG)[0] for client in (first, second, third))
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert any((x != y).any() for x, y in zip(a, c, strict=True))
+
+    def test_without_noise_and_clipping_full_batches_are_gradient_descent(self):
+        plain, private = network(), network()
+        for model, how in ((plain, None), (private, mechanism())):
+            run = LocalRun(make_examples(), LocalTraining(3, 0), Objective({}, {}), 0.1, (0,), mechanism=how)
+            train_model(model, run)
+        for got, wanted in zip(private.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["fedntd", "moon"])
+def test_terms_of_one_example_are_those_of_a_batch(name):
+    """Mean over a batch of FedNTD's and MOON's losses, whose terms are by example."""
+    model, (inputs, targets) = network(), batch()
+    memory = {n: e.numpy() + 0.1 for n, e in network(1).state_dict().items()}
+    local = Local(model, make_examples(), Loss())
+    objective = OBJECTIVES[name]({}, {}, memory, local=local)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.1)
+    objective.loss(model, inputs, targets)[0].backward()
+    wanted = gradients(model)
+    mechanism().backward(model, objective, inputs, targets, len(inputs))
+    for got, expected in zip(gradients(model), wanted, strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("noise", "error"), [(0.0, (0, 1e-4)), (1.0, (0.5, math.inf))])
+def test_inversion_of_one_gradient(noise, error):
+    """x = grad W_r / grad b_r for any output r: Geiping et al. 2020 (2003.14053), proposition 3.1."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    inputs, targets = batch(1)
+    mechanism(1.0, noise).backward(model, Objective({}, {}), inputs, targets, 1)
+    found = model[1].weight.grad / model[1].bias.grad.unsqueeze(1)
+    wrong = (found - inputs.flatten()).norm(dim=1).min() / inputs.norm()
+    assert error[0] <= wrong <= error[1]
+
+
+def test_what_is_refused():
+    fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
+    assert fits == {"sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
+    fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["sgd"], loss)}
+    assert "focal" in fits
+    assert fits.isdisjoint({"class-balanced", "logit-adjusted", "weighted-bce"})
+    found = obstacle(small_model(), OBJECTIVES["sgd"], Loss)
+    assert found == "BatchNorm mixes examples, as in the layer '2'"
+    bare = nn.Sequential(nn.BatchNorm1d(4, affine=False, track_running_stats=False))
+    assert obstacle(bare, OBJECTIVES["sgd"], Loss)
+
+    class Own(OBJECTIVES["sgd"]):
+        pass
+
+    assert obstacle(network(), Own, Loss) == "objective Own does not set `example_wise`"
