@@ -22,7 +22,7 @@ def members(server_round: int, bands: int, population: int) -> NDArray[np.bool_]
 
     Numbers are partition ids, so a group does not depend on any data.
     """
-    return np.arange(population) % bands == (server_round - 1) % bands
+    return np.asarray(np.arange(population) % bands == (server_round - 1) % bands)
 
 
 def square_root(bands: int) -> NDArray[np.float64]:

@@ -2,12 +2,22 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binom
 
+from clients.modules.dp_sgd import ExampleMechanism
+from clients.modules.local_dp import LocalMechanism
+from clients.objectives import Objective
+from clients.problems import Regression
+from fedbn_flower.privacy import ledger
 from fedbn_flower.privacy.accounts import Plan, local_noise_for, noise_for
 from fedbn_flower.privacy.audit import audited, guess, lower_bound
 from fedbn_flower.privacy.correlated import CorrelatedNoise, members
+from fedbn_flower.privacy.keys import Key
+from fedbn_flower.privacy.mechanism import ClientMechanism
+from fedbn_flower.privacy.terms import SIMULATED, Terms
 
+CLAIM = 1.0
 CANARIES, GUESSES, ROUNDS, SHARE, DELTA = 2000, 200, 40, 0.25, 1e-5
 
 
@@ -41,94 +51,126 @@ def test_guesses_are_the_extremes():
     np.testing.assert_array_equal(guess(np.array([3.0, -1, 0, 9, 1]), 3), [1, -1, 0, 1, 0])
 
 
-def summed_scores(sampling, noise, rng, length=1.0, known=False, bands=1):
-    """Canaries of orthogonal u_i; D_t, by each u_i, of a mechanism with C = 1. Return scores and who is in.
-
-    ``length`` is that of what a canary sends after clipping. Where the sample is ``known``, only rounds with
-    the canary count.
-    """
-    inside = rng.random(CANARIES) < 0.5
-    sampled = np.empty((ROUNDS, CANARIES), bool)
-    for t in range(ROUNDS):
-        match sampling:
-            case "poisson":
-                sampled[t] = rng.random(CANARIES) < SHARE
-            case "fixed":
-                sampled[t] = rng.permutation(CANARIES) < SHARE * CANARIES
-            case "cyclic":
-                sampled[t] = members(t + 1, round(1 / SHARE), CANARIES)
-            case "all":
-                sampled[t] = True
-    correlation, earlier, added = CorrelatedNoise(ROUNDS, bands), [], []
-    for t in range(ROUNDS):
-        one, earlier = correlation.correlate(t + 1, rng.normal(size=CANARIES), earlier)
-        added.append(noise * one)
-    out = -length if sampling == "fixed" else 0.0  # replace one: the other sends the opposite
-    sent = np.where(inside, length, out)
-    published = sampled * sent + np.array(added)
-    if bands > 1:  # whoever knows the matrix has independent noise back
-        rows = np.array(
-            [
-                [correlation.entry(i, j) if 0 <= i - j < bands else 0 for j in range(ROUNDS)]
-                for i in range(ROUNDS)
-            ]
-        )
-        signal = rows @ sampled
-        return ((rows @ published) * signal).sum(0), inside
-    return (published * (sampled if known or sampling == "cyclic" else 1)).sum(0), inside
-
-
 PLANS = {
     "poisson": Plan("poisson", SHARE, CANARIES, ROUNDS, DELTA),
     "fixed": Plan("fixed", SHARE, CANARIES, ROUNDS, DELTA),
     "all": Plan("all", 1.0, CANARIES, ROUNDS, DELTA),
-    "cyclic": Plan("cyclic", SHARE, CANARIES, ROUNDS, DELTA, bands=4),
 }
+
+
+def terms_of(plan, noise):
+    asked = plan.probability * CANARIES
+    return Terms(
+        plan.sampling,
+        plan.probability,
+        asked,
+        noise,
+        1.0,
+        False,
+        DELTA,
+        CLAIM,
+        ROUNDS,
+        asked,
+        CANARIES,
+        SIMULATED,
+    )
+
+
+def central_scores(folder, plan, factor=1.0, length=1.0, known=False):
+    """Run the mechanism on clients that send orthogonal vectors; return their scores, and who is in.
+
+    ``factor`` is of the noise, ``length`` of what a client sends after clipping. If the sample is ``known``,
+    only the rounds of a client count for it.
+    """
+    inside = np.random.default_rng(3).random(CANARIES) < 0.5
+    out = -length if plan.adjacency == "replace-one" else 0.0
+    accounted = terms_of(plan, noise_for(CLAIM, plan))
+    added = terms_of(plan, accounted.noise * factor)
+    kept = ledger.Ledger(folder / ledger.NAME, accounted.as_record())
+    mechanism = ClientMechanism(Key.of_seed(8), kept, added, 1.0, repeats=True)
+    scores = np.zeros(CANARIES)
+    for t in range(1, ROUNDS + 1):
+        sampled = mechanism.sample(t, CANARIES)
+        published = mechanism.publish(t, sampled * np.where(inside, length, out), 0.0) * added.num_answers
+        scores += published - length / 2 if not known else (published - length / 2) * sampled
+    return scores, inside
 
 
 @pytest.mark.parametrize("sampling", PLANS)
 class TestCentral:
-    CLAIM = 1.0
+    """The mechanism of a run."""
 
-    def audit(self, sampling, factor=1.0, **faults):
-        rng = np.random.default_rng(3)
-        noise = factor * noise_for(self.CLAIM, PLANS[sampling])
-        return audited(*summed_scores(sampling, noise, rng, **faults), GUESSES, DELTA)
+    def audit(self, folder, sampling, **faults):
+        return audited(*central_scores(folder, PLANS[sampling], **faults), GUESSES, DELTA)
 
-    def test_what_is_found_is_below_the_claim(self, sampling):
-        assert self.audit(sampling) < self.CLAIM
+    def test_what_is_found_is_below_the_claim(self, tmp_path, sampling):
+        assert self.audit(tmp_path, sampling) < CLAIM
 
-    def test_a_quarter_of_the_noise_is_found_out(self, sampling):
-        assert self.audit(sampling, 0.25) > self.CLAIM
+    def test_a_quarter_of_the_noise_is_found_out(self, tmp_path, sampling):
+        assert self.audit(tmp_path, sampling, factor=0.25) > CLAIM
 
-    def test_a_clip_that_leaks_is_found_out(self, sampling):
-        assert self.audit(sampling, length=4.0) > self.CLAIM
+    def test_a_clip_that_leaks_or_a_client_that_counts_often_is_found_out(self, tmp_path, sampling):
+        assert self.audit(tmp_path, sampling, length=4.0) > CLAIM
 
 
-def test_correlated_noise_hides_as_much():
-    for factor, found_out in [(1.0, False), (0.25, True)]:
-        noise = factor * noise_for(1.0, PLANS["cyclic"])
-        scores = summed_scores("cyclic", noise, np.random.default_rng(3), bands=4)
-        assert (audited(*scores, GUESSES, DELTA) > 1.0) == found_out
+@pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
+@pytest.mark.parametrize("bands", [1, 4])
+def test_clients_that_take_turns(bands, factor, found_out):
+    """Whoever knows the matrix M has independent noise back: M times what is published."""
+    rng, groups = np.random.default_rng(3), 4
+    inside = rng.random(CANARIES) < 0.5
+    noise = factor * noise_for(CLAIM, Plan("cyclic", 1 / groups, CANARIES, ROUNDS, DELTA, groups))
+    correlation, earlier = CorrelatedNoise(ROUNDS, bands), []
+    published, sampled = np.empty((ROUNDS, CANARIES)), np.empty((ROUNDS, CANARIES), bool)
+    for t in range(ROUNDS):
+        one, earlier = correlation.correlate(t + 1, rng.normal(size=CANARIES), earlier)
+        sampled[t] = members(t + 1, groups, CANARIES)
+        published[t] = sampled[t] * inside + noise * one
+    m = [
+        [correlation.entry(i, j) if 0 <= i - j < bands else 0.0 for j in range(ROUNDS)] for i in range(ROUNDS)
+    ]
+    scores = ((np.array(m) @ published) * (np.array(m) @ sampled)).sum(0)
+    assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
 
 
-def test_a_sample_that_is_known_is_found_out():
-    """As it is where it derives from the public seed: amplification by sampling is lost."""
+def test_a_sample_that_is_known_is_found_out(tmp_path):
+    """As it is where it derives from the public seed: the amplification by sampling is lost."""
     plan = Plan("poisson", 0.05, CANARIES, ROUNDS, DELTA)
-    noise, rng = noise_for(1.0, plan), np.random.default_rng(3)
-    inside, sampled = rng.random(CANARIES) < 0.5, rng.random((ROUNDS, CANARIES)) < 0.05
-    published = sampled * inside + noise * rng.normal(size=(ROUNDS, CANARIES))
-    assert audited(published.sum(0), inside, GUESSES, DELTA) < 1.0
-    often = sampled.sum(0) > 3
-    scores = (published * sampled).sum(0) - sampled.sum(0) / 2
-    assert audited(scores[often], inside[often], 60, DELTA) > 1.0
+    for known in (False, True):
+        folder = tmp_path / str(known)
+        folder.mkdir()
+        scores = central_scores(folder, plan, known=known)
+        assert (audited(*scores, GUESSES, DELTA) > CLAIM) == known
 
 
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
 def test_local_noise(factor, found_out):
-    """A canary sends C u or -C u, three times, with noise of its own."""
-    rng = np.random.default_rng(3)
-    inside = rng.random(CANARIES) < 0.5
-    noise = factor * local_noise_for(1.0, 3, DELTA)
-    scores = (np.where(inside, 1.0, -1.0) + noise * rng.normal(size=(3, CANARIES))).sum(0)
-    assert (audited(scores, inside, GUESSES, DELTA) > 1.0) == found_out
+    """A client sends C u or -C u, three times."""
+    inside = np.random.default_rng(3).random(CANARIES) < 0.5
+    mechanism = LocalMechanism(
+        1.0, factor * local_noise_for(CLAIM, 3, DELTA), Key.of_seed(1).numbers(1, 1, "noise")
+    )
+    scores = np.zeros(CANARIES)
+    for canary in range(CANARIES):
+        sent = {"w": np.where(inside[canary], [5.0], [-5.0])}
+        for _ in range(3):
+            scores[canary] += mechanism.release({"w": np.zeros(1)}, sent)["w"][0]
+    assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
+
+
+@pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
+def test_examples_of_one_client(factor, found_out):
+    """Examples x = e_i with far targets have gradients along e_i, all longer than C."""
+    canaries, steps = 400, 20
+    inside = np.random.default_rng(3).random(canaries) < 0.5
+    plan = Plan("poisson", SHARE, canaries, steps, DELTA)
+    noise = factor * noise_for(CLAIM, plan)
+    mechanism = ExampleMechanism(1.0, noise, Key.of_seed(2).numbers(1, 1, "noise"))
+    model, objective = torch.nn.Linear(canaries, 1, bias=False), Objective({}, {}, problem=Regression())
+    x, y = torch.eye(canaries), torch.full((canaries, 1), -100.0)
+    scores = np.zeros(canaries)
+    for batch in mechanism.batches(canaries, round(SHARE * canaries), steps):
+        there = batch[inside[batch]]
+        mechanism.backward(model, objective, x[there], y[there], 1)
+        scores += model.weight.grad[0].double().numpy()
+    assert (audited(scores, inside, 60, DELTA) > CLAIM) == found_out
