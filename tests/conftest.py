@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -10,6 +11,9 @@ os.environ |= {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "HF_HUB_OFFLINE": "1",
 }
+# What the processes that tests start import, and the tests themselves, are compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each process: more threads only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script
@@ -22,10 +26,9 @@ from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.results import report, run_folder
-from fedbn_flower.results.plotting import plots
-from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime import pools
+
+from .pictures import draw_none
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
@@ -130,16 +133,7 @@ def cache_dir(tmp_path_factory):
 
 @pytest.fixture
 def pictures_not_drawn(monkeypatch):
-    """Write empty files in place of a run's figures, which take half of a small run's time."""
-
-    def touch_curves(folder):
-        if plots.metric_names(Run.read(folder)):
-            (folder / "curves.png").touch()
-
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: path.touch())
-    monkeypatch.setattr(plots, "class_counts", lambda *_: None)
-    monkeypatch.setattr(run_folder, "plot_curves", touch_curves)
-    monkeypatch.setattr(report, "write_report", lambda folder: folder / report.NAME)
+    draw_none(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +157,7 @@ def configured(cache_dir):
     """A configuration by keys with underscores; small unless told otherwise."""
 
     def make(**values):
-        given = {"rounds": 2, "cache_dir": str(cache_dir), "backend": "inline"} | values
+        given = {"rounds": 2, "batch_size": 64, "cache_dir": str(cache_dir), "backend": "inline"} | values
         return RunConfig.of({key.replace("_", "-"): value for key, value in given.items()})
 
     return make

@@ -16,8 +16,7 @@ def run(cache_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def simulated(**keys):
-        return simulate(
-            **{"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False} | keys
-        )
+        small = {"rounds": 2, "batch_size": 64}
+        return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
     return simulated
