@@ -11,9 +11,8 @@ os.environ |= {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "HF_HUB_OFFLINE": "1",
 }
-# What the processes that tests start import, and the tests themselves, are compiled once.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # tests, and what their processes import, compile once
+    sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each process: more threads only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script
@@ -39,7 +38,6 @@ PROCESSES = {"quick": 2, "all": 3}
 SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
 FIRST = (
-    "tests/integration/test_deployment_deaths.py",
     "tests/integration/test_deployment.py",
     "flower",
     "ray",
@@ -134,6 +132,14 @@ def cache_dir(tmp_path_factory):
 @pytest.fixture
 def pictures_not_drawn(monkeypatch):
     draw_none(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def pictures_never_drawn():
+    """The same for fixtures of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_none(patch.setattr)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,13 @@ from ..pictures import draw_none
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "fedbn_flower.cli.jobs", "fedbn_flower.runtime.simulation", "optuna", "tests.integration.deaths"]
+    [
+        "torch",
+        "fedbn_flower.cli.jobs",
+        "fedbn_flower.runtime.simulation",
+        "optuna",
+        "tests.integration.deaths",
+    ]
 )
 
 

@@ -133,7 +133,7 @@ class Guide:
         pairs = re.findall(r"^(\w+)=((?:.*\\\n)*.*)$", text.split("[Service]")[1], re.MULTILINE)
         credentials = self.folder / machine / "credentials"
         credentials.mkdir(exist_ok=True)
-        environment = dict(OFFLINE)
+        environment = OFFLINE | {"PYTHONPATH": str(Path(__file__).with_name("sooner"))}
         settings = {}
         places = {"%S": "var/lib", "%C": "var/cache", "%d": "credentials"}
         for key, written in pairs:

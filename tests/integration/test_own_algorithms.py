@@ -1,4 +1,7 @@
-"""Algorithms from files under a real ``flwr run``; under Ray, in any folder, they are `test_wheel`'s."""
+"""Algorithms from files under Flower's simulation.
+
+On SuperNodes they are `test_local_federation`'s; on Ray, in any folder, `test_wheel`'s.
+"""
 
 import json
 
@@ -8,7 +11,7 @@ from fedbn_flower import cli
 
 from .processes import ROOT, bits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def run_inline(*arguments):

@@ -88,7 +88,13 @@ class KillsWorkers(Observer):
 def test_a_killed_worker_changes_nothing(pool, configured, pair):
     strategy, objective = pair
     config = configured(
-        strategy=strategy, objective=objective, partition="iid", num_clients=6, rounds=4, local_epochs=8
+        strategy=strategy,
+        objective=objective,
+        partition="iid",
+        num_clients=6,
+        rounds=4,
+        local_epochs=8,
+        batch_size=32,
     )
     killer = KillsWorkers(pool)
     killer.second = ray.get(pool.workers[1].process_id.remote())

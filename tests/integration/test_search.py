@@ -27,12 +27,23 @@ pytestmark = pytest.mark.slow
 
 JOB = (
     *("--strategy", "fedadam", "--client", "fedbn", "--num-clients", 4, "--partition", "dirichlet:0.5"),
-    *("--rounds", 4, "--search", "server-lr=1e-3..1", "--search", "batch-size=16..64", "--trials", 9),
+    *(
+        "--rounds",
+        4,
+        "--local-epochs",
+        1,
+        "--search",
+        "server-lr=1e-3..1",
+        "--search",
+        "batch-size=16..64",
+        "--trials",
+        9,
+    ),
 )
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache_dir):
+def whole(tmp_path_factory, cache_dir, pictures_never_drawn):
     """The folder of the search that nothing stopped."""
     folder = tmp_path_factory.mktemp("search") / "whole"
     words = (*JOB, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", folder)

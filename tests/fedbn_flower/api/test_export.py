@@ -22,7 +22,7 @@ def outputs_of(path, inputs):
 
 
 @pytest.fixture(scope="module")
-def trained(cache_dir, tmp_path_factory):
+def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     from fedbn_flower import simulate
 
     given = {"rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}

@@ -20,7 +20,7 @@ class Mine(FedAvgClient): pass
 
 
 @pytest.fixture(scope="module")
-def made(cache_dir, tmp_path_factory):
+def made(cache_dir, tmp_path_factory, pictures_never_drawn):
     """The folder of a run whose model and client are code, and the files in it."""
     home = tmp_path_factory.mktemp("home")
     file = home / "mine.py"

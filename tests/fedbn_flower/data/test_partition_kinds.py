@@ -153,7 +153,7 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
                 partition_dataset(data, f"dirichlet:{alpha}", num_clients, s, 0.0).train,
             )
             / per_class
-            for s in range(120)
+            for s in range(60)
         ]
     ).T.reshape(-1, num_clients)
     np.testing.assert_allclose(shares.sum(1), 1)

@@ -99,7 +99,7 @@ def outcome(cache_dir, folder, phase, lie, **keys):
 
 
 @pytest.fixture(scope="module")
-def failed(cache_dir, tmp_path_factory):
+def failed(cache_dir, tmp_path_factory, pictures_never_drawn):
     """The same of a run in which partition 1 fails in the phase of that name, in round 2."""
     folder = tmp_path_factory.mktemp("failed")
     return {phase: outcome(cache_dir, folder / phase, phase, fails) for phase in ("train", "evaluate")}

@@ -171,11 +171,11 @@ def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in LARGE else []) for name in RUNS]
 )
 def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
-    """Two rounds of one seed; of a search one trial."""
+    """A round of one seed; of a search one trial."""
     monkeypatch.chdir(tables)
     path = FOLDER / f"{name}.toml"
     given = tomllib.loads(path.read_text())
-    words = words_of(name, tmp_path / name, cache_dir, 2)
+    words = words_of(name, tmp_path / name, cache_dir, 1)
     if "search" in given:
         words += " --trials 1"
     assert cli.main(words.split()) == 0
