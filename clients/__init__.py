@@ -25,6 +25,7 @@ from .problems import (
     Predicted,
     Problem,
     Regression,
+    Segmentation,
 )
 from .problems.evaluation import evaluate_splits
 from .settings import setting
@@ -82,6 +83,7 @@ __all__ = [
     "Received",
     "Records",
     "Regression",
+    "Segmentation",
     "SiloBNClient",
     "Store",
     "Update",

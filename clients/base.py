@@ -19,7 +19,7 @@ from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
 from .objectives import Local, Objective
 from .objectives.sgd import Sgd
-from .problems.evaluation import EVALUATION_BATCH, evaluate_splits
+from .problems.evaluation import evaluate_splits, evaluation_batch
 from .settings import refuse_former_name, set_values, values
 from .training import (
     LocalRun,
@@ -215,7 +215,8 @@ class FedAvgClient(NumPyClient):
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
             self.local_names
         ):
-            estimate_statistics(task.model, task.train, EVALUATION_BATCH, task.seed, self.still)
+            batch_size = evaluation_batch(task.train, task.problem)
+            estimate_statistics(task.model, task.train, batch_size, task.seed, self.still)
 
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.

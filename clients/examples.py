@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 Columns = Mapping[str, NDArray]
 Prepare = Callable[[Mapping[str, "torch.Tensor"]], tuple["torch.Tensor", "torch.Tensor"]]
 """Turns rows of columns, on the device, into a batch: the model's inputs and the targets."""
-Augment = Callable[["torch.Tensor"], "torch.Tensor"]
+Augment = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 LOADED = 2**18  # values that are gathered at a time
 
 
@@ -38,7 +38,7 @@ class Examples:
     prepare : Prepare
         Turns rows into inputs and targets.
     augment : Augment, optional
-        Augments the inputs of a training batch, using torch's generator.
+        Augments a training batch, its inputs and targets, using torch's generator.
     device : str
         Device of the batches: ``cpu`` or ``cuda``.
     """
@@ -88,7 +88,7 @@ class Examples:
             sizes = [len(indices) for indices in group]
             inputs, targets = self.prepared(np.concatenate(group))
             for batch, labels in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
-                yield self.augment(batch) if training and self.augment else batch, labels
+                yield self.augment(batch, labels) if training and self.augment else (batch, labels)
 
     @cached_property
     def targets(self) -> torch.Tensor:

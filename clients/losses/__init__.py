@@ -11,6 +11,8 @@ _PLACES = {
     "label-smoothing": "label_smoothing:LabelSmoothing",
     "logit-adjusted": "logit_adjusted:LogitAdjusted",
     "calc": "calc:Calc",
+    "dice": "dice:Dice",
+    "dice-ce": "dice:DiceCe",
     "weighted-bce": "weighted_bce:WeightedBce",
 }
 """Built-in losses: name -> ``module:Class`` in this package. To add one, add a line here."""

@@ -14,8 +14,8 @@ from ..settings import set_values
 class Loss:
     """The problem's standard loss; the base of all training losses.
 
-    Subclasses are losses of classification. Held-out examples are always evaluated by the standard loss. Each
-    client gets a new object each round. Its settings are attributes, see `clients.settings`.
+    Most subclasses are losses of classification. Held-out examples are always evaluated by the standard loss.
+    Each client gets a new object each round. Its settings are attributes, see `clients.settings`.
 
     Parameters
     ----------
@@ -31,6 +31,8 @@ class Loss:
     """Requirements on the run configuration: key -> allowed values."""
     of_classes: ClassVar[bool] = False
     """Whether it needs (b, classes) outputs and class indices (b,)."""
+    of_masks: ClassVar[bool] = False
+    """Whether it needs the outputs and targets of `problems.Segmentation`."""
     alike: ClassVar[bool] = True
     """Whether it is the same function for all clients, as lockstep needs. Not inherited: each class sets it
     for its own method."""

@@ -9,10 +9,12 @@ from .least_squares import LeastSquares
 from .metrics import METRICS, Metric, Predicted
 from .multi_label import MultiLabel
 from .regression import Regression
+from .segmentation import Segmentation
 
 _PLACES = {
     "classification": "classification:Classification",
     "multi-label": "multi_label:MultiLabel",
+    "segmentation": "segmentation:Segmentation",
     "regression": "regression:Regression",
     "characters": "characters:NextCharacter",
     "least-squares": "least_squares:LeastSquares",
@@ -34,4 +36,5 @@ __all__ = [
     "Predicted",
     "Problem",
     "Regression",
+    "Segmentation",
 ]

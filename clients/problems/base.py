@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..modules.lazy_torch import nn, torch
 from ..settings import refuse_former_name
-from .metrics import Metric
+from .metrics import Metric, Predicted
 
 
 class Problem:
@@ -25,7 +25,7 @@ class Problem:
     """
 
     learns: ClassVar[str] = ""
-    """The targets that it learns: ``classes``, ``numbers`` or ``characters``; "" for any."""
+    """The targets that it learns: ``classes``, ``numbers``, ``characters`` or ``masks``; "" for any."""
     metrics: tuple[str, ...] = ("loss",)
     """The names of all metrics of held-out examples, the loss first."""
     compared_by: str = "loss"
@@ -36,6 +36,10 @@ class Problem:
     """Minimum and maximum of metrics of held-out examples, by name; the others are >= 0."""
     predicts: ClassVar[str] = ""
     """What `predicted` gives, as `metrics.Predicted` says; "" if nothing: there are no further metrics."""
+    background: ClassVar[bool] = False
+    """Whether class 0 is the background, which metrics of the confusion matrix leave out."""
+    values_at_once: ClassVar[int] = 0
+    """How many values of held-out examples are evaluated at a time; 0 for any number."""
     chosen: Mapping[str, Metric] = {}
     """The further metrics of this run, by name; see `with_metrics`."""
     further: tuple[str, ...] = ()
@@ -49,8 +53,8 @@ class Problem:
     def misfit_of_targets(cls, kind: str, targets: NDArray) -> str:
         """Return a description of the required targets if these do not fit; "" if they fit.
 
-        ``kind`` is ``classes``, ``numbers`` or ``characters``. ``targets`` are those of all training
-        examples, (N, ...); empty where they are not visible.
+        ``kind`` is ``classes``, ``numbers``, ``characters`` or ``masks``. ``targets`` are those of all
+        training examples, (N, ...); empty where they are not visible.
         """
         return "" if cls.learns in ("", kind) else f"{cls.learns}, not {kind}"
 
@@ -88,6 +92,10 @@ class Problem:
     def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return scores and targets of each prediction of a batch, as `metrics.Metric.batch` takes them."""
         raise NotImplementedError
+
+    def usual_metrics(self, predicted: Predicted) -> dict[str, Metric]:
+        """Return metrics by name that every run has beside `metrics`, for these predictions."""
+        return {}
 
     def with_metrics(self, chosen: Mapping[str, Metric], compared_by: str = "") -> Self:
         """Return this problem with further metrics, by name, and perhaps with another headline."""

@@ -90,7 +90,7 @@ def evaluate_batches(
         remembers nor is random are those of the whole evaluation, bit for bit. One that is random in
         evaluation mode has the same seed each time.
     """
-    batches = list(examples.batches(EVALUATION_BATCH))
+    batches = list(examples.batches(evaluation_batch(examples, problem)))
     first, last = (len(batches) * i // share[1] for i in (share[0], share[0] + 1))
     found: list[Sums] = []
     by_state = {metric.state: metric for metric in problem.chosen.values()}
@@ -109,6 +109,12 @@ def evaluate_batches(
                 sums |= {name: metric.batch(*predicted) for name, metric in by_state.items()}
             found.append(sums)
     return found
+
+
+def evaluation_batch(examples: Examples, problem: Problem) -> int:
+    """Return how many examples are evaluated at a time."""
+    limit = problem.values_at_once
+    return min(EVALUATION_BATCH, max(1, limit // examples.width)) if limit else EVALUATION_BATCH
 
 
 def added(parts: Iterable[Sums]) -> dict[str, NDArray]:

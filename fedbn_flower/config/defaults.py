@@ -1,17 +1,24 @@
 """What fits the data where nothing was chosen."""
 
+from pathlib import Path
+
 from ..core.files import path_of
+from ..data.readers.class_folders import FOLDER
+from ..data.readers.mask_folders import has_mask_folders, has_mask_sites
+from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import SUFFIXES, table_files
 from ..data.readers.text import TEXT
-from ..data.sources import ARRAYS
+from ..data.sources import ARRAYS, OF_MASKS
 
 DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
 IMAGES = {"model": "mlp-bn", "partition": "silos"}
 TABLES = {"model": "mlp-bn", "partition": "iid"}
 PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
+MASKS = {"model": "unet", "partition": "iid"}
+SITES = {"model": "unet", "partition": f"natural:{FOLDER}"}
 MADE = {"model": "linear", "partition": "natural:client"}
 BEGINNINGS = {TEXT: PLAYS, SYNTHETIC: MADE, QUADRATIC: MADE, ARRAYS: TABLES, "shape:": TABLES}
 
@@ -22,8 +29,21 @@ def defaults_for(dataset: str) -> dict[str, str]:
         return DIGITS
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
         return {**PLAYS, "partition": "iid"}
+    if dataset.startswith(("shape:", ARRAYS)) and dataset.endswith(OF_MASKS):
+        return MASKS
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    is_table = dataset.endswith(SUFFIXES) or is_function(dataset) or table_files(path_of(dataset))
-    return TABLES if is_table else IMAGES
+    if dataset.endswith(SUFFIXES) or is_function(dataset):
+        return TABLES
+    return _of_folder(path_of(dataset))
+
+
+def _of_folder(folder: Path) -> dict[str, str]:
+    if table_files(folder):
+        return TABLES
+    if has_mask_arrays(folder):
+        return MASKS
+    if has_mask_folders(folder):
+        return SITES if has_mask_sites(folder) else MASKS
+    return IMAGES

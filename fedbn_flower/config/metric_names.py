@@ -30,9 +30,10 @@ def absolute_metrics(text: str) -> str:
 
 def with_metrics(problem: Problem, text: str, predicted: Predicted, by: Sequence[str] = ()) -> Problem:
     """Return a problem with the metrics of a run; the first is the headline. See `metrics_named`."""
-    named = metrics_named(text, predicted, problem.metrics, by)
-    further = {name: metric for name, metric in named.items() if metric}
-    return problem.with_metrics(further, next(iter(named))) if named else problem
+    usual = problem.usual_metrics(predicted)
+    named = metrics_named(text, predicted, (*problem.metrics, *usual), by)
+    further = usual | {name: metric for name, metric in named.items() if metric}
+    return problem.with_metrics(further, next(iter(named), "")) if usual or named else problem
 
 
 def metrics_named(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMS = "shape:SIZES:OUTPUTS or shape:SIZES:OUTPUTS:PREDICTS (shape:1x28x28:10, shape:30:1:numbers)"
-PREDICTS = ("classes", "numbers", "characters")
+PREDICTS = ("classes", "numbers", "characters", "masks")
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,13 @@ class InputSpec:
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one example: (channels, height, width) of an image, (columns,) of a table's row, (length,) of a
-        text.
+        Of one example: (channels, height, width) of an image, (channels, depth, height, width) of a volume,
+        (columns,) of a table's row, (length,) of a text.
     outputs : int
         How many numbers a prediction has: one per class, per value, or per character of the alphabet.
     predicts : str
-        ``classes`` (one of them), ``numbers``, or ``characters`` (the next one at each position).
+        ``classes`` (one of them), ``numbers``, ``characters`` (the next one at each position), or ``masks``
+        (a class of each pixel).
     """
 
     shape: tuple[int, ...]
@@ -92,6 +93,8 @@ class InputSpec:
         sizes = "x".join(map(str, self.shape))
         if self.predicts == "characters":
             return f"{sizes} characters of {self.outputs}"
+        if self.predicts == "masks":
+            return f"{sizes} with masks of {self.outputs} classes"
         return (
             f"{sizes} in {self.outputs} classes"
             if self.predicts == "classes"

@@ -17,7 +17,12 @@ from .images.shift_spec import PLAIN
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-PROBLEM_OF = {"classes": "classification", "numbers": "regression", "characters": "characters"}
+PROBLEM_OF = {
+    "classes": "classification",
+    "numbers": "regression",
+    "characters": "characters",
+    "masks": "segmentation",
+}
 """The name of the problem by what a model predicts, see `InputSpec`."""
 
 
@@ -52,7 +57,8 @@ class Decoded:
     kind : str
         The name in `kinds.KINDS`.
     train, test : Mapping[str, NDArray]
-        Columns of equal length, any dtype: ``x``, the inputs, and ``y``, the targets (int64 for classes).
+        Columns of equal length, any dtype: ``x``, the inputs, and ``y``, the targets (int64 for classes,
+        uint8 for masks).
     facts : Mapping
         Further values that the kind needs, of JSON types.
     groups : tuple[NDArray, NDArray], optional
@@ -157,3 +163,8 @@ class Dataset:
         """The names of the classes, labels or numbers, or their numbers from 0 if unnamed."""
         names = self.class_names
         return [names[i] if i < len(names) else str(i) for i in range(self.spec.outputs)]
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether ``y`` holds masks, see `masks`."""
+        return self.spec.predicts == "masks"

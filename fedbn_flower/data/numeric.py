@@ -8,7 +8,8 @@ from .dataset import Kind
 
 
 class Numeric(Kind):
-    """Numeric data: ``x`` float32 (N, ...), ``y`` int64 class numbers (N,) or float32 (N, values).
+    """Numeric data: ``x`` float32 (N, ...), ``y`` int64 class numbers (N,) or float32 (N, values), or
+    uint8 masks (N, ...).
 
     Facts: ``predicts`` and ``outputs`` of the `InputSpec`.
     """

@@ -13,6 +13,7 @@ from .dataset import Decoded, Request
 from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders, site_folders
 from .readers.hub import decode_splits, is_saved, load_saved, load_splits, version_of
+from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
@@ -23,6 +24,8 @@ ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""
 OF_CLIENTS = "clients:"
 """The prefix of that rest if the arrays come with a client id for each example."""
+OF_MASKS = ":masks"
+"""The end of the name if the targets are masks, as of ``shape:SIZES:CLASSES:masks``."""
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 COLUMNS = ("image_column", "label_column", "group_column")
@@ -92,6 +95,9 @@ def _folder(request: Request, folder: Path) -> Source:
         return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
+    if has_mask_folders(folder):
+        _refuse_keys(request, f"{name!r} contains images and masks", "image_column", "label_column")
+        return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, folder))
     if has_class_folders(folder):
         _refuse_keys(request, f"{name!r} contains class folders", "image_column", "label_column")
         fingerprint += " of sites" if site_folders(folder) else ""

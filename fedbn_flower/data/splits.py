@@ -25,7 +25,8 @@ def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
     """Return the training set, the test set and notes.
 
     Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, and any others. If
-    there is only one part, a fifth of each class is held out as the test set, with a note.
+    there is only one part, a fifth of each class is held out as the test set, with a note. If the labels are
+    masks, it is a fifth of each owner, of those that the third array names.
 
     Raises
     ------
@@ -37,10 +38,13 @@ def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
     if len(sets) == 2:
         return sets[0], sets[1], []
     labels = sets[0][1]
-    train, test = held_out_fifth(labels)
+    masks = labels.ndim > 2
+    owners = sets[0][2] if masks and len(sets[0]) > 2 else None
+    train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
-    note = f"dataset: no test split: {len(test)} of {len(labels)} images (20 % per class) are held out"
+    share = "20 %" if masks else "20 % per class"
+    note = f"dataset: no test split: {len(test)} of {len(labels)} images ({share}) are held out"
     return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]
 
 

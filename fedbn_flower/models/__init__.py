@@ -18,6 +18,7 @@ _PLACES = {
     "cnn": "cnn:cnn",
     "cnn-bn": "cnn:cnn_bn",
     "simple-cnn": "cnn:simple_cnn",
+    "unet": "unet:unet",
     "resnet20": "resnet:resnet20",
     "linear": "linear:linear",
     "char-lstm": "lstm:char_lstm",

@@ -13,6 +13,8 @@ def is_allowed(names):
     chosen = {"problem": "auto", **dict(zip(KINDS, names, strict=True))}
     if chosen["client"] == "alone" and not STRATEGIES[chosen["strategy"]].goes_without_model:
         return False
+    if LOSSES[chosen["loss"]].of_masks:
+        return False
     classes = [table[name] for table, name in zip(TABLES, names, strict=True)]
     needs = [(key, wanted) for cls in classes for key, wanted in getattr(cls, "requires", {}).items()]
     return all(chosen[key] in wanted for key, wanted in needs if key in chosen)

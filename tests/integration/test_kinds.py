@@ -13,6 +13,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
 from fedbn_flower.runtime.simulation import simulate
 
+from ..fedbn_flower.circles import write_circles
 from .processes import bits
 
 pytestmark = pytest.mark.slow
@@ -49,6 +50,7 @@ def files(tmp_path_factory):
         Image.fromarray((digits.images[i] * 15).astype(np.uint8)).resize((16, 16)).save(place / f"{i}.png")
     (folder / "speeches.txt").write_text(SPEECHES)
     (folder / "sites.py").write_text(SITES)
+    write_circles(folder / "masks")
     return folder
 
 
@@ -63,6 +65,7 @@ KINDS = {
     "synthetic": ("synthetic:1,1", "natural:client", VECTORS),
     "function": ("{}/sites.py:sites", "natural:client", ("linear",)),
     "quadratic": ("quadratic:3", "natural:client", ("linear",)),
+    "masks": ("{}/masks", "iid", ("unet",)),
 }
 CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in models]
 

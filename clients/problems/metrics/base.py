@@ -27,11 +27,14 @@ class Predicted:
         How many classes, labels or numbers.
     thresholds : int
         How many thresholds the curves of scores have.
+    background : bool
+        Whether class 0 is the background, which metrics of the confusion matrix leave out.
     """
 
     kind: str
     size: int
     thresholds: int = 1000
+    background: bool = False
 
     @property
     def binary(self) -> bool:

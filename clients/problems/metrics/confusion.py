@@ -2,7 +2,8 @@
 
 The predicted class is the most probable one; a label is predicted from a probability of 0.5 on. Each class is
 one against the rest, with true and false positives and negatives TP, FP, TN, FN. The metric is the mean over
-classes or labels for which it is defined. Of two classes it is that of class 1, the positive one.
+classes or labels for which it is defined. Of two classes it is that of class 1, the positive one. Class 0 is
+left out if it is the background, as in segmentation, but not of the balanced accuracy.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ class OfConfusion(Metric):
         return torch.bincount(cells, minlength=size * size).view(size, size).numpy()
 
     def counts(self, total: NDArray) -> Counts:
-        """Return TP, FP, FN and TN of each class or label, int64 (k,); with two classes, of class 1."""
+        """Return TP, FP, FN and TN, int64 (k,), of each label, or of each class from `first` on."""
         if total.ndim == 3:
             return total[:, 1, 1], total[:, 0, 1], total[:, 1, 0], total[:, 0, 0]
         tp = np.diagonal(total)
         fp, fn = total.sum(0) - tp, total.sum(1) - tp
         tn = total.sum() - tp - fp - fn
-        first = int(self.predicted.binary)
-        return tp[first:], fp[first:], fn[first:], tn[first:]
+        return tp[self.first :], fp[self.first :], fn[self.first :], tn[self.first :]
+
+    @property
+    def first(self) -> int:
+        """The first class that has a value: 1 of two classes, or beside a background."""
+        return int(self.predicted.binary or self.predicted.background)
 
 
 class F1(OfConfusion):

@@ -36,7 +36,8 @@ class Run(KeyGroup):
     client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
     objective: Algorithm = setting("sgd", description="what a client minimises locally")
     problem: Algorithm = setting(
-        "auto", description="what is learnt; auto follows from the data: classes, numbers or characters"
+        "auto",
+        description="what is learnt; auto follows from the data: classes, numbers, characters or masks",
     )
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
     model: Algorithm = setting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbn_flower.clients.modules.lazy_torch import torch
+from fedbn_flower.clients.problems.segmentation import VOID
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,25 @@ class CropFlip:
     ----------
     padding : int
         Pixels added on each side.
+    masks : bool
+        Whether the targets are masks, (b, height, width), which are cropped and flipped like their images;
+        what is added to them is void.
     """
 
     padding: int
+    masks: bool = False
 
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        count, _, height, width = images.shape
-        device = images.device
+    def __call__(self, images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        count, device = len(images), images.device
         tops, lefts = torch.randint(2 * self.padding + 1, (2, count)).to(device)
         flipped = torch.randint(2, (count, 1, 1, 1)).bool().to(device)
-        padded = torch.nn.functional.pad(images, (self.padding,) * 4)
-        windows = padded.unfold(2, height, 1).unfold(3, width, 1)
-        crops = windows[torch.arange(count, device=device), :, tops, lefts]
-        return torch.where(flipped, crops.flip(3), crops)
+
+        def moved(pixels: torch.Tensor, fill: int) -> torch.Tensor:
+            height, width = pixels.shape[2:]
+            padded = torch.nn.functional.pad(pixels, (self.padding,) * 4, value=fill)
+            windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+            crops = windows[torch.arange(count, device=device), :, tops, lefts]
+            return torch.where(flipped, crops.flip(3), crops)
+
+        masks = moved(targets.unsqueeze(1), VOID).squeeze(1) if self.masks else targets
+        return moved(images, 0), masks

@@ -45,6 +45,8 @@ class ImageDecoder:
         self.size = size
         self.shape = (size, size) if size else None
         self.counts: Counter[str] = Counter()
+        self.sizes: list[tuple[int, int]] = []
+        """Height and width of each image that was decoded, before it was resized."""
 
     def decode(self, files: Iterable[ImageFile], count: int) -> NDArray[np.uint8]:
         """Return ``count`` images, uint8 (N, channels, height, width); three channels if any is in colour.
@@ -88,6 +90,7 @@ class ImageDecoder:
         except Exception as error:  # a broken file can raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"dataset: {file.name} cannot be read as an image ({reason})") from error
+        self.sizes.append(image.size[::-1])
         if self.size:
             image = image.resize((self.size, self.size))
         shape = image.size[::-1]

@@ -8,16 +8,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns
+from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.errors import not_allowed
 from ..dataset import Dataset, Decoded
 from .decoding import to_three_channels
 from .kind import Images
-from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains
+from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
 
 Pixels = NDArray[np.uint8]
 """uint8 (N, channels, height, width)."""
 CHUNK = 4096  # images; bounds the memory of the float copies
+ROTATED = "rotated"
 ANGLE = 45.0
 SIGMA = 0.2 * 255
 COLOURFUL = frozenset({"coloured", "blended"})
@@ -26,15 +28,16 @@ COLOURFUL = frozenset({"coloured", "blended"})
 def shift_images(dataset: Dataset, text: str) -> Decoded:
     """Return images with one column per domain, and a mixed one in which the domains alternate by row.
 
-    Random numbers are drawn image after image: a row's noise, colour or patch depends only on the row. The
-    facts stay those of the original images.
+    Masks are rotated with their images, and otherwise the same in every domain. Random numbers are drawn
+    image after image: a row's noise, colour or patch depends only on the row. The facts stay those of the
+    original images.
 
     Raises
     ------
     UserError
         When the data are not images, or a domain in colour is asked of images with neither 1 nor 3 channels.
     """
-    if not isinstance(dataset.kind, Images):
+    if not isinstance(dataset.kind, Images) or len(dataset.spec.shape) != 3:
         raise not_allowed("feature-shift", text, f"'none': only images can be shifted, not {dataset.spec}")
     names = domains(text)
     facts, notes = dict(dataset.kind.facts), list(dataset.notes)
@@ -64,7 +67,23 @@ def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Colum
     mixed = np.empty_like(columns["x"])
     for place, name in enumerate(names):
         mixed[place :: len(names)] = found[column_of(name)][place :: len(names)]
-    return {**found, column_of(MIXED): mixed}
+    found[column_of(MIXED)] = mixed
+    if columns["y"].ndim > 2 and ROTATED in names:
+        masks = _rotated_masks(columns["y"])
+        turned = np.array(names)[np.arange(len(masks)) % len(names)] == ROTATED
+        found[masks_of(ROTATED)] = masks
+        found[masks_of(MIXED)] = np.where(turned[:, None, None], masks, columns["y"])
+    return found
+
+
+def _rotated_masks(masks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rotate masks, uint8 (N, height, width), as `rotated` does images, to the nearest; corners are void."""
+    import torch
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2.functional import rotate
+
+    turned = rotate(torch.from_numpy(np.array(masks)), ANGLE, InterpolationMode.NEAREST, fill=[VOID])
+    return np.asarray(turned.numpy())
 
 
 def _in_domain(images: Pixels, name: str, split: int) -> Pixels:

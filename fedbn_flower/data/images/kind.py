@@ -1,4 +1,4 @@
-"""Images as a kind of data: each is classified, or numbers are predicted from it."""
+"""Images as a kind of data: each is classified or segmented, or numbers are predicted from it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from fedbn_flower.clients import Prepare
 from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
+from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from .augment import CropFlip
 
-CHUNK = 4096  # images; a float64 copy of the whole training set would be eight times its size
+CHUNK = 2**23  # values; a float64 copy of the whole training set would be eight times its size
 
 NOTHING_DECLARED = Classes()
 
 Part = tuple[NDArray, ...]
-"""Images, uint8 (N, channels, height, width), and class numbers, int64 (N,), or float32 (N, values)."""
+"""Images, uint8 (N, channels, ...), and class numbers, int64 (N,), float32 (N, values), or masks (N, ...)."""
 
 
 class Images(Kind):
-    """Images, to be classified, or to predict numbers from.
+    """Images, to be classified or segmented, or to predict numbers from.
 
-    ``x`` is uint8 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32 (N, values).
+    ``x`` is uint8 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32 (N, values), or
+    masks, uint8 (N, height, width). With masks they may be volumes, which have a depth before the height.
     Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
     `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
     """
@@ -47,7 +49,12 @@ class Images(Kind):
         return ScalePixels()
 
     def augmentation(self, name: str) -> Augment | None:
-        return CropFlip(min(self.spec().shape[1:]) // 8) if name == "crop-flip" else None
+        if name == "none":
+            return None
+        spec = self.spec()
+        if len(spec.shape) != 3:
+            raise not_allowed("augment", name, f"'none' for volumes, {spec}")
+        return CropFlip(min(spec.shape[1:]) // 8, masks=spec.predicts == "masks")
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class ScalePixels:
     def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         values = columns["x"].float().div_(255)
         if any(self.mean) or set(self.std) != {1.0}:
-            mean, std = (torch.tensor(v, device=values.device).view(-1, 1, 1) for v in (self.mean, self.std))
+            ones = [1] * (values.dim() - 2)
+            mean, std = (torch.tensor(v, device=values.device).view(-1, *ones) for v in (self.mean, self.std))
             values.sub_(mean).div_(std)
         return values, columns["y"]
 
@@ -72,19 +80,25 @@ def images_decoded(
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
     notes: Sequence[str] = (),
 ) -> Decoded:
-    """Return images and targets as a dataset, with at least ``classes.declared`` classes."""
-    x = train[0]
-    chunks = np.array_split(x, max(1, len(x) // CHUNK))
-    sums = sum(c.sum((0, 2, 3), dtype=np.float64) for c in chunks)
-    squares = sum(np.square(c, dtype=np.float64).sum((0, 2, 3)) for c in chunks)
+    """Return images and targets as a dataset, with at least ``classes.declared`` classes.
+
+    Of masks that is the number of classes; their values are `masks.numbered`.
+    """
+    x, masks = train[0], train[1].ndim > 2
+    axes = (0, *range(2, x.ndim))
+    chunks = np.array_split(x, max(1, min(len(x), x.size // CHUNK)))
+    sums = sum(c.sum(axes, dtype=np.float64) for c in chunks)
+    squares = sum(np.square(c, dtype=np.float64).sum(axes) for c in chunks)
     count = x[:, 0].size
     mean = sums / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     numbers = train[1].ndim == 2
-    num_classes = max(classes.declared, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
+    num_classes = classes.declared
+    if not masks:
+        num_classes = max(num_classes, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
     facts = {
         "classes": train[1].shape[1] if numbers else num_classes,
-        "predicts": "numbers" if numbers else "classes",
+        "predicts": "masks" if masks else "numbers" if numbers else "classes",
         "mean": (mean / 255).tolist(),
         "std": (np.where(std > 0, std, 255) / 255).tolist(),
         "numbered-here": classes.numbered_here,

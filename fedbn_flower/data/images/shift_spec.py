@@ -32,6 +32,11 @@ def column_of(domain: str) -> str:
     return "x" if domain == PLAIN else f"x-{domain}"
 
 
+def masks_of(domain: str) -> str:
+    """Return the name of the column with the masks of a domain, if they differ from the plain ones."""
+    return f"y-{domain}"
+
+
 def domain_of(text: str, client: int) -> int:
     """Return the number of a client's domain: the client's number modulo the number of domains."""
     return client % len(domains(text))
@@ -44,6 +49,7 @@ def seen_by(columns: Mapping[str, NDArray], text: str, client: int | None) -> Ma
     """
     if text == PLAIN:
         return columns
-    column = column_of(MIXED if client is None else domains(text)[domain_of(text, client)])
-    others = {name: column for name, column in columns.items() if not name.startswith("x-")}
-    return {**others, "x": columns[column]}
+    domain = MIXED if client is None else domains(text)[domain_of(text, client)]
+    others = {name: column for name, column in columns.items() if not name.startswith(("x-", "y-"))}
+    targets = columns.get(masks_of(domain), columns["y"])
+    return {**others, "x": columns[column_of(domain)], "y": targets}

@@ -166,7 +166,8 @@ def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> N
     if dataset.has_classes:
         return split.columns["y"]
     if spec.needs_classes:
-        raise not_allowed("partition", text, "'iid' or 'natural:COLUMN': the data have no classes")
+        why = "an example has a mask, not one class" if dataset.has_masks else "the data have no classes"
+        raise not_allowed("partition", text, f"'iid' or 'natural:COLUMN': {why}")
     return np.zeros(len(split), np.int64)
 
 

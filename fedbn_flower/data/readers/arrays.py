@@ -17,8 +17,9 @@ from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request
 from ..images.kind import images_decoded
 from ..labels import gaps
+from ..masks import as_masks, decoded, numbered, with_channels
 from ..numeric import as_float32
-from ..sources import ARRAYS, OF_CLIENTS, Source
+from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
@@ -60,7 +61,9 @@ def keep_arrays(
     arrays : Mapping[str, NDArray]
         ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
         width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
-        numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype.
+        numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype;
+        or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
+        pixels, with or without channels.
     groups, notes
         As in `Decoded`; the column of natural clients is ``client``.
 
@@ -69,33 +72,52 @@ def keep_arrays(
     UserError
         When an array has another shape, dtype or value.
     """
-    (x, axis_notes), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
-    y, y_test = (_targets(name, arrays[name], len(inputs)) for name, inputs in (("y", x), ("y_test", x_test)))
+    classes = 0
+    if arrays["y"].ndim > 2:
+        x, y, x_test, y_test, classes, read = _segmented(arrays)
+    else:
+        (x, read), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
+        y, y_test = (_targets(n, arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test)))
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
             train, test = (f"{a.dtype} {a.shape[1:]}" for a in (one, other))
             raise UserError(
                 f"data: an example of {name} is {train}, of {name}_test {test}; expected the same"
             )
-    notes = (*notes, *axis_notes)
+    notes = (*notes, *read)
     digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
-    request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}")
+    request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
+        if classes:
+            return decoded((x, y), (x_test, y_test), classes, groups, notes)
         all_notes = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
         if x.dtype == np.uint8:
             return images_decoded((x, y), (x_test, y_test), groups=groups, notes=all_notes)
-        classes = 1 + int(max(y.max(), y_test.max()))
-        facts = {
-            "predicts": "classes" if y.ndim == 1 else "numbers",
-            "outputs": classes if y.ndim == 1 else y.shape[1],
-        }
+        outputs = 1 + int(max(y.max(), y_test.max())) if y.ndim == 1 else y.shape[1]
+        facts = {"predicts": "classes" if y.ndim == 1 else "numbers", "outputs": outputs}
         return Decoded(
             "numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=all_notes
         )
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name
+
+
+def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray, NDArray, int, list[str]]:
+    """Return inputs and masks of both splits in the order of `PARTS`, the number of classes, and notes."""
+    masks, inputs = [], []
+    for name_x, name_y in (("x", "y"), ("x_test", "y_test")):
+        x, y = arrays[name_x], as_masks(arrays[name_y], f"data: {name_y}")
+        if x.ndim == y.ndim > 3 and y.shape[1] == 1 and x.shape[2:] == y.shape[2:]:
+            y = y[:, 0]  # masks with a channel, as torchvision's
+        x = with_channels(x, y, f"data: {name_x}")
+        if x.dtype != np.uint8:
+            x = _finite(name_x, x)
+        inputs.append(np.ascontiguousarray(x))
+        masks.append(y)
+    (y, y_test), classes, notes = numbered(masks, "data")
+    return inputs[0], y, inputs[1], y_test, classes, notes
 
 
 def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
@@ -112,10 +134,15 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
             return array.transpose(0, 3, 1, 2), [f"{found}: its last axis is taken for the channels"]
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
+    return _finite(name, array), []
+
+
+def _finite(name: str, array: NDArray) -> NDArray[np.float32]:
+    """Return finite numbers as float32."""
     values = as_float32(array)
     if not np.isfinite(values).all():
         raise UserError(f"data: {name} holds values that are not finite")
-    return values, []
+    return values
 
 
 def _targets(name: str, array: NDArray, count: int) -> NDArray:
@@ -128,10 +155,7 @@ def _targets(name: str, array: NDArray, count: int) -> NDArray:
         return array.astype(np.int64)
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
         raise UserError(f"{found}; expected {expected}")
-    values = as_float32(array.reshape(count, -1))
-    if not np.isfinite(values).all():
-        raise UserError(f"data: {name} holds values that are not finite")
-    return values
+    return _finite(name, array.reshape(count, -1))
 
 
 def _are_labels(array: NDArray) -> bool:

@@ -3,52 +3,72 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...core.errors import UserError
 from ..dataset import Decoded, Request
 from ..images.kind import Part, images_decoded
 from ..labels import gaps
+from ..masks import as_masks, decoded, numbered, with_channels
 from ..splits import train_and_test
 
 
+def has_mask_arrays(folder: Path) -> bool:
+    """Return whether a folder holds masks as NumPy files."""
+    return (folder / "train-masks.npy").exists()
+
+
 def decode_numpy_files(request: Request, folder: Path) -> Decoded:
-    """Decode ``{train,test}-{images,labels}.npy``.
+    """Decode ``{train,test}-{images,labels}.npy``, or masks in place of labels.
 
     Images are uint8 (N, height, width), (N, channels, height, width) or (N, height, width, channels), labels
-    are class numbers (N,). Without test files, a fifth of each class is held out.
+    are class numbers (N,), masks (N, height, width) as `masks.numbered` reads them. With masks, images may be
+    any numbers, and volumes, which have a depth before the height. Without test files, a fifth of each class
+    is held out, or of the masks.
 
     Raises
     ------
     UserError
         When a file cannot be read, or has another dtype or shape.
     """
+    masks = has_mask_arrays(folder)
+    kinds = ("images", "masks" if masks else "labels")
     notes: list[str] = []
 
     def read(split: str) -> Part:
         try:
-            images, labels = (
-                np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in ("images", "labels")
-            )
+            images, labels = (np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in kinds)
         except (OSError, ValueError) as error:
             raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
+        if masks:
+            labels = as_masks(labels, f"dataset: {split}-masks.npy")
+            return with_channels(images, labels, f"dataset: {split}-images.npy"), labels
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
             raise UserError(
                 f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images"
             )
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
             raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
+        return _channels_first(split, images), labels.astype(np.int64)
+
+    def _channels_first(split: str, images: NDArray) -> NDArray:
         if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
             notes.append(f"dataset: {split}-images.npy is channels last and is converted to channels first")
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        return images.reshape(len(images), -1, *images.shape[-2:]), labels.astype(np.int64)
+        return images.reshape(len(images), -1, *images.shape[-2:])
 
-    has_test = any((folder / f"test-{kind}.npy").exists() for kind in ("images", "labels"))
+    has_test = any((folder / f"test-{kind}.npy").exists() for kind in kinds)
     parts = [read(split) for split in ("train", "test")[: 1 + has_test]]
     if len({images.shape[1:] for images, _ in parts}) > 1:
         shapes = " and ".join(str(images.shape[1:]) for images, _ in parts)
         raise UserError(
             f"dataset: {request.name!r} has training and test images of different shapes, {shapes}"
         )
+    every = [labels for _, labels in parts]
+    if masks:
+        every, classes, notes = numbered(every, "dataset")
+        parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
+        train, test, held_out = train_and_test(parts)
+        return decoded(train, test, classes, notes=[*held_out, *notes])
     train, test, held_out = train_and_test(parts)
-    every = np.concatenate([labels for _, labels in parts])
-    return images_decoded(train, test, notes=[*notes, *held_out, *gaps(every)])
+    return images_decoded(train, test, notes=[*notes, *held_out, *gaps(np.concatenate(every))])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedbn_flower.clients import Classification, LocalTraining, trainable_names
+from fedbn_flower.clients import Classification, LocalTraining, Problem, Segmentation, trainable_names
 from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
@@ -48,7 +48,7 @@ def check_fit(inputs: RunInputs) -> None:
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
-    if dataset.has_classes and dataset.spec.outputs < 2:
+    if (dataset.has_classes or dataset.has_masks) and dataset.spec.outputs < 2:
         name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     _check_partitions(inputs)
@@ -93,7 +93,7 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise does_not_fit(name, spec, error) from error
     if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
         raise not_allowed("model", name, wanted)
-    if dataset.problem.chosen and output.shape[-1] > spec.outputs:
+    if dataset.problem.chosen and not dataset.has_masks and output.shape[-1] > spec.outputs:
         wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
         raise not_allowed("metrics", config.metrics, wanted)
     if not trainable_names(model):
@@ -101,7 +101,7 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     _check_optimizer(config, model, name)
     if config.precision != "fp32":
         _check_precision(inputs, partition_id, name)
-    return _check_head(config, model, name, batch)
+    return _check_head(config, dataset.problem, model, name, batch)
 
 
 def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
@@ -183,11 +183,18 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             if config.problem != NOT_GIVEN:
                 has = f"problem {config.problem!r} has other outputs"
             raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
+    if LOSS.find(config.loss).of_masks and not isinstance(dataset.problem, Segmentation):
+        raise not_allowed(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
+    if dataset.has_masks and config.softmax_output:
+        raise not_allowed("softmax-output", True, "false: of masks the loss applies the softmax")
 
 
-def _check_head(config: RunConfig, model: nn.Module, name: str, batch: torch.Tensor) -> int:
+def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str, batch: torch.Tensor) -> int:
     if not OBJECTIVE.find(config.objective).of_features:
         return 0
+    if isinstance(problem, Segmentation):
+        wanted = "another one: it compares an example's features, and a mask has them for each pixel"
+        raise not_allowed("objective", config.objective, wanted)
     try:
         found, _ = features(model, batch)
     except ValueError as error:

@@ -31,7 +31,7 @@ def test_each_image_is_one_of_its_crops_and_each_crop_is_as_likely():
     images = np.random.default_rng(0).random((2, 2, 5, 4), dtype=np.float32)
     batch = torch.from_numpy(np.repeat(images, 1800, axis=0))
     with seeded(1):
-        augmented = CropFlip(1)(batch).numpy()
+        augmented = CropFlip(1)(batch, torch.zeros(len(batch)))[0].numpy()
     assert augmented.shape == batch.shape
     for image, outputs in zip(images, np.split(augmented, 2), strict=True):
         crops = possible(image, 1)
@@ -53,6 +53,24 @@ def test_the_same_seed_gives_the_same_crops_and_only_training_is_augmented():
     np.testing.assert_array_equal(loaded(3), loaded(3))
     assert not np.array_equal(loaded(3), loaded(4))
     np.testing.assert_array_equal(loaded(3, training=False), columns["x"])
+
+
+def test_masks_are_cropped_and_flipped_like_their_images():
+    """A mask that holds the image's own values stays equal to it; where the image is padded, it is void."""
+    masks = np.random.default_rng(0).integers(1, 200, (50, 6, 8), np.uint8)
+    with seeded(1):
+        x, y = CropFlip(2, masks=True)(torch.from_numpy(masks[:, None]).float(), torch.from_numpy(masks))
+    assert y.dtype == torch.uint8
+    assert not np.array_equal(y, masks)
+    np.testing.assert_array_equal(np.where(y == 255, 0, y), x[:, 0])
+    padded = (x[:, 0] == 0).float().mean()
+    np.testing.assert_array_equal(x[:, 0] == 0, y == 255)
+    assert 0.1 < padded < 0.5
+
+
+def test_class_numbers_stay_as_they_are():
+    labels = torch.arange(4)
+    assert CropFlip(1)(torch.zeros(4, 1, 8, 8), labels)[1] is labels
 
 
 def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):

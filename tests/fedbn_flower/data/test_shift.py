@@ -11,7 +11,7 @@ from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images import feature_shift as shift
-from fedbn_flower.data.images.shift_spec import SHIFTS
+from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
@@ -28,6 +28,27 @@ def load(cache_dir, text):
 @pytest.fixture
 def columns(cache_dir):
     return load(cache_dir, ALL).train.columns
+
+
+def test_masks_turn_with_their_images_and_stay_otherwise(cache_dir):
+    """A mask that is the image's own bright square: where it is turned to, the turned image is bright."""
+    x = np.zeros((4, 16, 16), np.uint8)
+    x[:, 5:10, 3:12] = 250
+    y = (x > 0).astype(np.uint8)
+    name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
+    clear_process_caches()
+    split = load_dataset(Request(name, feature_shift="none+rotated+inverted"), cache_dir).train
+    assert set(split.columns) == {"x", "x-inverted", "x-rotated", "x-mixed", "y", "y-rotated", "y-mixed"}
+    turned, bright = split.columns["y-rotated"], split.columns["x-rotated"][:, 0] > 125
+    corners = shift.rotated(np.full((4, 1, 16, 16), 255, np.uint8), None)[:, 0] < 125
+    assert ((turned == 255) != corners).mean() < 0.02
+    assert (turned == 1)[bright].mean() > 0.95
+    assert bright[turned == 1].mean() > 0.95
+    of_client = [seen_by(split.columns, "none+rotated+inverted", client)["y"] for client in range(3)]
+    for found, expected in zip(of_client, (y, turned, y), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    mixed = seen_by(split.columns, "none+rotated+inverted", None)["y"]
+    np.testing.assert_array_equal(mixed, np.stack([y[0], turned[1], y[2], y[3]]))
 
 
 def bilinear(image, row, column):

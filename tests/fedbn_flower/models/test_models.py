@@ -1,5 +1,6 @@
 """The networks: their published sizes, and what they return."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import MODELS, InputSpec
 
 MNIST, CIFAR, DIGITS = InputSpec((1, 28, 28), 10), InputSpec((3, 32, 32), 10), InputSpec((1, 8, 8), 10)
-TEXT = InputSpec((80,), 97, "characters")
+TEXT, MASKS = InputSpec((80,), 97, "characters"), InputSpec((1, 16, 16), 2, "masks")
 RECURRENT = ("char-lstm", "char-lstm-small")
 
 
@@ -22,6 +23,8 @@ RECURRENT = ("char-lstm", "char-lstm-small")
         ("simple-cnn", CIFAR, 62_006),  # 456 + 2416 + 48120 + 10164 + 850
         ("resnet20", CIFAR, 269_722),  # He et al. 2016, table 6: 0.27M
         ("cnn-bn", InputSpec((3, 28, 28), 10), 14_219_210),
+        # Down, up, and the last convolution, each block's two BatchNorms counted with it.
+        ("unet", MASKS, (2_512 + 13_952 + 55_552) + (8_224 + 27_776) + (2_064 + 6_976) + 34),
         ("linear", InputSpec((60,), 10), 60 * 10 + 10),
         # Reddi et al. 2021's 820,522, for 90 characters, and PyTorch's second bias of each of 4 * 512 gates.
         ("char-lstm", InputSpec((80,), 90, "characters"), 820_522 + 4 * 512),
@@ -32,7 +35,7 @@ def test_number_of_parameters(name, spec, parameters):
     assert sum(p.numel() for p in build_model(name, spec, False, 0).parameters()) == parameters
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in RECURRENT])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*RECURRENT, "unet")])
 @pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
 def test_every_model_adapts_to_the_image(name, spec):
     if name == "simple-cnn" and spec == DIGITS:
@@ -41,6 +44,29 @@ def test_every_model_adapts_to_the_image(name, spec):
         return
     images = torch.zeros(2, spec.channels, spec.height, spec.width)
     assert build_model(name, spec, False, 0)(images).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (13, 18), (5, 4), (1, 7)])
+def test_a_unet_classifies_every_pixel_of_any_image(height, width):
+    model = build_model("unet", InputSpec((3, height, width), 4, "masks"), False, 0)
+    assert model(torch.zeros(2, 3, height, width)).shape == (2, 4, height, width)
+    with pytest.raises(UserError, match="expected images with channels, not 1x4x8x8 with masks of 2 classes"):
+        build_model("unet", InputSpec((1, 4, 8, 8), 2, "masks"), False, 0)
+
+
+def test_a_unet_sees_what_is_near_and_passes_on_what_is_fine():
+    """One pixel moves the output there most, and none that is far away."""
+    model = build_model("unet", InputSpec((1, 96, 96), 2, "masks"), False, 0).eval()
+    image = torch.zeros(1, 1, 96, 96)
+    with torch.no_grad():
+        before = model(image)
+        image[0, 0, 48, 48] = 1
+        change = (model(image) - before).abs().sum((0, 1))
+    assert np.unravel_index(change.argmax().item(), change.shape) in {
+        (i, j) for i in (47, 48, 49) for j in (47, 48, 49)
+    }
+    rows = torch.nonzero(change.sum(1)).flatten()
+    assert 4 < len(rows) < 60
 
 
 @pytest.mark.parametrize("name", RECURRENT)

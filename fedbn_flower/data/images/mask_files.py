@@ -1,0 +1,90 @@
+"""Decode mask files: the class number of each pixel."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import UserError
+
+LOSSY = frozenset({".jpg", ".jpeg"})
+HALF = 128
+
+
+class MaskDecoder:
+    """Decodes mask files to the values that are in them, palette indices and grey values.
+
+    A JPEG file cannot hold class numbers: its values from 128 on become 255, the others 0.
+
+    Parameters
+    ----------
+    size : int
+        Height and width in pixels after resizing, by the nearest pixel. 0 keeps the size.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lossy = 0
+
+    def decode(self, files: Sequence[Path], shapes: Sequence[tuple[int, int]]) -> NDArray[np.uint8]:
+        """Return the masks, uint8 (N, height, width), of images of these heights and widths.
+
+        Raises
+        ------
+        UserError
+            For a file that is not an image, is in colour, has a value above 255, or has another size than its
+            image.
+        """
+        masks = np.empty((0, 0, 0), np.uint8)
+        for i, (path, shape) in enumerate(zip(files, shapes, strict=True)):
+            mask = self._mask(path, shape)
+            if not i:
+                masks = np.empty((len(files), *mask.shape), np.uint8)
+            masks[i] = mask
+        return masks
+
+    def notes(self) -> list[str]:
+        """Return a note on JPEG files."""
+        if not self.lossy:
+            return []
+        line = f"{self.lossy} masks are JPEG files, whose values are blurred: from {HALF} on they become 255"
+        return [f"masks: {line}, else 0"]
+
+    def _mask(self, path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(path) as opened:
+                values = np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+        except UnidentifiedImageError:
+            raise UserError(f"dataset: {path} is not a valid image") from None
+        except Exception as error:  # a broken file can raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"dataset: {path} cannot be read as an image ({reason})") from error
+        values = self._of_one_channel(path, values)
+        if values.shape != shape:
+            sizes = f"{values.shape[0]}x{values.shape[1]}, its image {shape[0]}x{shape[1]}"
+            raise UserError(f"dataset: the mask {path} has {sizes} pixels; expected the same")
+        if values.min() < 0 or values.max() > 255:
+            raise UserError(f"dataset: the mask {path} holds the value {values.max()}; expected 0 to 255")
+        mask = values.astype(np.uint8)
+        if path.suffix.lower() in LOSSY:
+            self.lossy += 1
+            mask = np.where(mask >= HALF, 255, 0).astype(np.uint8)
+        if self.size:
+            resized = Image.fromarray(mask).resize((self.size, self.size), Image.Resampling.NEAREST)
+            mask = np.asarray(resized)
+        return mask
+
+    def _of_one_channel(self, path: Path, values: NDArray) -> NDArray:
+        """Return (height, width) of values with equal colours; alpha is left out."""
+        if values.ndim == 2:
+            return values
+        colours = values[..., : 3 if values.shape[2] > 2 else 1]
+        if (colours != colours[..., :1]).any():
+            raise UserError(
+                f"dataset: the mask {path} is in colour; expected grey values or a palette: class numbers"
+            )
+        first: NDArray = values[..., 0]
+        return first

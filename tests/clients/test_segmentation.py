@@ -1,0 +1,203 @@
+"""Segmentation: loss and metrics by hand, by scikit-learn and by torchmetrics; the soft Dice loss."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchmetrics.functional.segmentation as tm
+from sklearn.metrics import confusion_matrix, jaccard_score
+from torch import nn
+from torch.nn import functional
+
+from clients import LOSSES, METRICS, Examples, Predicted, Segmentation
+from clients.problems.evaluation import evaluate_splits
+from clients.problems.metrics.confusion import DiceOfClass
+
+VOID = 255
+
+
+def two_masks():
+    """Outputs (2, 2, 1, 3) and masks (2, 1, 3): three pixels that count in the first, one in the second."""
+    output = torch.zeros(2, 2, 1, 3)
+    output[0, 1, 0, 0] = math.log(3)  # 1/4, 3/4
+    output[1, 0, 0, 0] = math.log(7)  # 7/8, 1/8
+    return output, torch.tensor([[[1, 0, 1]], [[1, VOID, VOID]]], dtype=torch.uint8)
+
+
+def some(classes=4, shape=(9, 7), count=5, seed=0, void=0.1):
+    """Random outputs and masks, some of whose pixels are void."""
+    generator = torch.Generator().manual_seed(seed)
+    output = torch.randn(count, classes, *shape, generator=generator)
+    targets = torch.randint(classes, (count, *shape), generator=generator)
+    targets[torch.rand(targets.shape, generator=generator) < void] = VOID
+    return output, targets.to(torch.uint8)
+
+
+def test_pixels_count_alike_and_void_ones_do_not():
+    """-log of 3/4, 1/2, 1/2, and of 1/8; of equal outputs class 0 is predicted: right at 1, 0 and no more."""
+    problem, (output, targets) = Segmentation(), two_masks()
+    first, second = math.log(4 / 3) + 2 * math.log(2), math.log(8)
+    assert problem.loss(output, targets).item() == pytest.approx((first + second) / 4)
+    assert problem.loss(output, targets, "sum").item() == pytest.approx(first + second)
+    assert problem.loss(output, targets, "none").tolist() == pytest.approx([first / 3, second])
+    assert problem.scores(output, targets)["accuracy"].tolist() == [2, 0]
+    assert problem.predictions(targets).tolist() == [3, 1]
+
+
+def test_masks_without_a_pixel_that_counts_have_no_loss_and_no_gradient():
+    output = torch.randn(2, 3, 2, 2, requires_grad=True)
+    targets = torch.full((2, 2, 2), VOID, dtype=torch.uint8)
+    for name in ("auto", "dice", "dice-ce"):
+        loss = LOSSES[name](Segmentation())(output, targets)
+        (gradient,) = torch.autograd.grad(loss, output)
+        assert loss.item() == pytest.approx(0, abs=1e-6)
+        assert not gradient.abs().max() > 1e-6
+
+
+def metrics_of(output, targets):
+    """The metrics of a model that gives these outputs, evaluated in batches of one mask."""
+    classes = output.shape[1]
+    problem = Segmentation()
+    problem = problem.with_metrics(problem.usual_metrics(Predicted("classes", classes, background=True)))
+    columns = {"x": np.arange(len(output), dtype=np.int64)[:, None], "y": targets.numpy()}
+    examples = Examples(columns, np.arange(len(output)))
+    return evaluate_splits(Given(output), {"test": examples}, "test", problem)
+
+
+class Given(nn.Module):
+    """An output for every example, whatever it is."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, inputs):
+        return self.output[inputs[:, 0]]
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (3, 4, 5)])
+def test_metrics_are_scikit_learns_of_all_pixels(monkeypatch, shape):
+    monkeypatch.setattr(Segmentation, "values_at_once", 2 * math.prod(shape))
+    output, targets = some(shape=shape)
+    found = metrics_of(output, targets)
+    there = (targets != VOID).numpy()
+    truth, said = targets.numpy()[there], output.argmax(1).numpy()[there]
+    iou = jaccard_score(truth, said, average=None)
+    assert found["iou"] == pytest.approx(iou[1:].mean())
+    dice = 2 * iou / (1 + iou)
+    assert [found[f"dice-{i}"] for i in (1, 2, 3)] == pytest.approx(dice[1:])
+    assert found["dice"] == pytest.approx(dice[1:].mean())
+    assert found["accuracy"] == pytest.approx((truth == said).mean())
+    assert found["eval-examples"] == there.sum()
+    np.testing.assert_array_equal(found["states"]["confusion-matrix"], confusion_matrix(truth, said))
+
+
+def test_metrics_of_one_mask_are_torchmetrics():
+    output, targets = some(classes=3, count=1, void=0)
+    found = metrics_of(output, targets)
+    said, truth = output.argmax(1), targets.long()
+    dice = tm.dice_score(said, truth, 3, include_background=False, average="macro", input_format="index")
+    iou = tm.mean_iou(said, truth, 3, include_background=False, input_format="index")
+    assert found["dice"] == pytest.approx(dice.mean().item())
+    assert found["iou"] == pytest.approx(iou.mean().item())
+
+
+def test_of_two_classes_there_is_one_dice():
+    """Predicted 1, 0 and 0 of 1, 0 and 1, and 0 of 1: TP 1, FN 2; so 2/4 and 1/3."""
+    found = metrics_of(*two_masks())
+    assert (found["dice"], found["iou"], found["accuracy"]) == pytest.approx((1 / 2, 1 / 3, 1 / 2))
+    assert "dice-1" not in found
+
+
+def test_a_class_in_neither_masks_nor_predictions_has_no_dice():
+    """Classes 0 to 3; 1 is always right, 2 is predicted and never true, 3 does not occur."""
+    output = functional.one_hot(torch.tensor([[[1, 1, 2, 0]]]), 4).movedim(-1, 1).float()
+    found = metrics_of(output, torch.tensor([[[1, 1, 0, 0]]], dtype=torch.uint8))
+    assert "dice-3" not in found
+    assert (found["dice-1"], found["dice-2"], found["dice"], found["iou"]) == (1, 0, 0.5, 0.5)
+
+
+def test_sensitivity_leaves_out_the_background_and_balanced_accuracy_does_not():
+    total = np.array([[8, 2, 0], [1, 3, 0], [1, 0, 1]])
+    of_masks, of_classes = (Predicted("classes", 3, background=background) for background in (True, False))
+    assert METRICS["sensitivity"](of_masks).value(total) == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert METRICS["sensitivity"](of_classes).value(total) == pytest.approx((0.8 + 3 / 4 + 1 / 2) / 3)
+    assert METRICS["balanced-accuracy"](of_masks).value(total) == pytest.approx((0.8 + 3 / 4 + 1 / 2) / 3)
+    assert DiceOfClass(of_classes, "0").value(total) == pytest.approx(16 / 20)
+
+
+def dice_by_loops(output, targets, s=1e-5):
+    """The soft Dice loss of each mask, pixel by pixel in float64."""
+    losses = []
+    for z, mask in zip(output.double().flatten(2).numpy(), targets.flatten(1).numpy(), strict=True):
+        p = np.exp(z) / np.exp(z).sum(0)
+        pixels = [i for i, label in enumerate(mask) if label != VOID]
+        dice = []
+        for c in range(len(z)):
+            both = sum(p[c, i] for i in pixels if mask[i] == c)
+            either = sum(p[c, i] + (mask[i] == c) for i in pixels)
+            dice.append((2 * both + s) / (either + s))
+        losses.append(1 - np.mean(dice))
+    return losses
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (3, 4, 5)])
+def test_soft_dice_is_its_formula(shape):
+    output, targets = some(shape=shape)
+    expected = dice_by_loops(output, targets)
+    dice, both = (LOSSES[name](Segmentation()) for name in ("dice", "dice-ce"))
+    assert dice(output, targets, "none").tolist() == pytest.approx(expected, rel=1e-5)
+    assert dice(output, targets).item() == pytest.approx(np.mean(expected), rel=1e-5)
+    usual = Segmentation().loss(output, targets, "none")
+    assert both(output, targets, "none").tolist() == pytest.approx(np.add(expected, usual.numpy()), rel=1e-5)
+
+
+def test_soft_dice_by_hand():
+    """p of class 1 is 3/4 and 1/2 where the mask has 1 and 0: 1.5 / 2.25 there, 1 / 1.75 for class 0."""
+    output = torch.tensor([[[[0.0, 0.0]], [[math.log(3), 0.0]]]])
+    loss = LOSSES["dice"](Segmentation())(output, torch.tensor([[[1, 0]]], dtype=torch.uint8))
+    assert loss.item() == pytest.approx(1 - (1.5 / 2.25 + 1 / 1.75) / 2, rel=1e-4)
+
+
+def test_a_right_mask_has_no_dice_loss_even_of_classes_that_are_not_there():
+    targets = torch.tensor([[[0, 1], [1, VOID]]], dtype=torch.uint8)
+    output = 50 * functional.one_hot(torch.tensor([[[0, 1], [1, 2]]]), 3).movedim(-1, 1).float()
+    assert LOSSES["dice"](Segmentation())(output, targets).item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"),
+    [
+        (torch.zeros(2, 3, 8, 8), ""),
+        (torch.zeros(2, 4, 8, 8), "(2, 3, 8, 8), not (2, 4, 8, 8)"),
+        (torch.zeros(2, 3, 4, 4), "(2, 3, 8, 8), not (2, 3, 4, 4)"),
+        (torch.zeros(2, 3), "(2, 3, 8, 8), not (2, 3)"),
+        ({"out": torch.zeros(2, 3, 8, 8)}, "(2, 3, 8, 8), not a dict"),
+    ],
+)
+def test_the_model_gives_every_pixel_its_classes(output, wanted):
+    told = Segmentation().misfit(nn.Identity(), torch.zeros(2, 1, 8, 8), output, 3)
+    assert told.endswith(wanted)
+    assert bool(told) == bool(wanted)
+
+
+def test_large_masks_are_evaluated_a_few_at_a_time():
+    """2^20 values of an image and its mask of 512 x 512 pixels are those of two, and one at least."""
+    seen = []
+
+    class Records(nn.Module):
+        def forward(self, inputs):
+            seen.append(len(inputs))
+            return torch.stack([inputs[:, 0], -inputs[:, 0]], 1)
+
+    def batches_of(side):
+        seen.clear()
+        x = np.zeros((4, 1, side, side), np.float32)
+        examples = Examples({"x": x, "y": x[:, 0].astype(np.uint8)}, np.arange(4))
+        evaluate_splits(Records(), {"test": examples}, "test", Segmentation())
+        return seen
+
+    assert batches_of(512) == [2, 2]
+    assert batches_of(16) == [4]
+    assert batches_of(1024) == [1, 1, 1, 1]

@@ -1,0 +1,230 @@
+"""Masks from folders, files and arrays: what is read, in which order, and what is refused."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedbn_flower.api.arrays import keep_arrays
+from fedbn_flower.config.defaults import defaults_for
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
+from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data.splits import held_out_fifth
+
+from ..circles import circles, write_circles
+
+
+def load(cache_dir, name, **options):
+    clear_process_caches()
+    return load_dataset(Request(str(name), **options), cache_dir)
+
+
+def write(folder, masks, names="{}.png", mode=None):
+    """Images of the shade 10 i beside these masks."""
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    for i, mask in enumerate(masks):
+        Image.new("L", mask.shape[::-1], 10 * i).save(folder / "images" / f"{i}.png")
+        image = Image.fromarray(mask)
+        if mode == "P":
+            image.putpalette([200, 0, 0, 0, 200, 0, 0, 0, 200])
+        elif mode:
+            image = image.convert(mode)
+        image.save(folder / "masks" / names.format(i))
+    return folder
+
+
+def some(values=(0, 1, 2), count=6, shape=(5, 4)):
+    return np.random.default_rng(0).choice(np.array(values, np.uint8), (count, *shape))
+
+
+def everything(data):
+    """All masks in the order of the shades of their images, which `write` made."""
+    x, y = (np.concatenate([split.columns[name] for split in (data.train, data.test)]) for name in "xy")
+    assert (x == x[:, :1, :1, :1]).all()
+    return y[np.argsort(x[:, 0, 0, 0])]
+
+
+@pytest.mark.parametrize("names", ["{}.png", "{}_mask.png", "{}_segmentation.bmp", "{}-Seg.tif"])
+@pytest.mark.parametrize("mode", [None, "P"])
+def test_each_image_gets_the_mask_of_its_name(cache_dir, tmp_path, names, mode):
+    masks = some()
+    data = load(cache_dir, write(tmp_path, masks, names, mode))
+    np.testing.assert_array_equal(everything(data), masks)
+    assert (data.spec.shape, data.spec.outputs, data.spec.predicts) == ((1, 5, 4), 3, "masks")
+    assert data.train.columns["y"].dtype == np.uint8
+    assert data.notes == ("dataset: no test split: 1 of 6 images (20 %) are held out",)
+    assert str(data.spec) == "1x5x4 with masks of 3 classes"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "classes", "note"),
+    [
+        ((0, 255), {0: 0, 255: 1}, 2, "dataset: masks of 0 and 255 have two classes: 255 is class 1"),
+        ((255,), {255: 1}, 2, "dataset: masks of 0 and 255 have two classes: 255 is class 1"),
+        ((0, 1, 255), {}, 2, "dataset: pixels of value 255 in the masks do not count"),
+        (
+            (0, 3),
+            {},
+            4,
+            "dataset: only 2 of the class numbers 0-3 occur in the masks; the model has 4 outputs",
+        ),
+        ((0, 1), {}, 2, None),
+    ],
+)
+def test_what_the_values_mean(cache_dir, tmp_path, values, expected, classes, note):
+    masks = some(values)
+    data = load(cache_dir, write(tmp_path, masks))
+    of_value = np.arange(256)
+    of_value[list(expected)] = list(expected.values())
+    np.testing.assert_array_equal(everything(data), of_value[masks])
+    assert data.spec.outputs == classes
+    assert data.notes[1:] == ((note,) if note else ())
+
+
+def test_masks_of_one_bit_in_colour_of_grey_and_with_alpha_are_grey_ones(cache_dir, tmp_path):
+    masks = some((0, 255))
+    for mode in ("1", "RGB", "RGBA", "LA"):
+        data = load(cache_dir, write(tmp_path / mode, masks, mode=mode))
+        np.testing.assert_array_equal(everything(data), masks == 255)
+
+
+def test_blurred_masks_of_jpeg_have_two_classes(cache_dir, tmp_path):
+    masks = np.zeros((6, 16, 16), np.uint8)
+    masks[:, 3:9, 5:12] = 255
+    data = load(cache_dir, write(tmp_path, masks, "{}.jpg"))
+    stored = np.asarray(Image.open(tmp_path / "masks" / "0.jpg"))
+    assert not np.isin(stored, (0, 255)).all()
+    np.testing.assert_array_equal(everything(data), masks == 255)
+    assert "masks: 6 masks are JPEG files, whose values are blurred: from 128 on they become 255, else 0" in (
+        data.notes
+    )
+
+
+@pytest.mark.parametrize("splits", [("",), ("train", "test")])
+def test_folders_of_sites_are_clients(cache_dir, tmp_path, splits):
+    data = load(cache_dir, write_circles(tmp_path, splits), group_column="folder")
+    assert data.kind.facts["classes"] == 2
+    for number, site in enumerate(("lyon", "turin")):
+        x, y = circles(number)
+        parts = (split for split in (data.train, data.test))
+        held = [(s.columns["x"][s.groups == site][:, 0], s.columns["y"][s.groups == site]) for s in parts]
+        if len(splits) == 2:
+            for found in held:
+                np.testing.assert_array_equal(found[0], x)
+                np.testing.assert_array_equal(found[1], y)
+            continue
+        train, test = held_out_fifth(np.zeros(24), np.repeat([0, 1], 12))
+        train, test = (rows[rows // 12 == number] % 12 for rows in (train, test))
+        assert len(test) in (2, 3)
+        for found, rows in zip(held, (train, test), strict=True):
+            np.testing.assert_array_equal(found[0], x[rows])
+            np.testing.assert_array_equal(found[1], y[rows])
+    shares = partition_dataset(data, "natural:folder", 2, 0, 0.0)
+    assert shares.names == ("lyon", "turin")
+
+
+def test_the_defaults_are_a_unet_and_sites(tmp_path, cache_dir):
+    write(tmp_path / "one", some())
+    write_circles(tmp_path / "sites")
+    assert defaults_for(str(tmp_path / "one")) == {"model": "unet", "partition": "iid"}
+    assert defaults_for(str(tmp_path / "sites")) == {"model": "unet", "partition": "natural:folder"}
+    assert defaults_for("shape:1x8x8:2:masks") == {"model": "unet", "partition": "iid"}
+    x, y = circles(0)
+    name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
+    assert defaults_for(name) == {"model": "unet", "partition": "iid"}
+    np.save(tmp_path / "train-masks.npy", y)
+    assert defaults_for(str(tmp_path)) == {"model": "unet", "partition": "iid"}
+
+
+def test_masks_are_resized_to_the_nearest_pixel(cache_dir, tmp_path):
+    masks = some((0, 1, 2), shape=(8, 8))
+    data = load(cache_dir, write(tmp_path, np.repeat(np.repeat(masks, 2, 1), 2, 2)), image_size=8)
+    np.testing.assert_array_equal(everything(data), masks)
+    assert data.train.columns["x"].shape[2:] == (8, 8)
+
+
+def test_images_of_different_sizes_are_resized_with_their_masks(cache_dir, tmp_path):
+    write(tmp_path, some(shape=(8, 8)))
+    for kind, value in (("images", 90), ("masks", 2)):
+        Image.new("L", (6, 4), value).save(tmp_path / kind / "z.png")
+    with pytest.raises(UserError, match=r"image-size: 0 is not allowed; .*z.png has 4x6, others 8x8"):
+        load(cache_dir, tmp_path)
+    assert (everything(load(cache_dir, tmp_path, image_size=8))[-1] == 2).all()
+
+
+def lacks(folder):
+    (folder / "masks" / "3.png").unlink()
+    (folder / "masks" / "4.png").rename(folder / "masks" / "5_mask.png")
+
+
+def is_smaller(folder):
+    Image.new("L", (4, 4)).save(folder / "masks" / "3.png")
+
+
+def is_in_colour(folder):
+    Image.new("RGB", (4, 5), (1, 2, 3)).save(folder / "masks" / "3.png")
+
+
+def is_broken(folder):
+    (folder / "masks" / "3.png").write_bytes(b"no image")
+
+
+def is_deep(folder):
+    Image.fromarray(np.full((5, 4), 300, np.uint16)).save(folder / "masks" / "3.png")
+
+
+def is_grey(folder):
+    Image.fromarray(np.linspace(0, 254, 20).astype(np.uint8).reshape(5, 4)).save(folder / "masks" / "3.png")
+
+
+def has_three_greys(folder):
+    for i in range(6):
+        Image.fromarray(some((0, 128, 255))[i]).save(folder / "masks" / f"{i}.png")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        (lacks, r"dataset: \S*3.png has no mask of its name in '\S*masks' \(2 of 6 images have none\)"),
+        (is_smaller, r"dataset: the mask \S*3.png has 4x4, its image 5x4 pixels; expected the same"),
+        (is_in_colour, r"the mask \S*3.png is in colour; expected grey values or a palette"),
+        (is_broken, r"\S*masks/3.png is not a valid image"),
+        (is_deep, r"the mask \S*3.png holds the value 300; expected 0 to 255"),
+        (is_grey, r"the masks hold 22 different values \(0, 1, 2, 13, 26, ...\); expected class numbers"),
+        (
+            has_three_greys,
+            r"the masks hold 3 different values \(0, 128, 255\); expected class numbers 0, 1, 2",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(cache_dir, tmp_path, mistake, told):
+    write(tmp_path, some())
+    mistake(tmp_path)
+    with pytest.raises(UserError, match=told) as raised:
+        load(cache_dir, tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_keys_of_other_folders_are_refused(cache_dir, tmp_path):
+    write(tmp_path, some())
+    with pytest.raises(UserError, match="label-column: 'a' is not allowed; .* contains images and masks"):
+        load(cache_dir, tmp_path, label_column="a")
+    with pytest.raises(UserError, match="'natural:folder' is not allowed; .* there are no folders of sites"):
+        load(cache_dir, tmp_path, group_column="folder")
+    data = load(cache_dir, tmp_path)
+    for partition in ("dirichlet:0.5", "shards:1", "silos", "pathological:1", "DirichletPartitioner:alpha=1"):
+        with pytest.raises(
+            UserError, match="'iid' or 'natural:COLUMN': an example has a mask, not one class"
+        ):
+            partition_dataset(data, partition, 2, 0, 0.0)
+    for partition in ("iid", "LinearPartitioner:"):
+        shares = partition_dataset(data, partition, 2, 0, 0.0)
+        assert sorted(shares.train.rows.tolist()) == list(range(5))
+
+
+def test_masks_without_an_image_are_left_out_with_a_note(cache_dir, tmp_path):
+    write(tmp_path, some())
+    Image.new("L", (4, 5)).save(tmp_path / "masks" / "7.png")
+    (told,) = (note for note in load(cache_dir, tmp_path).notes if "left out" in note)
+    assert told.startswith("dataset: 1 masks in")
