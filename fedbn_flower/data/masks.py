@@ -94,11 +94,14 @@ def decoded(
     """Return inputs (N, channels, ...) and `numbered` masks as a dataset: of images if uint8."""
     if train[0].dtype == np.uint8:
         return images_decoded(train, test, Classes(classes), groups, notes)
-    columns = ({"x": as_float32(x), "y": y} for x, y in (train, test))
-    return Decoded("numeric", *columns, {"predicts": "masks", "outputs": classes}, groups, notes=tuple(notes))
+    first, second = ({"x": as_float32(x), "y": y} for x, y in (train, test))
+    facts = {"predicts": "masks", "outputs": classes}
+    return Decoded("numeric", first, second, facts, groups, notes=tuple(notes))
 
 
 def pixel_counts(masks: Masks, rows: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """Return the number of pixels of each class, then of void, in some rows, int64 (classes + 1,)."""
-    counts = sum(np.bincount(masks[row].ravel(), minlength=256) for row in rows)
-    return np.append(counts[:classes], counts[VOID])
+    """Return the number of pixels of each class in some rows, int64 (classes,); void ones are left out."""
+    counts = np.zeros(256, np.int64)
+    for row in rows:
+        counts += np.bincount(masks[row].ravel(), minlength=256)
+    return counts[:classes]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .dataset import Dataset, Rows
 from .images.kind import Images
 from .images.shift_spec import seen_by
+from .masks import pixel_counts
 from .readers.tables.kind import Table
 
 Counts = NDArray[np.int64]
@@ -77,6 +78,18 @@ def class_counts(dataset: Dataset, shares: Sequence[Rows]) -> Counts:
     """Return the number of training examples of each class of each client, (clients, classes)."""
     labels = dataset.train.columns["y"]
     return np.array([np.bincount(labels[rows], minlength=dataset.spec.outputs) for rows in shares])
+
+
+def class_shares(dataset: Dataset, shares: Sequence[Rows]) -> Numbers:
+    """Return the share of each class in the pixels of each client's masks, (clients, classes); void left out.
+
+    NaN for a client without other pixels.
+    """
+    masks, classes = dataset.train.columns["y"], dataset.spec.outputs
+    counts = np.array([pixel_counts(masks, rows, classes) for rows in shares])
+    with np.errstate(invalid="ignore"):
+        found: Numbers = counts / counts.sum(1, keepdims=True)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +185,12 @@ def inputs_of_client(dataset: Dataset, rows: Rows, feature_shift: str, client: i
     """Return the inputs of some of a client's rows, as it sees them and before they are prepared."""
     inputs: NDArray = seen_by(dataset.train.columns, feature_shift, client)["x"][rows]
     return inputs
+
+
+def masks_of_client(dataset: Dataset, rows: Rows, feature_shift: str, client: int) -> NDArray[np.uint8]:
+    """Return the masks of some of a client's rows, as it sees them."""
+    masks: NDArray[np.uint8] = seen_by(dataset.train.columns, feature_shift, client)["y"][rows]
+    return masks
 
 
 def _of_inputs(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> Iterator[Feature]:

@@ -47,4 +47,5 @@ class UNet(nn.Module):
         skipped.pop()
         for up, join in zip(self.up, self.join, strict=True):
             x = join(torch.cat([skipped.pop(), up(x)], 1))
-        return self.classify(x)[:, :, :height, :width]
+        output: Tensor = self.classify(x)
+        return output[:, :, :height, :width]

@@ -68,10 +68,10 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
             raise UserError(f"dataset: no images in the folders {IMAGES!r} of {str(root)!r}")
         decoder.sizes.clear()
         pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in pairs), len(pairs))
-        targets = masks.decode([pair.mask for pair in pairs], decoder.sizes)
-        parts.append((pixels, targets, np.array([pair.site for pair in pairs])))
-    targets, classes, of_values = numbered([part[1] for part in parts], "dataset")
-    parts = [(x, y, ids) for (x, _, ids), y in zip(parts, targets, strict=True)]
+        found = masks.decode([pair.mask for pair in pairs], decoder.sizes)
+        parts.append((pixels, found, np.array([pair.site for pair in pairs])))
+    targets, classes, of_values = numbered([found for _, found, _ in parts], "dataset")
+    parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
     train, test, held_out = train_and_test(parts)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *decoder.notes(), *masks.notes(), *of_values]

@@ -18,6 +18,7 @@ COLUMNS = 3
 PANEL = 2.6  # inches
 IMAGE = 0.6  # inches
 PIXELS = 64  # a side, at least, above which an image is thinned out
+OUTLINE = "#d55e00"  # vermilion, seen on grey and by the colour-blind
 ROTATED = 4  # values of a category, above which their names are turned
 
 
@@ -52,12 +53,19 @@ def feature_histograms(
     return figure
 
 
-def image_rows(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> "InlineFigure":
-    """Draw images, uint8 (n, channels, height, width) of each client: a row a client."""
+def image_rows(
+    images: Sequence[NDArray[np.uint8]],
+    names: Sequence[str],
+    masks: Sequence[NDArray[np.uint8]] | None = None,
+) -> "InlineFigure":
+    """Draw images, uint8 (n, channels, height, width) of each client: a row a client.
+
+    ``masks``, uint8 (n, height, width) of each client, are drawn as the outlines of their classes.
+    """
     columns = max(map(len, images))
     figure = new_figure(IMAGE * columns + 1.2, IMAGE * len(images))
     panels = figure.subplots(len(images), columns, squeeze=False)
-    for row, some, name in zip(panels, images, names, strict=True):
+    for number, (row, some, name) in enumerate(zip(panels, images, names, strict=True)):
         for axes in row:
             axes.set_axis_off()
         step = max(1, min(some.shape[2:]) // PIXELS)
@@ -66,6 +74,10 @@ def image_rows(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> "In
                 axes.imshow(image.transpose(1, 2, 0))
             else:  # the first channel
                 axes.imshow(image[0], cmap="gray", vmin=0, vmax=255)
+        for axes, mask in zip(row, masks[number][:, ::step, ::step] if masks else (), strict=False):
+            edges = np.unique(mask)[1:] - 0.5
+            if len(edges):
+                axes.contour(mask, edges, colors=OUTLINE, linewidths=0.8)
         row[0].text(
             -0.15, 0.5, plain(shorten_middle([name], TICK_LENGTH)[0]), transform=row[0].transAxes,
             ha="right", va="center", fontsize="small",

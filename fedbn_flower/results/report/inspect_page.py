@@ -13,10 +13,13 @@ from ...data.statistics import (
     Counts,
     Feature,
     LabelSkew,
+    Numbers,
     class_counts,
+    class_shares,
     features,
     gini,
     inputs_of_client,
+    masks_of_client,
     sampled_images,
     spread,
 )
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 MAX_DRAWN = 8  # clients in a figure of features or images
 MAX_LISTED = 30  # clients in a table
 IMAGES = 10  # of a client
+MAX_CLASSES = 10  # of masks, in a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,12 @@ class Inspection:
         """Training examples by client and class; None without classes."""
         inputs = self.inputs
         return class_counts(inputs.dataset, inputs.partitions.train) if inputs.dataset.has_classes else None
+
+    @cached_property
+    def shares(self) -> Numbers | None:
+        """Shares of the classes in the pixels of the masks, (clients, classes); None without masks."""
+        inputs = self.inputs
+        return class_shares(inputs.dataset, inputs.partitions.train) if inputs.dataset.has_masks else None
 
     @cached_property
     def skew(self) -> LabelSkew | None:
@@ -85,13 +95,15 @@ class Inspection:
         return found
 
     def clients(self) -> Table:
-        """Return a row per client: examples, classes and label skew."""
+        """Return a row per client: examples, classes and label skew, or the shares of the masks' classes."""
         partitions, skew = self.inputs.partitions, self.skew
         shares = {"training examples": partitions.train, VALIDATION: partitions.val, TEST: partitions.test}
         used = {name: rows for name, rows in shares.items() if any(map(len, rows))}
         header = ["client", *used]
         if skew is not None:
             header += ["classes", "effective classes", "total variation", "Jensen-Shannon"]
+        if self.shares is not None:
+            header += [f"pixels of class {number}" for number in range(self.shares.shape[1])[:MAX_CLASSES]]
         rows = []
         for i, name in enumerate(self.names[:MAX_LISTED]):
             row = [name, *(str(len(rows[i])) for rows in used.values())]
@@ -99,6 +111,8 @@ class Inspection:
                 measures = skew.total_variation, skew.jensen_shannon
                 row += [str(skew.present[i]), f"{skew.effective_classes[i]:.2f}"]
                 row += [f"{measure[i]:.3f}" for measure in measures]
+            if self.shares is not None:
+                row += [f"{share:.1%}" for share in self.shares[i, :MAX_CLASSES]]
             rows.append(row)
         return Table(header, rows)
 
@@ -193,18 +207,20 @@ def _missing(found: Inspection) -> Table:
 
 
 def _images(inputs: RunInputs, names: Sequence[str]) -> Iterator[str]:
-    if not isinstance(inputs.dataset.kind, Images):
+    dataset, shift = inputs.dataset, inputs.config.feature_shift
+    if not isinstance(dataset.kind, Images) or len(dataset.spec.shape) != 3:
         return
-    shift, shares = inputs.config.feature_shift, inputs.partitions.train[:MAX_DRAWN]
-    some = [
-        inputs_of_client(inputs.dataset, spread(rows, IMAGES), shift, client)
-        for client, rows in enumerate(shares)
-    ]
-    channels, height, width = inputs.dataset.spec.shape
-    yield paragraph(f"All images have {channels} x {height} x {width} values (channels, height, width).")
-    yield gallery(
-        {"Images by client": image_rows(some, [f"client {name}" for name in names[:MAX_DRAWN]])}, wide=True
-    )
+    rows = [spread(rows, IMAGES) for rows in inputs.partitions.train[:MAX_DRAWN]]
+    some = [inputs_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
+    masks = None
+    if dataset.has_masks:
+        masks = [masks_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
+    channels, height, width = dataset.spec.shape
+    outlines = " Lines are the outlines of the masks' classes." if masks else ""
+    sizes = f"{channels} x {height} x {width} values (channels, height, width)"
+    yield paragraph(f"All images have {sizes}.{outlines}")
+    clients = [f"client {name}" for name in names[:MAX_DRAWN]]
+    yield gallery({"Images by client": image_rows(some, clients, masks)}, wide=True)
 
 
 def _mean_and_most(values: np.ndarray) -> str:

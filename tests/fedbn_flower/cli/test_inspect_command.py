@@ -7,7 +7,10 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.results.plotting.data_plots import image_rows
 from fedbn_flower.results.report.inspect_page import MAX_LISTED, Inspection
+
+from ..circles import circles, write_circles
 
 
 @pytest.fixture
@@ -48,6 +51,23 @@ def test_what_a_run_would_say_is_said(inspected):
     line = "partition: each client has examples of only one class: alone it cannot tell classes apart"
     assert line in output
     assert line in page
+
+
+def test_masks_are_shown(inspected, tmp_path, configured):
+    """The share of each class in each client's pixels, and outlines on the images."""
+    sites = write_circles(tmp_path / "sites", ("train", "test"))
+    output, page = inspected("--dataset", str(sites))
+    shares = [circles(site)[1].mean() for site in (0, 1)]
+    for name, share in zip(("lyon", "turin"), shares, strict=True):
+        assert re.search(rf"{name} .* {1 - share:.1%} .* {share:.1%} ", output)
+    assert "Lines are the outlines of the masks" in page
+    inputs = inputs_of(configured(dataset=str(sites), partition="natural:folder", model="unet"))
+    some = [inputs.dataset.train.columns[name][:3] for name in "xy"]
+    figure = image_rows([some[0]], ["lyon"], [some[1]])
+    assert [len(axes.collections) for axes in figure.axes] == [1, 1, 1]
+    (paths,) = (figure.axes[0].collections[0].get_paths(),)
+    inside = paths[0].contains_points([(j, i) for i in range(16) for j in range(16)])
+    np.testing.assert_array_equal(inside.reshape(16, 16), some[1][0] == 1)
 
 
 def test_the_division_is_that_of_the_run(configured):
