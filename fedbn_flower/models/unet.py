@@ -14,5 +14,5 @@ def unet(spec: InputSpec) -> nn.Module:
     from .encoder_decoder import UNet  # imports PyTorch
 
     if len(spec.shape) != 3:
-        raise ValueError(f"expected images with channels, not {spec}")
+        raise ValueError(f"expected images with channels, not {spec}; volumes need another model")
     return UNet(spec.channels, spec.outputs)

@@ -118,6 +118,11 @@ def test_a_class_in_neither_masks_nor_predictions_has_no_dice():
     assert (found["dice-1"], found["dice-2"], found["dice"], found["iou"]) == (1, 0, 0.5, 0.5)
 
 
+@pytest.mark.parametrize(("classes", "columns"), [(2, 2), (3, 4), (21, 22), (22, 2)])
+def test_of_many_classes_there_is_no_column_each(classes, columns):
+    assert len(Segmentation().usual_metrics(Predicted("classes", classes, background=True))) == columns
+
+
 def test_sensitivity_leaves_out_the_background_and_balanced_accuracy_does_not():
     total = np.array([[8, 2, 0], [1, 3, 0], [1, 0, 1]])
     of_masks, of_classes = (Predicted("classes", 3, background=background) for background in (True, False))

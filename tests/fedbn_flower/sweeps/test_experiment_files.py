@@ -49,6 +49,7 @@ RUNS = {
     "objectives-and-clients": 10 + 2 + 4 + 2,
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
+    "segmentation": (3 + 1) * 3,
     "stragglers": (3 + 2 + 3 + 3) * 3,
     "tables": (4 + 1) * 3,
     "text": 2 + 1 + 2,
@@ -98,9 +99,10 @@ def command_of(path):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """A folder with what the script of the tables leaves, and a play."""
+    """A folder with what the scripts of the tables and scanners leave, and a play."""
     folder = tmp_path_factory.mktemp("tables")
-    subprocess.run([sys.executable, FOLDER / "tables.py", folder / "runs/data"], check=True)
+    for script, to in (("tables.py", "runs/data"), ("scanners.py", "runs/data/scanners")):
+        subprocess.run([sys.executable, FOLDER / script, folder / to], check=True)
     speech = "So foul and fair a day I have not seen. "
     (folder / "play.txt").write_text("".join(f"{who}:\n{speech * 200}\n\n" for who in ("MACBETH", "BANQUO")))
     return folder
