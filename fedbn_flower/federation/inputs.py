@@ -61,10 +61,9 @@ class RunInputs:
         """
         config, dataset = self.config, self._dataset_as_it_is
         problem = self._problem(dataset)
-        kind, size = problem.predicts, dataset.spec.outputs
-        predicted = Predicted(kind, size, config.thresholds, problem.background)
-        names = dataset.output_names[int(problem.background) :]
-        by = names if config.metrics_by_class else []
+        kind, size, background = problem.predicts, dataset.spec.outputs, problem.background
+        predicted = Predicted(kind, size, config.thresholds, background)
+        by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
         return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by))
 
     @cached_property

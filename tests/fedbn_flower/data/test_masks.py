@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbn_flower.api.arrays import keep_arrays
 from fedbn_flower.config.defaults import defaults_for
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
 
 from ..circles import circles, write_circles
