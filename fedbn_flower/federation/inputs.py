@@ -61,8 +61,7 @@ class RunInputs:
         """
         config, dataset = self.config, self._dataset_as_it_is
         problem = self._problem(dataset)
-        kind, size, background = problem.predicts, dataset.spec.outputs, problem.background
-        predicted = Predicted(kind, size, config.thresholds, background)
+        predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
         return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by))
 
