@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,6 +23,8 @@ from ..core.files import path_of
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts put the state dict into a ``.pt`` file."""
+ADDED_BY_PEFT = re.compile(r"\b(base_model\.model|base_layer|original_module|modules_to_save\.[^.]+)\.")
+"""What PEFT adds to the names of a model that it wraps."""
 LISTED = 3
 
 
@@ -87,7 +90,8 @@ class LoadedWeights:
 def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedWeights:
     """Copy the weights whose name and shape fit into the model, and return what was taken.
 
-    A tied tensor is taken under any of its names. Other floating dtypes are cast.
+    A tied tensor is taken under any of its names. A model that PEFT wraps takes what it wraps under the plain
+    names as well. Other floating dtypes are cast.
 
     Parameters
     ----------
@@ -106,9 +110,10 @@ def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedW
     """
     given, digest = _read(source)
     entries, names = model.state_dict(), aliases(model)
-    other_shape, taken = [], set()
+    places = {name: name if name in given else ADDED_BY_PEFT.sub("", name) for name in entries}
+    wanted, other_shape, taken = set(places.values()), [], set()
     for name, here in entries.items():
-        if (tensor := given.get(name)) is None:
+        if (tensor := given.get(places[name])) is None:
             continue
         if tensor.shape == here.shape and tensor.is_floating_point() == here.is_floating_point():
             here.copy_(tensor)
@@ -119,9 +124,9 @@ def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedW
         source,
         digest,
         tuple(name for name in entries if name in taken),
-        tuple(name for name in entries if name not in taken and name not in given),
+        tuple(name for name in entries if name not in taken and places[name] not in given),
         tuple(other_shape),
-        tuple(name for name in given if name not in entries),
+        tuple(name for name in given if name not in wanted),
     )
     if not taken:
         raise not_allowed("init", source, f"weights of which some fit the model ({found.left_out})")
