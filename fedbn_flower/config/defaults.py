@@ -11,6 +11,7 @@ from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import SUFFIXES, table_files
 from ..data.readers.text import TEXT
+from ..data.readers.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
 
 DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
@@ -20,7 +21,14 @@ PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
 MASKS = {"model": "unet", "partition": "iid"}
 SITES = {"model": "unet", "partition": f"natural:{FOLDER}"}
 MADE = {"model": "linear", "partition": "natural:client"}
-BEGINNINGS = {TEXT: PLAYS, SYNTHETIC: MADE, QUADRATIC: MADE, ARRAYS: TABLES, "shape:": TABLES}
+BEGINNINGS = {
+    TEXT: PLAYS,
+    TOKENS: PLAYS,
+    SYNTHETIC: MADE,
+    QUADRATIC: MADE,
+    ARRAYS: TABLES,
+    "shape:": TABLES,
+}
 
 
 def defaults_for(dataset: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The syntax of some keys, for help texts; apart from their parsers, which are slow to import."""
 
 DATASET = (
-    "digits (embedded), a local folder or table, text:FILE, synthetic:ALPHA,BETA, quadratic:DIM, or any "
-    "Hugging Face name"
+    "digits (embedded), a local folder or table, text:FILE, tokens:TOKENIZER.json:FILE, "
+    "synthetic:ALPHA,BETA, quadratic:DIM, or any Hugging Face name"
 )
 PARTITIONER = "CLASSPartitioner:KEY=VALUE,..."
 PARTITION = (

@@ -13,12 +13,14 @@ from .dataset import Decoded, Request
 from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders, site_folders
 from .readers.hub import decode_splits, is_saved, load_saved, load_splits, version_of
+from .readers.labelled_images import decode_labelled_images, table_of_images
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
 from .readers.tables import decode_tables, table_files
 from .readers.text import TEXT, decode_text
+from .readers.tokens import TOKENS, decode_tokens, paths_of_tokens
 
 ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""
@@ -98,6 +100,8 @@ def _folder(request: Request, folder: Path) -> Source:
     if has_mask_folders(folder):
         _refuse_keys(request, f"{name!r} contains images and masks", "image_column", "label_column")
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, folder))
+    if table := table_of_images(folder):
+        return Source(f"{fingerprint} by table", lambda: decode_labelled_images(request, folder, table))
     if has_class_folders(folder):
         _refuse_keys(request, f"{name!r} contains class folders", "image_column", "label_column")
         fingerprint += " of sites" if site_folders(folder) else ""
@@ -156,12 +160,22 @@ def _generated(request: Request) -> Source:
 
 def _text(request: Request) -> Source:
     path = path_of(request.name.removeprefix(TEXT))
+    return Source(_stamp(request, path), lambda: decode_text(request, path))
+
+
+def _tokens(request: Request) -> Source:
+    tokenizer, path = map(path_of, paths_of_tokens(request.name))
+    stamp = f"{_stamp(request, path)} by {_stamp(request, tokenizer)}"
+    return Source(stamp, lambda: decode_tokens(request, tokenizer, path))
+
+
+def _stamp(request: Request, path: Path) -> str:
+    """Return a file's path, size and time."""
     try:
         stamp = path.stat()
     except OSError as error:
         raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
-    fingerprint = f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
-    return Source(fingerprint, lambda: decode_text(request, path))
+    return f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
 
 
 MADE = {SYNTHETIC: decode_synthetic, QUADRATIC: decode_quadratic}
@@ -170,6 +184,7 @@ MADE = {SYNTHETIC: decode_synthetic, QUADRATIC: decode_quadratic}
 PREFIXES: dict[str, Callable[[Request], Source]] = {
     ARRAYS: _cached_arrays,
     TEXT: _text,
+    TOKENS: _tokens,
     **dict.fromkeys(MADE, _generated),
 }
 """The function that opens a dataset, by the prefix of its name."""

@@ -63,8 +63,9 @@ class Data(KeyGroup):
 
     dataset: str = setting(
         "digits",
-        description="'digits', a local folder or file, text:FILE, a Hugging Face name, FILE.py:FUNCTION, "
-        "synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only SuperNodes have data",
+        description="'digits', a local folder or file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face "
+        "name, FILE.py:FUNCTION, synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
+        "SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",

@@ -1,10 +1,11 @@
-"""Read text for next-character prediction; a client may be a speaker of a play."""
+"""Read text to predict its next character, or token; a client may be a speaker of a play."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,29 +25,43 @@ WINDOW = 80
 ALPHABET = "\n" + "".join(map(chr, range(ord(" "), ord("~") + 1)))
 """The characters numbered 1, 2, ...; any other is 0. Fixed, so that sites agree and it reveals no data."""
 CHARACTERS = len(ALPHABET) + 1
-MIN_CHARACTERS = math.ceil((WINDOW + 1) * 5 / 4)  # the training part, 4/5, fills a window and its target
+MIN_LENGTH = math.ceil((WINDOW + 1) * 5 / 4)  # the training part, 4/5, fills a window and its target
 
 _NUMBERS = np.zeros(128, np.uint8)
 _NUMBERS[[ord(character) for character in ALPHABET]] = np.arange(1, CHARACTERS)
 
 
 class Text(Kind):
-    """Text: ``x`` uint8 (N, 80), character numbers; ``y`` int8 (N, 80), the next ones, -1 after the end."""
+    """Text: ``x`` (N, 80), numbers of characters or tokens; ``y`` (N, 80), the next ones, -1 after the end.
+
+    They are uint8 and int8 for characters, int32 for tokens. Facts: ``tokens``, the size of a vocabulary.
+    """
 
     def spec(self) -> InputSpec:
-        return InputSpec((WINDOW,), CHARACTERS, "characters")
+        return InputSpec((WINDOW,), self.facts.get("tokens", CHARACTERS), "characters")
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         return to_int64
 
 
 def to_int64(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return character numbers and the next ones, int64 (b, 80)."""
+    """Return the numbers and the next ones, int64 (b, 80)."""
     return columns["x"].long(), columns["y"].long()
 
 
-def decode_text(request: Request, path: Path) -> Decoded:
+@dataclass(frozen=True)
+class Units:
+    """What a text is made of: the plural of its name, and the function that numbers it."""
+
+    name: str
+    encode: Callable[[str], NDArray[np.integer]]
+    facts: Mapping[str, int]
+
+
+def decode_text(request: Request, path: Path, units: Units | None = None) -> Decoded:
     """Cut a text into windows of 80 characters; the target at every position is the next character.
+
+    With other ``units`` these take the place of characters.
 
     See Reddi et al. 2021, 2003.00295, appendix C; LEAF predicts one character after 80. In a play (see
     `parse_speeches`), the speeches of each speaker are joined, in order, to one text. The last fifth of a
@@ -66,16 +81,16 @@ def decode_text(request: Request, path: Path) -> Decoded:
     if request.group_column and not speakers:
         expected = f"'iid': {request.name!r} is not a play, as it does not begin with a line 'NAME:'"
         raise not_allowed("partition", "natural:speaker", expected)
-    all_texts = speakers or {"": whole}
-    texts = {name: text for name, text in all_texts.items() if len(text) >= MIN_CHARACTERS}
+    units = units or Units("characters", encode_text, {})
+    all_texts = {name: units.encode(text) for name, text in (speakers or {"": whole}).items()}
+    texts = {name: numbers for name, numbers in all_texts.items() if len(numbers) >= MIN_LENGTH}
     if not texts:
-        raise not_allowed("dataset", request.name, f"a text of at least {MIN_CHARACTERS} characters")
+        raise not_allowed("dataset", request.name, f"a text of at least {MIN_LENGTH} {units.name}")
     clients = {}
-    for name, text in texts.items():
-        numbers = encode_text(text)
+    for name, numbers in texts.items():
         cut = len(numbers) * 4 // 5
         clients[name] = cut_windows(numbers[:cut]), cut_windows(numbers[cut:])
-    return join_clients("text", clients, request, notes=_notes(all_texts, texts))
+    return join_clients("text", clients, request, units.facts, _notes(all_texts, texts, units.name))
 
 
 def parse_speeches(text: str) -> dict[str, str]:
@@ -103,21 +118,23 @@ def encode_text(text: str) -> NDArray[np.uint8]:
     return _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)]
 
 
-def cut_windows(numbers: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
+def cut_windows(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return inputs and targets (n, 80) of a text; every character but the first is a target once."""
     count = len(numbers) - 1
-    inputs = np.zeros((math.ceil(count / WINDOW), WINDOW), np.uint8)
-    targets = np.full(inputs.shape, NOTHING, np.int8)
+    inputs = np.zeros((math.ceil(count / WINDOW), WINDOW), numbers.dtype)
+    targets = np.full(inputs.shape, NOTHING, np.int8 if numbers.dtype == np.uint8 else numbers.dtype)
     inputs.flat[:count], targets.flat[:count] = numbers[:-1], numbers[1:]
     return inputs, targets
 
 
-def _notes(all_texts: Mapping[str, str], texts: Mapping[str, str]) -> Iterator[str]:
+def _notes(
+    all_texts: Mapping[str, NDArray[np.integer]], texts: Mapping[str, NDArray[np.integer]], units: str
+) -> Iterator[str]:
     unit = "each speaker's text" if "" not in all_texts else "the text"
     yield f"text: the last 20 % of {unit} is held out for testing"
     if excluded := len(all_texts) - len(texts):
         total, used = (sum(map(len, group.values())) for group in (all_texts, texts))
         yield (
             f"text: {excluded} of {len(all_texts)} speakers are left out, as they say fewer than "
-            f"{MIN_CHARACTERS} characters ({total - used} of {total} characters together)"
+            f"{MIN_LENGTH} {units} ({total - used} of {total} {units} together)"
         )

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ....core.errors import UserError, not_allowed, unknown_name
+from ....core.errors import UserError
 from ...dataset import Decoded, Request
-from ...splits import held_out_fifth
-from .features import Feature, as_text, encode, format_columns, parse_columns
-from .labels import encode_several, encode_targets, find_labels
+from .features import Feature, encode, format_columns, parse_columns
+from .labelled import labelled_rows
 from .table_file import read_table
 
 if TYPE_CHECKING:
@@ -30,35 +28,18 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
 
     tables = {split: read_table(path) for split, path in files.items()}
     train = tables["train"]
-    labels = find_labels(request.label_column, list(train.columns), request.name)
-    label_names = [label.name for label in labels]
-    group = request.group_column
-    if group and group not in train:
-        raise unknown_name("partition", group, train.columns)
-    if group in label_names:
-        raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
     if missing := [name for name in train if name not in tables.get("test", train)]:
         raise UserError(f"dataset: {str(files['test'])!r} has no column {missing[0]!r}")
-    notes = []
     is_test = np.repeat([split == "test" for split in tables], [len(t) for t in tables.values()])
-    table = pd.concat(list(tables.values()), ignore_index=True)[list(train.columns)]
-    labelled = table[label_names].notna().all(axis=1)
-    if unlabelled := int((~labelled).sum()):
-        where = " or ".join(map(repr, label_names))
-        notes.append(f"label-column: {unlabelled} rows without a value in {where} are left out")
-        is_test, table = is_test[labelled], table[labelled]
-    if len(labels) == 1:
-        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
-    else:
-        targets = encode_several(table[label_names], request.predict)
-    features = parse_columns(request.columns, table, label_names, group, request.of_site)
-    x, y = encode(features, table), targets.y
-    ids = _ids(table, group) if group else None
+    found = labelled_rows(request, pd.concat(list(tables.values()), ignore_index=True)[list(train.columns)])
+    table, targets, is_test = found.table, found.targets, is_test[found.rows]
+    features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
+    x, y, ids = encode(features, table), targets.y, found.ids
+    notes = list(found.notes)
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
-        train_rows, test_rows = held_out_fifth(y, ids)
-        rows_of = "the rows" if ids is None else f"the rows of each {group!r}"
-        notes.append(f"dataset: {request.name!r} has no test set: a fixed 20 % of {rows_of} is held out")
+        train_rows, test_rows, note = found.held_out_fifth(request)
+        notes.append(note)
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
@@ -95,10 +76,3 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[str]:
         filled = "numbers are filled with the client's mean, categories are encoded as zeros"
         notes.append(f"columns: missing values ({where}): {filled}")
     return notes
-
-
-def _ids(table: "DataFrame", group: str) -> NDArray[np.str_]:
-    """Return the natural clients' ids as text."""
-    if count := int(table[group].isna().sum()):
-        raise UserError(f"partition: {group!r} is missing in {count} rows")
-    return as_text(table[group]).astype(np.str_)

@@ -1,5 +1,6 @@
 """Find table files and read them."""
 
+import csv
 import re
 import warnings
 from pathlib import Path
@@ -64,11 +65,8 @@ def read_table(path: Path) -> "DataFrame":
         if path.suffix == ".parquet":
             table = pd.read_parquet(path)
         else:
-            with path.open(encoding="utf-8") as file:
-                header = re.sub('"[^"]*"', "", file.readline())
-            separator = max(SEPARATORS, key=header.count)
             with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
-                table = pd.read_csv(path, sep=separator, index_col=False, low_memory=False)
+                table = pd.read_csv(path, sep=_separator(path), index_col=False, low_memory=False)
     except pd.errors.ParserWarning as error:
         reason = "rows with more fields than its header has names"
         raise UserError(f"dataset: {str(path)!r} has {reason}") from error
@@ -80,3 +78,21 @@ def read_table(path: Path) -> "DataFrame":
     if any(name is not None for name in table.index.names):
         table = table.reset_index()
     return table.rename(columns=str)
+
+
+def first_row(path: Path) -> list[str]:
+    """Return the fields of the first row of a CSV file below its header; empty if there is none."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.reader(file, delimiter=_separator(path))
+            next(rows, None)
+            return next(rows, [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _separator(path: Path) -> str:
+    """Return the separator that is most frequent in the header, outside quotes."""
+    with path.open(encoding="utf-8") as file:
+        header = re.sub('"[^"]*"', "", file.readline())
+    return max(SEPARATORS, key=header.count)

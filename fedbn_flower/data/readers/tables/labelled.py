@@ -1,0 +1,86 @@
+"""The rows of a table that have a label: their targets, and whose they are."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....core.errors import UserError, not_allowed, unknown_name
+from ...dataset import Request
+from ...splits import Rows, held_out_fifth
+from .features import as_text
+from .labels import Targets, encode_several, encode_targets, find_labels
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled rows.
+
+    Parameters
+    ----------
+    table : DataFrame
+        These rows, all columns.
+    rows : NDArray
+        Which rows of the whole table they are, bool (N,).
+    label_names : list[str]
+        The label columns.
+    targets : Targets
+        What the label columns say.
+    ids : NDArray, optional
+        The natural clients' ids, if a group column was requested.
+    notes : tuple[str, ...]
+        A line on the rows that are left out.
+    """
+
+    table: "DataFrame"
+    rows: NDArray[np.bool_]
+    label_names: list[str]
+    targets: Targets
+    ids: NDArray[np.str_] | None
+    notes: tuple[str, ...]
+
+    def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, str]:
+        """Return training rows and test rows, see `splits.held_out_fifth`, and a note."""
+        train, test = held_out_fifth(self.targets.y, self.ids)
+        rows_of = "the rows" if self.ids is None else f"the rows of each {request.group_column!r}"
+        note = f"dataset: {request.name!r} has no test set: a fixed 20 % of {rows_of} is held out"
+        return train, test, note
+
+
+def labelled_rows(request: Request, table: "DataFrame") -> Labelled:
+    """Read the label columns and the group column of a table.
+
+    Raises
+    ------
+    UserError
+        When there is no such column, or its values do not fit.
+    """
+    labels = find_labels(request.label_column, list(table.columns), request.name)
+    label_names = [label.name for label in labels]
+    group = request.group_column
+    if group and group not in table:
+        raise unknown_name("partition", group, table.columns)
+    if group in label_names:
+        raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
+    rows = table[label_names].notna().all(axis=1).to_numpy()
+    notes = []
+    if unlabelled := int((~rows).sum()):
+        where = " or ".join(map(repr, label_names))
+        notes.append(f"label-column: {unlabelled} rows without a value in {where} are left out")
+        table = table[rows]
+    if len(labels) == 1:
+        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
+    else:
+        targets = encode_several(table[label_names], request.predict)
+    return Labelled(table, rows, label_names, targets, _ids(table, group) if group else None, tuple(notes))
+
+
+def _ids(table: "DataFrame", group: str) -> NDArray[np.str_]:
+    """Return the natural clients' ids as text."""
+    if count := int(table[group].isna().sum()):
+        raise UserError(f"partition: {group!r} is missing in {count} rows")
+    return as_text(table[group]).astype(np.str_)

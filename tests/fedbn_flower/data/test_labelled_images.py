@@ -1,0 +1,147 @@
+"""Pictures with a table of their labels, as chest X-rays lie: one folder, one CSV file, several findings."""
+
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
+from fedbn_flower.data import Request, load_dataset
+
+HEADER = ["site", "picture", "nodule", "effusion"]
+FINDINGS = "nodule,effusion"
+
+
+def write(folder, rows, header=HEADER, name="findings.csv"):
+    with (folder / name).open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def draw(folder, names):
+    """Grey pictures, the n-th of the value n."""
+    for value, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 3), value).save(folder / name)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Twenty pictures; the n-th of the value n has a nodule if n is odd, an effusion if n // 2 is."""
+    folder = tmp_path / "data"
+    draw(folder, [f"images/{n:02}.png" for n in range(20)])
+    write(folder, [["ab"[n % 2], f"{n:02}.png", n % 2, n // 2 % 2] for n in reversed(range(20))])
+    return folder
+
+
+@pytest.fixture
+def load(folder, cache_dir):
+    def loaded(**options):
+        clear_process_caches()
+        return load_dataset(Request(str(folder), **{"label_column": FINDINGS} | options), cache_dir)
+
+    return loaded
+
+
+def test_several_findings_of_each_picture(load):
+    data = load(group_column="site")
+    assert data.spec.as_dataset() == "shape:1x3x4:2:numbers"
+    assert data.class_names == ("nodule", "effusion")
+    assert (len(data.train), len(data.test)) == (16, 4)
+    for split in (data.train, data.test):
+        value = split.columns["x"][:, 0, 0, 0].astype(int)
+        assert split.columns["y"].tolist() == np.stack([value % 2, value // 2 % 2], axis=1).tolist()
+        assert split.groups.tolist() == ["ab"[n % 2] for n in value]
+    assert sorted(data.test.groups) == ["a", "a", "b", "b"]
+    assert len(np.unique(data.test.columns["y"], axis=0)) == 4
+
+
+def test_the_held_out_fifth_has_every_combination_of_findings(load, folder):
+    """Of five, ten, five and twenty pictures 1, 2, 1 and 4."""
+    counts = {(0, 0): 5, (0, 1): 10, (1, 0): 5, (1, 1): 20}
+    labels = [combination for combination, count in counts.items() for _ in range(count)]
+    draw(folder, [f"images/{n:02}.png" for n in range(40)])
+    write(folder, [["a", f"{n:02}.png", *labels[n]] for n in range(40)])
+    found, held_out = np.unique(load().test.columns["y"], axis=0, return_counts=True)
+    assert dict(zip(map(tuple, found.tolist()), held_out.tolist(), strict=True)) == {
+        combination: count // 5 for combination, count in counts.items()
+    }
+
+
+def test_one_column_of_words_is_classes(load, folder):
+    write(
+        folder, [[f"images/{n:02}.png", "sick" if n % 2 else "healthy"] for n in range(20)], ["file", "label"]
+    )
+    data = load(label_column="auto")
+    assert data.class_names == ("healthy", "sick")
+    assert data.train.columns["y"].tolist() == (data.train.columns["x"][:, 0, 0, 0] % 2).tolist()
+
+
+def test_what_has_no_label_or_no_row_is_left_out_and_said(load, folder):
+    write(folder, [["a", f"{n:02}.png", n % 2, "" if n == 3 else 1] for n in range(18)])
+    data = load()
+    assert len(data.train) + len(data.test) == 17
+    assert "label-column: 1 rows without a value in 'nodule' or 'effusion' are left out" in data.notes
+    assert "dataset: 3 pictures are left out, as 'findings.csv' labels none of them" in data.notes
+
+
+def test_a_path_tells_pictures_of_one_name_apart(load, folder):
+    draw(folder, ["old/00.png"])
+    with pytest.raises(UserError, match="^image-column: 'picture' holds '00.png', and several pictures have"):
+        load()
+    write(folder, [["a", f"images/{n:02}.png", n % 2, 1] for n in range(20)])
+    assert len(load().train) == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"label_column": "auto"},
+            "label-column: '.*data' has no column label, .*; expected one of site, pic",
+        ),
+        (
+            {"label_column": "nodul,effusion"},
+            r"label-column: unknown name 'nodul' \(did you mean 'nodule'\?\)",
+        ),
+        (
+            {"image_column": "file"},
+            "image-column: unknown name 'file'; expected one of effusion, nodule, pic",
+        ),
+        ({"image_column": "site"}, "image-column: 'site' holds 'b', and there is no such picture"),
+        (
+            {"group_column": "scanner"},
+            "partition: unknown name 'scanner'; expected one of effusion, nodule, pic",
+        ),
+        ({"group_column": "nodule"}, "partition: 'natural:nodule' .* another column: this is the label-col"),
+    ],
+)
+def test_mistakes(load, options, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        load(**options)
+
+
+def test_a_picture_that_is_not_there_is_named(load, folder):
+    write(folder, [["a", f"{n:02}.png", n % 2, 1] for n in range(21)])
+    with pytest.raises(
+        UserError, match="^image-column: 'picture' holds '20.png', and there is no such picture"
+    ):
+        load()
+
+
+def test_a_table_that_names_no_picture_changes_nothing(folder, cache_dir):
+    """Folders of pictures are classes, as without it."""
+    (folder / "findings.csv").unlink()
+    draw(folder, [f"more/{n}.png" for n in range(5)])
+    write(folder, [["a", 1]], ["site", "x"], "notes.csv")
+    assert load_dataset(Request(str(folder)), cache_dir).class_names == ("images", "more")
+
+
+def test_findings_are_learnt_with_auroc_by_site(run, folder):
+    result = run(
+        dataset=str(folder), label_column=FINDINGS, problem="multi-label", partition="natural:site",
+        metrics="auroc", eval_data="local", num_clients=2, rounds=1, client="fedbn",
+    )  # fmt: skip
+    assert set(result.summary["clients"]["0"]) >= {"auroc", "accuracy", "num-examples"}
+    assert result.summary["pooled"]["auroc"] is not None
