@@ -46,16 +46,14 @@ class StackedLinear(Stacked):
     def forward(self, x: Tensor) -> Tensor:
         # Weights come first in the product, so that their gradient has their layout: no strided copy.
         weight, x = self.rows("weight"), _by_model(x, self.active)
-        factors = self.factors if weight.requires_grad else None
-        if factors is not None:
-            weight = weight.detach()
         if self.bias is None:
-            y = torch.bmm(weight, x.transpose(1, 2))
-        else:
-            y = torch.baddbmm(self.rows("bias").unsqueeze(2), weight, x.transpose(1, 2))
-        if factors is not None:
-            inputs = x.detach()
-            y.register_hook(lambda gradient: factors.append((gradient, inputs)))  # type: ignore[no-untyped-call]
+            return torch.bmm(weight, x.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+        bias, factors = self.rows("bias").unsqueeze(2), self.factors
+        if factors is None or not (weight.requires_grad and bias.requires_grad):
+            return torch.baddbmm(bias, weight, x.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+        y = torch.baddbmm(bias, weight.detach(), x.transpose(1, 2))
+        inputs = x.detach()
+        y.register_hook(lambda gradient: factors.append((gradient, inputs)))  # type: ignore[no-untyped-call]
         return y.transpose(1, 2).flatten(0, 1)
 
     @torch.no_grad()
