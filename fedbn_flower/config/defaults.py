@@ -10,8 +10,8 @@ from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import SUFFIXES, table_files
-from ..data.readers.text import TEXT
-from ..data.readers.tokens import TOKENS
+from ..data.readers.text.plays import TEXT
+from ..data.readers.text.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
 
 DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}

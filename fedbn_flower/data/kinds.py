@@ -5,7 +5,7 @@ from .images.kind import Images
 from .numeric import Numeric
 from .readers.quadratic import Quadratic
 from .readers.tables import Table
-from .readers.text import Text
+from .readers.text.plays import Text
 
 KINDS: dict[str, type[Kind]] = {
     "images": Images,

@@ -19,8 +19,8 @@ from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
 from .readers.tables import decode_tables, table_files
-from .readers.text import TEXT, decode_text
-from .readers.tokens import TOKENS, decode_tokens, paths_of_tokens
+from .readers.text.plays import TEXT, decode_text
+from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 
 ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""

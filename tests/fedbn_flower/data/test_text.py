@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, cut_windows, encode_text, parse_speeches
+from fedbn_flower.data.readers.text.plays import (
+    ALPHABET,
+    CHARACTERS,
+    cut_windows,
+    encode_text,
+    parse_speeches,
+)
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task

@@ -15,10 +15,10 @@ from fedbn_flower.clients import Prepare
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.problems.characters import NOTHING
 
-from ...core.errors import UserError, not_allowed
-from ...core.input_spec import InputSpec
-from ..dataset import Decoded, Kind, Request, Rows
-from .per_client import check_group_column, join_clients
+from ....core.errors import UserError, not_allowed
+from ....core.input_spec import InputSpec
+from ...dataset import Decoded, Kind, Request, Rows
+from ..per_client import check_group_column, join_clients
 
 TEXT = "text:"
 WINDOW = 80

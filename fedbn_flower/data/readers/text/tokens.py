@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UserError, not_allowed
-from ..dataset import Decoded, Request
-from .text import Units, decode_text
+from ....core.errors import UserError, not_allowed
+from ...dataset import Decoded, Request
+from .plays import Units, decode_text
 
 TOKENS = "tokens:"
 SUFFIX = ".json"

@@ -1,0 +1,1 @@
+"""Read text, by characters or by tokens."""
