@@ -19,7 +19,7 @@ from ..config.run_config import RunConfig
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
-from .summary import LISTED_CLIENTS, NON_METRICS
+from .summary import LISTED_CLIENTS, NON_METRICS, columns_by_class
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
 MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
@@ -169,12 +169,16 @@ def _metrics_text(result: RoundResult) -> str:
 
 
 def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
-    """Return a table of the summary's metrics: global model, the clients' means, and each client if few."""
+    """Return a table of the summary's metrics: global model, the clients' means, and each client if few.
+
+    Values by class are left out: they do not fit into a terminal.
+    """
     best = f", the best is {summary['best-round']}" if summary.get("best-round") else ""
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
     clients: dict[str, dict[str, Any]] = summary["clients"]
     first = summary["global"] or next(iter(clients.values()), {})
-    names = [name for name in first if name not in NON_METRICS]
+    by_class = {column for columns in columns_by_class(summary).values() for column in columns.values()}
+    names = [name for name in first if name not in NON_METRICS and name not in by_class]
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")

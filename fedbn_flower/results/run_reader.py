@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.registry import short
 from ..core.files import PARQUET
 from .manifest import read_manifest
+from .summary import columns_by_class
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -64,8 +65,7 @@ class Run:
     @property
     def by_class(self) -> dict[str, dict[str, str]]:
         """The columns of metrics by class: for each of those metrics, the column of each class."""
-        found = self.summary.get("by-class", {}).items()
-        return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}
+        return columns_by_class(self.summary)
 
     @property
     def class_columns(self) -> set[str]:

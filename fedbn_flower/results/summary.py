@@ -237,3 +237,9 @@ def _new_clients(
 def _whole(metrics: MetricRecord, key: str) -> int | None:
     value = number(metrics, key)
     return None if value is None else int(value)
+
+
+def columns_by_class(summary: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the columns of metrics by class: for each of those metrics, the column of each class."""
+    found = summary.get("by-class", {}).items()
+    return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}

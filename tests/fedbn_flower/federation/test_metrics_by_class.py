@@ -12,6 +12,7 @@ from fedbn_flower import UserError
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting.plots import metric_names
+from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 
@@ -116,6 +117,8 @@ def test_the_report_has_a_row_a_class(run, table):
         assert f"<tr><td>{name}</td>{''.join(cells)}</tr>" in page
     assert "f1 of each client by class" in page
     assert "auroc-Edema" not in page.partition("All settings")[0].partition("Classes")[0]
+    in_terminal = [column.header for column in summary_table(RunConfig.of({}), result.summary).columns]
+    assert in_terminal == ["model", "training examples", "loss", "accuracy", "auroc", "f1", "ece"]
 
 
 def test_server_and_sites_call_classes_by_number(cache_dir, table):
