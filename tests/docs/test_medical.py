@@ -12,12 +12,15 @@ from fedbn_flower.cli import main
 from .pages import DOCS, ROOT, blocks_of
 from .test_code_blocks import commands_of, flags_of_simulation
 
+pytestmark = pytest.mark.slow
+
 PAGE = DOCS / "how-to" / "medical.md"
 SITES = ["east", "north", "south"]
 FIGURES = {
     "findings": ("auroc", "f1"),
     "outcome": ("sensitivity-at:0.9", "auroc", "ece"),
     "head": ("auroc", "f1"),
+    "lesions": ("dice", "iou"),
 }
 """The metrics that the page reads from the runs that it names."""
 
