@@ -109,8 +109,8 @@ class PseudoGradientStrategy(ServerRule):
             nodes, available = self.node_directory.taking_part(who, server_round)
             if training and self.mechanism:
                 there = set(available)
-                asked = nodes[self.mechanism.sample(server_round, len(nodes))]
-                chosen = [node for node in asked if node in there]
+                drawn = nodes[self.mechanism.sample(server_round, len(nodes))]
+                chosen = [node for node in drawn if node in there]
             else:
                 draw = self.rule_state.next_draw(phase, server_round)
                 chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
@@ -155,12 +155,12 @@ class PseudoGradientStrategy(ServerRule):
         if self.mechanism and not (phase.bound and phase.model):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
         reading = ReplyReader(self, server_round, phase)
-        asked = self._phase_replies_.count(MessageType.TRAIN)
-        fold = Fold(reading.new_partial_sum, asked)
+        sent = self._phase_replies_.count(MessageType.TRAIN)
+        fold = Fold(reading.new_partial_sum, sent)
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
         ):
-            if self.mechanism and position >= asked:
+            if self.mechanism and position >= sent:
                 continue  # an answer to no message of this round: its client would count twice
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics

@@ -47,14 +47,14 @@ def terms_of(config: RunConfig) -> Terms:
         When the package that accounts is missing, or the noise leaves nothing for an adaptive clip.
     """
     check_installed("dp")
-    asked = num_answers(config)
-    cohort = config.dp_simulate_cohort or asked
+    answers = num_answers(config)
+    cohort = config.dp_simulate_cohort or answers
     population = config.dp_simulate_population or config.num_training
     claim = SIMULATED if config.dp_seed != NO_SEED else GUARANTEE
     terms = Terms(
         sampling=config.dp_sampling,
-        probability=min(1.0, asked / config.num_training),
-        num_answers=asked,
+        probability=min(1.0, answers / config.num_training),
+        num_answers=answers,
         noise=config.dp_noise,
         clip=config.clip or FIRST_CLIP,
         adaptive=config.clip is None,

@@ -19,7 +19,7 @@ from ..config.run_config import RunConfig
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
-from .summary import LISTED_CLIENTS, NON_METRICS, columns_by_class
+from .summary import LISTED_CLIENTS, NON_METRICS, class_columns
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
 MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
@@ -177,8 +177,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
     clients: dict[str, dict[str, Any]] = summary["clients"]
     first = summary["global"] or next(iter(clients.values()), {})
-    by_class = {column for columns in columns_by_class(summary).values() for column in columns.values()}
-    names = [name for name in first if name not in NON_METRICS and name not in by_class]
+    left_out = {*NON_METRICS, *class_columns(summary)}
+    names = [name for name in first if name not in left_out]
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")

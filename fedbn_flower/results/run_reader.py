@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.registry import short
 from ..core.files import PARQUET
 from .manifest import read_manifest
-from .summary import columns_by_class
+from .summary import class_columns, columns_by_class
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,7 +70,7 @@ class Run:
     @property
     def class_columns(self) -> set[str]:
         """The columns of `by_class` of all metrics."""
-        return {column for columns in self.by_class.values() for column in columns.values()}
+        return class_columns(self.summary)
 
     @property
     def algorithms(self) -> str:

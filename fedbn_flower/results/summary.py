@@ -243,3 +243,8 @@ def columns_by_class(summary: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the columns of metrics by class: for each of those metrics, the column of each class."""
     found = summary.get("by-class", {}).items()
     return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}
+
+
+def class_columns(summary: Mapping[str, Any]) -> set[str]:
+    """Return the columns of `columns_by_class` of all metrics."""
+    return {column for columns in columns_by_class(summary).values() for column in columns.values()}

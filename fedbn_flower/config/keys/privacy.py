@@ -141,11 +141,11 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
 
 def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     cohort, population = config.dp_simulate_cohort, config.dp_simulate_population
-    asked = num_answers(config)
+    answers = num_answers(config)
     if population and not cohort:
         yield "dp-simulate-population", population, "0 without dp-simulate-cohort"
-    if cohort and cohort < asked:
-        yield "dp-simulate-cohort", cohort, f"at least {asked:g}, the clients of a round,"
+    if cohort and cohort < answers:
+        yield "dp-simulate-cohort", cohort, f"at least {answers:g}, the clients of a round,"
     if cohort > (population or config.num_training):
         yield "dp-simulate-cohort", cohort, "at most dp-simulate-population"
     if cohort and config.dp_sampling == "all" and population not in (0, cohort):

@@ -23,6 +23,11 @@ DEEP = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I"})
 ALPHA = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
+def is_image(path: Path) -> bool:
+    """Return whether a path has an image's suffix and is not hidden."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
 class ImageFile(NamedTuple):
     """An encoded image: its name in messages, and its path or bytes."""
 

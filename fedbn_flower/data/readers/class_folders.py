@@ -7,7 +7,7 @@ import numpy as np
 
 from ...core.errors import UserError, not_allowed
 from ..dataset import Decoded, Request
-from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile
+from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes
 from ..splits import TEST_NAMES, find_test_split, train_and_test
@@ -20,7 +20,7 @@ MAX_SHOWN = 5
 def has_class_folders(folder: Path) -> bool:
     """Return whether it has images as ``CLASS/1.png`` or ``train/CLASS/1.png``, and no ``metadata`` file."""
     root = folder / "train" if (folder / "train").is_dir() else folder
-    return not any(root.glob("metadata.*")) and any(map(_is_image, root.glob("*/**/*")))
+    return not any(root.glob("metadata.*")) and any(map(is_image, root.glob("*/**/*")))
 
 
 def decode_class_folders(request: Request, folder: Path) -> Decoded:
@@ -58,7 +58,7 @@ def decode_class_folders(request: Request, folder: Path) -> Decoded:
     others = 0
     for root in roots:
         files = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path, root)]
-        images = [p for p in files if _is_image(p) and len(p.relative_to(root).parts) > depth + 1]
+        images = [p for p in files if is_image(p) and len(p.relative_to(root).parts) > depth + 1]
         if not images:
             raise UserError(f"dataset: no images in the class folders of {str(root)!r}")
         others += len(files) - len(images)
@@ -95,7 +95,7 @@ def site_folders(folder: Path) -> list[str]:
     for root in _roots(folder)[0]:
         for path in _visible(root):
             if path.is_dir():
-                found = (p for p in path.rglob("*") if _is_image(p) and not _is_hidden(p, path))
+                found = (p for p in path.rglob("*") if is_image(p) and not _is_hidden(p, path))
                 within = [image.relative_to(path).parts for image in found]
                 if not within or any(len(parts) == 1 for parts in within):
                     return []
@@ -116,7 +116,3 @@ def _visible(folder: Path) -> list[Path]:
 
 def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")

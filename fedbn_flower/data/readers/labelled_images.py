@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
-from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile
+from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from .tables.labelled import labelled_rows
@@ -80,7 +80,7 @@ def _names_a_picture(value: object) -> bool:
 
 def _pictures(folder: Path) -> dict[str, Path | None]:
     """Return the folder's pictures by path in it and by file name; None for a name that several have."""
-    paths = [p for p in sorted(folder.rglob("*")) if _names_a_picture(p.name) and not p.name.startswith(".")]
+    paths = list(filter(is_image, sorted(folder.rglob("*"))))
     found: dict[str, Path | None] = {}
     for path in paths:
         found[path.name] = None if path.name in found else path

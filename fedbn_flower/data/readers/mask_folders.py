@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.errors import UserError, not_allowed
 from ..dataset import Decoded, Request
-from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile
+from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import Classes
@@ -118,6 +118,4 @@ def _pairs(site: str, folder: Path, notes: list[str]) -> Iterator[Pair]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith("."):
-            yield path
+    return filter(is_image, sorted(folder.iterdir()))
