@@ -1,6 +1,7 @@
 """Keep the program's handler of SIGTERM while Ray installs another."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,9 +50,15 @@ def stopping_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+RAISED_AGAIN = 0.01  # seconds after an exception that Python ignored
+
+
 def stop_once() -> None:
     """From now on the first Ctrl-C, SIGTERM or SIGHUP is a KeyboardInterrupt, and no other disturbs what it
-    ends; those that are ignored, as SIGHUP under nohup, still are."""
+    ends; those that are ignored, as SIGHUP under nohup, still are.
+
+    Python ignores an exception within a finalizer or a weak reference's callback: it then comes once more.
+    """
 
     stopped = False
 
@@ -61,6 +68,18 @@ def stop_once() -> None:
             stopped = True
             raise KeyboardInterrupt
 
+    report = sys.unraisablehook
+
+    def raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+        nonlocal stopped
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            report(ignored)
+            return
+        stopped = False
+        signal.setitimer(signal.ITIMER_REAL, RAISED_AGAIN)
+
+    sys.unraisablehook = raise_again
+    signal.signal(signal.SIGALRM, stop)
     for number in STOPPING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, stop)

@@ -39,3 +39,29 @@ def test_what_was_handled_before_is_again():
     with pytest.raises(ZeroDivisionError), stopping_later():
         raise ZeroDivisionError
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+IGNORED = """
+import os, signal, time
+from fedbn_flower.runtime.signals import stop_once
+
+class Closing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
+
+stop_once()
+try:
+    Closing()
+    time.sleep(60)
+    print("lost")
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.2)
+    print("stopped once")
+"""
+
+
+def test_a_ctrl_c_within_a_finalizer_is_not_lost():
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=50)
+    assert (done.stdout, done.stderr) == ("stopped once\n", "")
