@@ -1,6 +1,7 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Fold, PartialSum, 
 from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
-from .messages.nodes import sample
+from .messages.nodes import KnowsWhoIsFirst, sample, sample_size
 from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
 from .messages.wire import SERVER_ROUND, UPDATE_BOUND
@@ -113,11 +114,20 @@ class PseudoGradientStrategy(ServerRule):
                 chosen = [node for node in drawn if node in there]
             else:
                 draw = self.rule_state.next_draw(phase, server_round)
-                chosen = sample(available, fraction, minimum, (self._sampling_seed_, draw, int(training)))
+                size = wanted_answers = sample_size(len(available), fraction, minimum)
+                if training and isinstance(who, KnowsWhoIsFirst):
+                    size = min(len(available), math.ceil(size * who.over_select - 1e-9))
+                chosen = sample(available, size, (self._sampling_seed_, draw, int(training)))
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
-                chosen = [node for node in chosen if who.answers(server_round, partition(node))]
+                asked = list(map(partition, chosen))
+                if isinstance(who, KnowsWhoIsFirst):
+                    number = sampled if self.mechanism else wanted_answers
+                    answering = who.first_answers(server_round, np.array(asked, np.int64), number).tolist()
+                else:
+                    answering = [who.answers(server_round, one) for one in asked]
+                chosen = [node for node, answers in zip(chosen, answering, strict=True) if answers]
                 if not self.mechanism:  # with one, a round without answers is a round like any other
                     _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
             config[SERVER_ROUND] = server_round

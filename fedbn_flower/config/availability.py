@@ -1,9 +1,7 @@
 """The key ``availability``: in which rounds a client is there."""
 
-import os
-
 from ..core.errors import not_allowed
-from ..core.files import path_of
+from ..core.files import absolute
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"
@@ -37,4 +35,4 @@ def absolute_availability(text: str) -> str:
     UserError
         For a cycle that cannot be.
     """
-    return text if text == "always" or cycle_of(text) else os.path.abspath(path_of(text))
+    return text if text == "always" or cycle_of(text) else absolute(text)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import RUN_KEYS, Privacy, flag_of
+from .keys import RUN_KEYS, Devices, Privacy, flag_of
 from .registry import LOSS
 from .selection import settings_of
 
 WITHOUT_MEANING = (
     *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
-    *map(flag_of, Privacy.model_fields),
+    *map(flag_of, (*Devices.model_fields, *Privacy.model_fields)),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

@@ -1,7 +1,6 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,17 +14,17 @@ from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_op
 from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed, unknown_name
-from ..core.files import path_of
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from . import keys
-from .availability import absolute_availability
 from .baselines import baseline_keys
 from .defaults import defaults_for
 from .keys import RUN_KEYS
+from .keys.devices import check_devices
+from .keys.paths import with_absolute_paths
 from .keys.privacy import check_privacy
 from .registry import MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
@@ -50,6 +49,7 @@ class RunConfig(
     keys.Runtime,
     keys.Evaluation,
     keys.Privacy,
+    keys.Devices,
     keys.System,
     keys.Start,
     keys.Training,
@@ -70,11 +70,7 @@ class RunConfig(
         UserError
             For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
         """
-        if "availability" in values:  # not within what is kept: the current folder may be another one later
-            values = {**values, "availability": absolute_availability(str(values["availability"]))}
-        if values.get("init"):
-            values = {**values, "init": os.path.abspath(path_of(str(values["init"])))}
-        return _resolved(tuple(sorted(values.items())))
+        return _resolved(tuple(sorted(with_absolute_paths(values).items())))
 
     @classmethod
     def grid(cls, tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list["RunConfig"]:
@@ -231,6 +227,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     _check_start(config)
     check_privacy(config)
+    check_devices(config)
     if config.drop_stragglers and config.stragglers == 1:
         raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config

@@ -26,6 +26,11 @@ LARGE = 2**25
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
+def absolute(name: str) -> str:
+    """Return a path in full, whatever the current folder is later."""
+    return os.path.abspath(path_of(name))
+
+
 def path_of(text: str) -> Path:
     """Return a path with ``~`` and ``~name`` expanded; without such a home they stay as they are."""
     return Path(os.path.expanduser(text))

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,12 +29,14 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
-from ..core.errors import RunFailed, UserError, not_allowed
+from ..core.errors import RunFailed, not_allowed
 from ..records.checkpoint import Checkpoint
+from ..records.columns import SIMULATED_SECONDS
 from ..records.events import Observer, RoundResult
 from ..records.metrics import pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
+from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import client_privacy
 from .divergence import Divergence
@@ -41,7 +44,7 @@ from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
 from .refusals import Refusals
-from .strategy import make_strategy, participation, set_server_rate, step_more
+from .strategy import clock_of, make_strategy, participation, set_server_rate, step_more
 from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -90,7 +93,8 @@ class Federation:
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.strategy = make_strategy(self.inputs)
-        self.strategy.node_participation = participation(config)
+        self.clock = clock_of(self.inputs)
+        self.strategy.node_participation = replace(participation(config), clock=self.clock)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
@@ -110,7 +114,7 @@ class Federation:
             nodes were there in time, or the model diverged.
         """
         config, strategy = self.config, self.strategy
-        self._check_nodes(grid)
+        check_nodes(self.strategy, grid, config.num_clients)
         for notice in (*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())):
             LOGGER.warning("%s", notice)
         if (weights := self.inputs.initial().weights) and weights.complete:
@@ -253,6 +257,7 @@ class Federation:
         last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
         add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
+        self.totals.simulated_seconds += self.clock.round_seconds if self.clock else 0.0
         return RoundResult(
             server_round,
             seconds,
@@ -274,6 +279,7 @@ class Federation:
             improved=improved,
             diverged=diverged,
             last=last,
+            clock={SIMULATED_SECONDS: round(self.totals.simulated_seconds, 3)} if self.clock else {},
         )
 
     def _errors_of_custom_strategies(self) -> AbstractContextManager[None]:
@@ -289,12 +295,3 @@ class Federation:
         """The last round whose checkpoint is on the disk by now; a later one may still be on its way."""
         every = self.config.checkpoint_every or 1
         return max(0, (server_round - 1) // every - 1) * every
-
-    def _check_nodes(self, grid: Grid) -> None:
-        expected = self.config.num_clients
-        nodes = self.strategy.node_directory.connected(grid, expected, "num-clients")
-        if len(nodes) > expected:
-            raise UserError(
-                f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
-                "(make num-clients and num-supernodes equal)"
-            )

@@ -1,21 +1,26 @@
 """Make the server rule of a configuration."""
 
+from functools import partial
+from math import inf
+
 import numpy as np
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.vectors import Layout
+from fedbn_flower.strategies.messages.npy import encoded_bytes
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
+from ..config.keys.devices import NONE
 from ..config.registry import STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..config.selection import flags
 from ..core.errors import not_allowed
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand
-from .inputs import RunInputs
-from .participation import SeededParticipation, availability, held_out_clients
+from .inputs import RunInputs, inputs_of
+from .participation import Clock, SeededParticipation, availability, held_out_clients, rates_of, share_of_work
 
 
 def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
@@ -96,4 +101,33 @@ def participation(config: RunConfig) -> SeededParticipation:
         availability(config.availability, config.seed, config.num_clients),
         min(set(range(config.num_clients)) - held_out) if config.reference == "pooled" else None,
         held_out,
+        config.over_select,
+    )
+
+
+def clock_of(inputs: RunInputs) -> Clock | None:
+    """Return the clock of a run whose ``devices`` are named.
+
+    Raises
+    ------
+    UserError
+        When they are named by a file that cannot be used.
+    """
+    config = inputs.config
+    if config.devices == NONE:
+        return None
+
+    def bytes_in(server_round: int) -> int:
+        """Return the bytes of the shared entries in a round."""
+        now = inputs_of(config.at_round(server_round))
+        return sum(encoded_bytes(now.initial().entries[name]) for name in now.split.shared)
+
+    straggle = config.stragglers and not config.drop_stragglers
+    return Clock(
+        rates_of(config.devices, config.seed, config.num_clients),
+        inputs.partitions.train.sizes,
+        config.local_epochs,
+        partial(share_of_work, config.seed, config.stragglers) if straggle else None,
+        bytes_in,
+        config.round_deadline or inf,
     )

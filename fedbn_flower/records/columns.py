@@ -8,6 +8,8 @@ COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "b
 CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
 RATES = (CLIENT_LR, SERVER_LR)
 """The learning rates of a round, if they have a schedule."""
+SIMULATED_SECONDS = "simulated-seconds"
+"""Since the run began, on the clock of its devices, if they are named."""
 PRIVACY = ("epsilon", "noise-std", "clip-norm")
 """Of a round with differential privacy: epsilon so far, the deviation of the noise on each entry of the mean
 update, and the bound on a client's update."""

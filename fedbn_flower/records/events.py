@@ -89,6 +89,8 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+    clock: Mapping[str, float] = field(default_factory=dict)
+    """With named devices, the simulated seconds since the run began, by `columns.SIMULATED_SECONDS`."""
 
     @property
     def metrics(self) -> dict[str, float]:

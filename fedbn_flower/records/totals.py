@@ -16,6 +16,8 @@ class RunTotals:
     server_seconds: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
+    simulated_seconds: float = 0.0
+    """On the clock of the clients' devices; 0 where they are not named."""
     client_updates: int = 0
     """Answers to train messages that were used."""
     mean_reached: int | None = None

@@ -114,7 +114,8 @@ class RunFolder(Observer):
         last_round = checkpoint.server_round if checkpoint else 0
         problem = federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
-        header = [*round_header(problem, bool(federation.privacy)), *federation.config.scheduled_rates(1)]
+        config, private = federation.config, bool(federation.privacy)
+        header = [*round_header(problem, private, bool(federation.clock)), *config.scheduled_rates(1)]
         self.metrics = CsvLog(path / "metrics.csv", header, last_round)
         header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
         self.clients = CsvLog(path / "clients.csv", header, last_round)
@@ -181,7 +182,7 @@ class RunFolder(Observer):
                     "failures": result.failures,
                     **result.metrics,
                     **round_costs(result),
-                    **{**result.rates, **result.privacy},
+                    **{**result.rates, **result.privacy, **result.clock},
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]

@@ -17,6 +17,7 @@ from ..records.columns import (
     POOLED,
     PRIVACY,
     ROUND_COLUMNS,
+    SIMULATED_SECONDS,
     WORST,
     WORST_TENTH,
 )
@@ -42,10 +43,10 @@ def seeds_text(runs: Collection[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def round_header(problem: Problem, private: bool = False) -> list[str]:
+def round_header(problem: Problem, private: bool = False, timed: bool = False) -> list[str]:
     """Return the first columns of ``metrics.csv``; further metrics are not measured in training.
 
-    ``private``: whether the run has differential privacy.
+    ``private``: whether the run has differential privacy. ``timed``: whether it has a simulated clock.
     """
     prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
     return [
@@ -55,6 +56,7 @@ def round_header(problem: Problem, private: bool = False) -> list[str]:
         *COSTS,
         *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
         *(PRIVACY if private else ()),
+        *([SIMULATED_SECONDS] if timed else ()),
     ]
 
 
@@ -133,6 +135,7 @@ def run_totals(
             "evaluate": round(totals.evaluate_seconds, 3),
             "server": round(totals.server_seconds, 3),
         },
+        **({SIMULATED_SECONDS: round(totals.simulated_seconds, 3)} if totals.simulated_seconds else {}),
         "bytes-sent": totals.bytes_sent,
         "bytes-received": totals.bytes_received,
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,

@@ -43,6 +43,19 @@ class AnswersForMany(Protocol):
 
 
 @runtime_checkable
+class KnowsWhoIsFirst(Protocol):
+    """A `Participation` with time: more clients are asked to train than answers count, the first ones."""
+
+    over_select: float
+    """How many times as many."""
+
+    def first_answers(
+        self, server_round: int, partitions: NDArray[np.int64], wanted: int
+    ) -> NDArray[np.bool_]:
+        """Return whose answers count, at most ``wanted`` of those asked. The others get no message."""
+
+
+@runtime_checkable
 class KnowsPartitions(Protocol):
     """A Grid that numbers its nodes by partition: none has to be queried."""
 
@@ -204,11 +217,15 @@ def _are(names: list[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def sample(nodes: Sequence[int] | NDArray, fraction: float, minimum: int, seed: Iterable[int]) -> list[int]:
-    """Return a reproducible sample of ``max(minimum, floor(fraction * n))`` nodes, in the order given.
+def sample_size(count: int, fraction: float, minimum: int) -> int:
+    """Return ``max(minimum, floor(fraction * count))``, at most ``count``.
 
     As in Flower, ``fraction`` is rounded down; the small term keeps ``0.29 * 100`` at 29.
     """
-    size = min(len(nodes), max(minimum, int(len(nodes) * fraction + 1e-9)))
+    return min(count, max(minimum, int(count * fraction + 1e-9)))
+
+
+def sample(nodes: Sequence[int] | NDArray, size: int, seed: Iterable[int]) -> list[int]:
+    """Return a reproducible sample of ``size`` nodes, in the order given."""
     chosen = np.random.default_rng(list(seed)).choice(len(nodes), size=size, replace=False)
     return [nodes[i] for i in sorted(chosen)]

@@ -3,6 +3,7 @@
 The settings of an algorithm are declared in its class, not here: see `selection`.
 """
 
+from .devices import Devices
 from .group import KeyGroup, flag_of
 from .groups import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
 from .privacy import Privacy
@@ -12,6 +13,7 @@ __all__ = [
     "GROUPS",
     "RUN_KEYS",
     "Data",
+    "Devices",
     "Evaluation",
     "Folder",
     "KeyGroup",
@@ -30,6 +32,7 @@ GROUPS: tuple[type[KeyGroup], ...] = (
     Training,
     Start,
     System,
+    Devices,
     Privacy,
     Evaluation,
     Runtime,

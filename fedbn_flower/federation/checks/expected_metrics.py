@@ -32,6 +32,7 @@ from ...records.columns import (
     PRIVACY,
     RATES,
     ROUND_COLUMNS,
+    SIMULATED_SECONDS,
     TEST,
     WORST,
     WORST_TENTH,
@@ -92,7 +93,7 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
         ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
     return ExpectedMetrics(
         ranges,
-        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, SENT_BYTES}),
+        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, SIMULATED_SECONDS, SENT_BYTES}),
         (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,

@@ -78,5 +78,6 @@ def numbers_of(result: RoundResult) -> dict[str, float]:
         **round_costs(result),
         **result.rates,
         **result.privacy,
+        **result.clock,
         **result.spread,
     }

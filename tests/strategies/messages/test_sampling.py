@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import FedAvg, RuleState
-from strategies.messages.nodes import sample
+from strategies.messages.nodes import sample, sample_size
 
 from ..helpers import CannedGrid, record, train_reply
 
@@ -31,7 +31,7 @@ def test_sampling_depends_on_seed_and_round_alone():
 
 @given(n=st.integers(1, 300), percent=st.integers(0, 100))
 def test_the_sample_has_the_size_requested(n, percent):
-    chosen = sample(list(range(n)), percent / 100, 1, (0,))
+    chosen = sample(list(range(n)), sample_size(n, percent / 100, 1), (0,))
     assert len(chosen) == max(1, n * percent // 100)
     assert len(set(chosen)) == len(chosen)
 

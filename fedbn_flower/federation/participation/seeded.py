@@ -3,16 +3,16 @@
 Everything random derives from (seed, round, partition), so it is the same in every process.
 """
 
-import csv
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.availability import AVAILABILITY, HEADER, cycle_of
-from ..core.errors import UserError, not_allowed
-from ..core.files import path_of
+from ...config.availability import AVAILABILITY, HEADER, cycle_of
+from ...core.errors import UserError
+from .clock import Clock
+from .rows import rows_of
 
 # Streams of random numbers, one for each purpose; clients use smaller numbers.
 STRAGGLES, DROPS_OUT, BEGINS, IS_NEW = 11, 12, 13, 14
@@ -72,6 +72,10 @@ class SeededParticipation:
         The one client that trains, where only one does.
     held_out_clients : frozenset[int]
         Partitions that take no part; see `held_out_clients`.
+    over_select : float
+        How many times as many clients are asked to train as answers count.
+    clock : Clock, optional
+        Decides whose answers are in time.
     """
 
     seed: int
@@ -80,6 +84,8 @@ class SeededParticipation:
     is_there: Availability
     trains: int | None = None
     held_out_clients: frozenset[int] = frozenset()
+    over_select: float = 1.0
+    clock: Clock | None = None
 
     def takes_part(self, partition: int) -> bool:
         return partition not in self.held_out_clients
@@ -101,6 +107,10 @@ class SeededParticipation:
         if not self.dropout:
             return True
         return _generator(self.seed, server_round, partition, DROPS_OUT).random() >= self.dropout
+
+    def first_answers(self, server_round: int, partitions: Partitions, wanted: int) -> Answers:
+        answers = np.array([self.answers(server_round, partition) for partition in partitions.tolist()], bool)
+        return self.clock.first(server_round, partitions, answers, wanted) if self.clock else answers
 
 
 def availability(text: str, seed: int, num_clients: int) -> Availability:
@@ -159,17 +169,8 @@ class _Listed:
 
 def _rounds_by_partition(name: str, num_clients: int) -> dict[int, list[range]]:
     """A file's rows by partition."""
-    try:
-        with path_of(name).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = tuple(next(reader, ()))
-            rows = [(reader.line_num, row) for row in reader if row]
-    except (OSError, RuntimeError, UnicodeDecodeError, csv.Error) as error:
-        raise not_allowed("availability", name, f"{AVAILABILITY} ({error})") from error
-    if header != HEADER:
-        raise not_allowed("availability", name, f"a CSV file with header {','.join(HEADER)}")
     rounds: dict[int, list[range]] = {}
-    for line, row in rows:
+    for line, row in rows_of("availability", name, AVAILABILITY, HEADER):
         try:
             partition, first, last = map(int, row)
         except ValueError:

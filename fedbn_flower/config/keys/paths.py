@@ -1,0 +1,25 @@
+"""The keys whose values may be paths."""
+
+from collections.abc import Mapping
+
+from flwr.app import UserConfigValue
+
+from ...core.files import absolute
+from ..availability import absolute_availability
+from .devices import absolute_devices
+
+ABSOLUTE = {"availability": absolute_availability, "devices": absolute_devices, "init": absolute}
+
+
+def with_absolute_paths(values: Mapping[str, UserConfigValue]) -> dict[str, UserConfigValue]:
+    """Return the values of a run with paths in full: the current folder may be another one later.
+
+    Raises
+    ------
+    UserError
+        For a value that is neither a path nor one of the key's others.
+    """
+    return {
+        key: ABSOLUTE[key](str(value)) if value and key in ABSOLUTE else value
+        for key, value in values.items()
+    }

@@ -1,0 +1,25 @@
+"""Check how many nodes are connected."""
+
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+from ...core.errors import UserError
+
+
+def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int) -> None:
+    """Wait for the run's nodes; refuse more of them than ``num-clients``.
+
+    Raises
+    ------
+    UserError
+        When there are more.
+    TooFewNodes
+        When they are too few in time.
+    """
+    nodes = strategy.node_directory.connected(grid, expected, "num-clients")
+    if len(nodes) > expected:
+        raise UserError(
+            f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
+            "(make num-clients and num-supernodes equal)"
+        )
