@@ -110,7 +110,7 @@ class PseudoGradientStrategy(ServerRule):
             nodes, available = self.node_directory.taking_part(who, server_round)
             if training and self.mechanism:
                 there = set(available)
-                drawn = nodes[self.mechanism.sample(server_round, len(nodes))]
+                drawn = nodes[self.mechanism.sample(server_round, np.array([partition(n) for n in nodes]))]
                 chosen = [node for node in drawn if node in there]
             else:
                 draw = self.rule_state.next_draw(phase, server_round)

@@ -10,7 +10,7 @@ By sampling, with the adjacency that the epsilon is for:
   replacement: Dong, Roth and Su 2019 (arXiv 1905.02383), theorem 4.2; Zhu, Dong and Wang 2022 (2106.08567).
 - ``all`` and ``cyclic``: add or remove one, who adds at most C to each of its k rounds. Exact: k Gaussians of
   noise z are one of z / sqrt(k), see Balle and Wang 2018 (1805.06530), theorem 8. In ``cyclic``
-  k = ceil(rounds / bands), and noise may be correlated over ``bands`` rounds (2306.08153).
+  k = ceil(rounds / groups), and noise may be correlated over up to ``groups`` rounds (2306.08153).
 
 PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380).
 """
@@ -56,7 +56,7 @@ class Plan:
         Number of rounds.
     delta : float
         In [1e-15, 1).
-    bands : int
+    groups : int
         Number of groups that take turns in ``cyclic``; 0 otherwise.
     """
 
@@ -65,7 +65,7 @@ class Plan:
     population: int
     rounds: int
     delta: float
-    bands: int = 0
+    groups: int = 0
 
     @property
     def adjacency(self) -> str:
@@ -90,7 +90,7 @@ def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
         case "all":
             return _gaussian(noise, rounds, plan.delta)
         case "cyclic":
-            return _gaussian(noise, math.ceil(rounds / plan.bands), plan.delta)
+            return _gaussian(noise, math.ceil(rounds / plan.groups), plan.delta)
         case sampling:
             one = _poisson if sampling == "poisson" else _fixed
             return float(one(noise, plan.probability).self_compose(rounds).get_epsilon_for_delta(plan.delta))

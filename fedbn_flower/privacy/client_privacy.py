@@ -6,7 +6,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers
+from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers, num_groups
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
@@ -50,6 +50,7 @@ def terms_of(config: RunConfig) -> Terms:
     answers = num_answers(config)
     cohort = config.dp_simulate_cohort or answers
     population = config.dp_simulate_population or config.num_training
+    groups = num_groups(config)
     claim = SIMULATED if config.dp_seed != NO_SEED else GUARANTEE
     terms = Terms(
         sampling=config.dp_sampling,
@@ -64,6 +65,8 @@ def terms_of(config: RunConfig) -> Terms:
         cohort=cohort,
         population=population,
         claim=HYPOTHETICAL if config.dp_simulate_cohort else claim,
+        groups=groups,
+        bands=config.dp_bands or groups,
     )
     if terms.budget:
         terms = replace(terms, noise=_noise(terms.budget, terms.plan))
@@ -135,7 +138,8 @@ class ClientPrivacy:
         Raises
         ------
         UserError
-            When the ledger or the key cannot be read, or the budget is spent.
+            When the ledger or the key cannot be read, the budget is spent, or groups cannot go on with their
+            turns.
         """
         self._ledger = Ledger(folder / ledger.NAME, self.terms.as_record())
         self.terms = Terms.of(self._ledger.terms)
@@ -146,11 +150,30 @@ class ClientPrivacy:
             raise not_allowed(
                 "rounds", self.config.rounds, f"{done}: the privacy budget is spent at round {rounds}"
             )
+        if self.terms.groups:
+            self._check_turns(done, known)
         before = self._ledger.last_of(done) if done else None
         if done and before is None:
             raise UserError(f"resume: the ledger {str(self._ledger.path)!r} has no round {done}")
         clip = before.next_clip if before else self.terms.clip
         return ClientMechanism(key, self._ledger, self.terms, clip, self._repeats)
+
+    def _check_turns(self, done: int, known: bool) -> None:
+        """Refuse a turn that nobody has accounted, and noise that does not fit that of the rounds before."""
+        assert self._ledger
+        again = [charge.round for charge in self._ledger.charges if charge.round > done]
+        if again and not self._repeats:
+            raise UserError(
+                f"resume: round {again[0]} is published, and cannot be repeated to the same bits; with "
+                "dp-sampling 'cyclic' no other attempt is accounted, so begin a new run"
+            )
+        if not self.terms.correlated:
+            return
+        if done and not known:
+            raise UserError("resume: the key is lost, and further noise correlates with what came of it")
+        if self.config.rounds > self.terms.rounds:
+            wanted = f"at most {self.terms.rounds}: noise is correlated over the rounds that were planned"
+            raise not_allowed("rounds", self.config.rounds, wanted)
 
     def _key(self, checkpoint: Path) -> tuple[Key, bool]:
         """Return the run's key, and whether it is that of all rounds before."""
@@ -183,7 +206,9 @@ class ClientPrivacy:
         """Return what ``metrics.csv`` has of a round that is done."""
         charge = self._ledger.last_of(server_round) if self._ledger else None
         assert charge
-        values = (charge.epsilon, self.terms.noise_std(charge.clip), charge.clip)
+        correlated = self.terms.correlated
+        factor = float(correlated.deviations[server_round - 1]) if correlated else 1.0
+        values = (charge.epsilon, factor * self.terms.noise_std(charge.clip), charge.clip)
         return dict(zip(PRIVACY, values, strict=True))
 
     def summary(self) -> dict[str, Any]:
@@ -205,5 +230,6 @@ class ClientPrivacy:
             "accounted-clients-a-round": terms.cohort,
             "accounted-clients": terms.population,
             "adaptive-clip": terms.adaptive,
+            **({"groups": terms.groups, "bands": terms.bands} if terms.groups else {}),
             "outside": list(OUTSIDE),
         }

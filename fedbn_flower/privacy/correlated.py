@@ -5,8 +5,9 @@ Lampert 2024 (2405.13763). The noise of round t is ``z C (M^-1 Z)_t``, where Z h
 M is lower triangular with ``M_ij ~ c_(i-j)``, ``c_k = binom(2k, k) / 4^k`` for k < b. Its columns have
 length 1.
 
-It goes with ``cyclic``: b groups take turns. The rounds of a client are b apart, and their columns of M have
-no row in common. The sum of k such columns has length sqrt(k), so a client costs what k Gaussians cost.
+It goes with ``cyclic``: b or more groups take turns. The rounds of a client are at least b apart, and their
+columns of M have no row in common. The sum of k such columns has length sqrt(k), so a client costs
+what k Gaussians cost.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def members(server_round: int, bands: int, population: int) -> NDArray[np.bool_]:
-    """Return who takes part in a round, (population,): those whose number is round - 1 modulo ``bands``.
+def members(server_round: int, groups: int, partitions: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return which partitions take part in a round: those whose id is round - 1 modulo ``groups``.
 
-    Numbers are partition ids, so a group does not depend on any data.
+    A group depends neither on any data nor on who is connected.
     """
-    return np.asarray(np.arange(population) % bands == (server_round - 1) % bands)
+    return np.asarray(partitions % groups == (server_round - 1) % groups)
 
 
 def square_root(bands: int) -> NDArray[np.float64]:
@@ -55,6 +56,15 @@ class CorrelatedNoise:
         """The lengths of the columns before they are normalised, (rounds,): the last ones are cut off."""
         kept = np.minimum(self.bands, self.rounds - np.arange(self.rounds))
         return np.asarray(np.sqrt(np.cumsum(self._coefficients**2))[kept - 1])
+
+    @cached_property
+    def deviations(self) -> NDArray[np.float64]:
+        """The deviation of each round's noise over that of independent noise, (rounds,)."""
+        lengths, earlier = np.empty(self.rounds), list[NDArray[np.floating]]()
+        for t, unit in enumerate(np.eye(self.rounds), 1):
+            row, earlier = self.correlate(t, unit, earlier)
+            lengths[t - 1] = np.linalg.norm(row)
+        return lengths
 
     def entry(self, row: int, column: int) -> float:
         """Return M_ij, counted from 0, for 0 <= i - j < b."""

@@ -2,6 +2,7 @@
 
 McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963), alg. 1:
 ``D_t = (sum_i clip(Delta_i, C_t) + N(0, (z C_t)^2 I)) / n`` with ``n = q N``, over all clients that answer.
+With groups that take turns the noise of rounds may be correlated: see `correlated`.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.strategies import Vector
 
+from .correlated import members
 from .keys import Key
 from .ledger import Charge, Ledger
 from .terms import Terms
@@ -42,10 +44,15 @@ class ClientMechanism:
         self._terms = terms
         self._repeats = repeats
         self._attempt = 1
+        self._earlier: list[NDArray[np.floating]] = []
+        self._earlier_to = 0
 
-    def sample(self, server_round: int, count: int) -> NDArray[np.bool_]:
+    def sample(self, server_round: int, partitions: NDArray[np.integer]) -> NDArray[np.bool_]:
         published = len(self._ledger.of_round(server_round))
         self._attempt = max(1, published) if self._repeats else published + 1
+        if self._terms.sampling == "cyclic":
+            return members(server_round, self._terms.groups, partitions)
+        count = len(partitions)
         everybody = max(count, self._terms.clients)  # also those that are not connected can be drawn
         numbers = self._key.numbers(server_round, self._attempt, "sampling").uniform(everybody)
         if self._terms.sampling == "poisson":
@@ -59,8 +66,11 @@ class ClientMechanism:
 
     def publish(self, server_round: int, total: Vector, within: float) -> Vector:
         terms, clip = self._terms, self.bound
-        numbers = self._key.numbers(server_round, self._attempt, "noise")
-        numbers.add_noise(total, terms.noise_std(clip) * terms.num_answers)
+        deviation = terms.noise_std(clip) * terms.num_answers
+        if terms.correlated:
+            total += deviation * self._correlated(server_round, total)
+        else:
+            self._key.numbers(server_round, self._attempt, "noise").add_noise(total, deviation)
         total /= terms.num_answers
         if adaptive := terms.adaptive_clip:
             count = self._key.numbers(server_round, self._attempt, "count").normal(1)[0]
@@ -77,3 +87,16 @@ class ClientMechanism:
             )
         )
         return total
+
+    def _correlated(self, server_round: int, total: Vector) -> Vector:
+        """Return a round's correlated noise of unit scale, like the sum.
+
+        After a resume the noise of all rounds before is drawn again, so no checkpoint holds any of it.
+        """
+        assert self._terms.correlated
+        for t in range(self._earlier_to + 1, server_round + 1):
+            noise = np.zeros_like(total)
+            self._key.numbers(t, 1, "noise").add_noise(noise, 1.0)
+            noise, self._earlier = self._terms.correlated.correlate(t, noise, self._earlier)
+        self._earlier_to = server_round
+        return noise

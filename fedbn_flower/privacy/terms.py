@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from .accounts import Plan, Sampling, epsilon
 from .adaptive_clip import AdaptiveClip
+from .correlated import CorrelatedNoise
 
 GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
@@ -18,7 +20,7 @@ class Terms:
     Parameters
     ----------
     sampling : str
-        ``poisson``, ``fixed`` or ``all``: who trains in a round.
+        ``poisson``, ``fixed``, ``all`` or ``cyclic``: who trains in a round.
     probability : float
         q, the share of the clients that trains in a round; of each one by itself in ``poisson``.
     num_answers : float
@@ -39,6 +41,9 @@ class Terms:
         What is accounted and decides the noise: n and N, or in a hypothetical run greater numbers.
     claim : str
         `GUARANTEE`, `SIMULATED` or `HYPOTHETICAL`.
+    groups, bands : int
+        In ``cyclic``, the number of groups that take turns, and over how many rounds noise is correlated; 0
+        otherwise.
     """
 
     sampling: Sampling
@@ -53,6 +58,8 @@ class Terms:
     cohort: float
     population: int
     claim: str
+    groups: int = 0
+    bands: int = 0
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Terms":
@@ -61,7 +68,8 @@ class Terms:
 
     def as_record(self) -> dict[str, Any]:
         """Return the terms for a ledger."""
-        return asdict(self)
+        turns = ("groups", "bands")
+        return {name: value for name, value in asdict(self).items() if self.groups or name not in turns}
 
     @property
     def clients(self) -> int:
@@ -72,7 +80,7 @@ class Terms:
     def plan(self) -> Plan:
         """What is accounted."""
         share = min(1.0, self.cohort / self.population)
-        return Plan(self.sampling, share, self.population, self.rounds, self.delta)
+        return Plan(self.sampling, share, self.population, self.rounds, self.delta, self.groups)
 
     def epsilon(self, published: int) -> float:
         """Return epsilon after so many rounds."""
@@ -83,8 +91,13 @@ class Terms:
         """How C adapts; None for a fixed one."""
         return AdaptiveClip.for_cohort(self.cohort) if self.adaptive else None
 
+    @cached_property
+    def correlated(self) -> CorrelatedNoise | None:
+        """How the noise of rounds is correlated; None if it is independent."""
+        return CorrelatedNoise(self.rounds, self.bands) if self.bands > 1 else None
+
     def noise_std(self, clip: float) -> float:
-        """Return the deviation of the noise on each entry of the mean, ``z C / n``."""
+        """Return the deviation of independent noise on each entry of the mean, ``z C / n``."""
         adaptive = self.adaptive_clip
         multiplier = adaptive.noise_for_updates(self.noise) if adaptive else self.noise
         return multiplier * clip / self.cohort

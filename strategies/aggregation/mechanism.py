@@ -24,8 +24,8 @@ class Mechanism(Protocol):
     def num_answers(self) -> float:
         """The expected number of answers: a public constant, by which the sum is divided."""
 
-    def sample(self, server_round: int, count: int) -> NDArray[np.bool_]:
-        """Return which of ``count`` nodes, in partition order, train in this round."""
+    def sample(self, server_round: int, partitions: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return which of the nodes, given by partition id and in this order, train in this round."""
 
     def publish(self, server_round: int, total: Vector, within: float) -> Vector:
         """Return the mean that the rule steps from.

@@ -11,6 +11,7 @@ from .processes import bits
 pytestmark = pytest.mark.slow
 
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
+CYCLIC = {"num-clients": 4, "fraction-train": 0.5, "dp-sampling": "cyclic"}
 
 
 def outcomes(folders):
@@ -23,8 +24,11 @@ def test_the_same_model_and_ledger_on_all_workers(on_all_workers):
     assert len(outcomes(on_all_workers({**DP, **sampled}))) == 1
 
 
-def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run):
-    here, flower = under_flwr_run({**DP, "num-clients": 3, "fraction-train": 0.7, "strategy": "fedadam"})
+@pytest.mark.parametrize(
+    "sampled", [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC], ids=["poisson", "cyclic"]
+)
+def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run, sampled):
+    here, flower = under_flwr_run({**DP, **sampled, "strategy": "fedadam"})
     assert len(outcomes([here, flower])) == 1
     assert not list(flower.rglob(keys.NAME))  # of a seed there is none
     assert json.loads((flower / "summary.json").read_text())["privacy"]["published"] == 3

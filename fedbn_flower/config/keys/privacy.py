@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ADAPTIVE = "adaptive"
 CLIP = f"a number > 0, or {ADAPTIVE}"
 NO_SEED = -1
+WHOLE = 0.005
+"""How far the groups times fraction-train may be from 1: 0.333 is a third."""
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
 
@@ -40,10 +42,16 @@ class Privacy(KeyGroup):
     dp_clip: Annotated[str, CLIP] = setting(
         "1.0", description="bound on the L2 norm of a client's update; adaptive goes to the median norm"
     )
-    dp_sampling: Literal["poisson", "fixed", "all"] = setting(
+    dp_sampling: Literal["poisson", "fixed", "all", "cyclic"] = setting(
         "poisson",
         description="who trains in a round: each client with probability fraction-train, a sample of fixed "
-        "size, or all",
+        "size, all, or one of 1/fraction-train fixed groups in turn",
+    )
+    dp_bands: int = setting(
+        0,
+        ge=0,
+        description="with dp-sampling cyclic, over how many rounds noise is correlated; 1 for independent "
+        "noise, 0 for as many as there are groups",
     )
     dp_seed: int = setting(
         NO_SEED,
@@ -84,7 +92,14 @@ def num_answers(config: "RunConfig") -> float:
     """Return the expected number of clients that train in a round, under ``dp-sampling``."""
     if config.dp_sampling == "poisson":
         return config.fraction_train * config.num_training
+    if groups := num_groups(config):
+        return config.num_training / groups
     return float(config.clients_a_round)
+
+
+def num_groups(config: "RunConfig") -> int:
+    """Return the number of groups that take turns with ``dp-sampling`` cyclic; 0 without."""
+    return round(1 / config.fraction_train) if config.dp_sampling == "cyclic" else 0
 
 
 def check_privacy(config: "RunConfig") -> None:
@@ -119,6 +134,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         )
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
+    yield from _unfit_turns(config)
     yield from _unfit_simulation(config)
     if not post_processes_mean(STRATEGY.find(config.strategy)):
         yield "strategy", config.strategy, "a rule that declares post_processes_mean = True"
@@ -139,6 +155,21 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "stop-at-target", True, "false, since clients' metrics would decide what is published,"
 
 
+def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    groups, share, bands = num_groups(config), config.fraction_train, config.dp_bands
+    if not groups:
+        if bands:
+            yield "dp-bands", bands, f"0 with dp-sampling {config.dp_sampling!r}"
+        return
+    if groups > config.num_training or abs(groups * share - 1) > WHOLE:
+        wanted = f"1 over a whole number up to {config.num_training} with dp-sampling 'cyclic'"
+        yield "fraction-train", share, wanted
+    if bands > groups:
+        yield "dp-bands", bands, f"at most {groups}, the groups that take turns,"
+    if config.clip is None:
+        yield "dp-clip", ADAPTIVE, "a number with dp-sampling 'cyclic'"
+
+
 def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     cohort, population = config.dp_simulate_cohort, config.dp_simulate_population
     answers = num_answers(config)
@@ -150,3 +181,6 @@ def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "dp-simulate-cohort", cohort, "at most dp-simulate-population"
     if cohort and config.dp_sampling == "all" and population not in (0, cohort):
         yield "dp-simulate-population", population, f"{cohort}, all of them, with dp-sampling 'all'"
+    if cohort and (groups := num_groups(config)) and (population or config.num_training) != cohort * groups:
+        wanted = f"{cohort * groups}, dp-simulate-cohort times the groups that take turns,"
+        yield "dp-simulate-population", population, wanted

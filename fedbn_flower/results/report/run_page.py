@@ -38,8 +38,11 @@ SAMPLINGS = {
     "poisson": "each client was asked with probability {probability:.4g}, drawn in secret",
     "fixed": "a sample of {clients-a-round:g} clients was asked, drawn in secret",
     "all": "all clients were asked",
+    "cyclic": "one of {groups} fixed groups was asked, in turn",
 }
 """What happens first in a round with differential privacy."""
+SECRET = ("poisson", "fixed")
+"""Samplings that protect only while it is not known who was asked."""
 ADJACENT = {
     "add-or-remove-one": "whether a client took part at all",
     "replace-one": "whether a client had these data or any others",
@@ -189,6 +192,7 @@ def _privacy(run: Run) -> Iterator[str]:
             "delta": f"{found['delta']:g}",
             f"epsilon planned for {found['planned-rounds']} rounds": f"{found['planned-epsilon']:.3f}",
             "noise, deviation over the clip": f"{found['noise']:g}",
+            **({"rounds over which noise is correlated": str(found["bands"])} if "bands" in found else {}),
             "models published": str(found["published"]),
         }
     )
@@ -206,7 +210,7 @@ def _privacy(run: Run) -> Iterator[str]:
     )
     yield paragraph(
         "Assumed: the server is trusted and keeps its key secret"
-        + ("." if sampling == "all" else ", and who was asked in which round does not become known.")
+        + (", and who was asked in which round does not become known." if sampling in SECRET else ".")
     )
     yield paragraph("Not covered by this guarantee, and not to be published under it:")
     yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"

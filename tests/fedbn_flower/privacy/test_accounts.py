@@ -64,7 +64,7 @@ def test_the_gaussian_has_its_closed_form(noise, rounds, exponent):
 
 
 def test_in_cyclic_only_ones_own_rounds_count():
-    plan = Plan("cyclic", 0.1, 100, 95, 1e-5, bands=10)
+    plan = Plan("cyclic", 0.1, 100, 95, 1e-5, groups=10)
     ten = epsilon(2, Plan("all", 1.0, 100, 10, 1e-5))
     assert epsilon(2, plan) == epsilon(2, plan, 91) == ten
     assert epsilon(2, plan, 90) == epsilon(2, Plan("all", 1.0, 100, 9, 1e-5)) < ten
@@ -120,7 +120,7 @@ PLANS = [
     poisson(0.02, 300, 1e-6),
     fixed(0.1, 50, 1e-5),
     Plan("all", 1.0, 10, 30, 1e-3),
-    Plan("cyclic", 0.25, 8, 21, 1e-4, bands=4),
+    Plan("cyclic", 0.25, 8, 21, 1e-4, groups=4),
 ]
 
 

@@ -1,5 +1,7 @@
 """Attacks: none finds more than is claimed, and each finds a broken mechanism out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from clients.problems import Regression
 from fedbn_flower.privacy import ledger
 from fedbn_flower.privacy.accounts import Plan, local_noise_for, noise_for
 from fedbn_flower.privacy.audit import audited, guess, lower_bound
-from fedbn_flower.privacy.correlated import CorrelatedNoise, members
+from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.mechanism import ClientMechanism
 from fedbn_flower.privacy.terms import SIMULATED, Terms
@@ -90,7 +92,7 @@ def central_scores(folder, plan, factor=1.0, length=1.0, known=False):
     mechanism = ClientMechanism(Key.of_seed(8), kept, added, 1.0, repeats=True)
     scores = np.zeros(CANARIES)
     for t in range(1, ROUNDS + 1):
-        sampled = mechanism.sample(t, CANARIES)
+        sampled = mechanism.sample(t, np.arange(CANARIES))
         published = mechanism.publish(t, sampled * np.where(inside, length, out), 0.0) * added.num_answers
         scores += published - length / 2 if not known else (published - length / 2) * sampled
     return scores, inside
@@ -113,19 +115,23 @@ class TestCentral:
         assert self.audit(tmp_path, sampling, length=4.0) > CLAIM
 
 
-@pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
+@pytest.mark.parametrize(
+    ("factor", "length", "found_out"), [(1.0, 1.0, False), (0.25, 1.0, True), (1.0, 4.0, True)]
+)
 @pytest.mark.parametrize("bands", [1, 4])
-def test_clients_that_take_turns(bands, factor, found_out):
+def test_clients_that_take_turns(tmp_path, bands, factor, length, found_out):
     """Whoever knows the matrix M has independent noise back: M times what is published."""
-    rng, groups = np.random.default_rng(3), 4
-    inside = rng.random(CANARIES) < 0.5
-    noise = factor * noise_for(CLAIM, Plan("cyclic", 1 / groups, CANARIES, ROUNDS, DELTA, groups))
-    correlation, earlier = CorrelatedNoise(ROUNDS, bands), []
+    groups = 4
+    inside = np.random.default_rng(3).random(CANARIES) < 0.5
+    plan = Plan("cyclic", 1 / groups, CANARIES, ROUNDS, DELTA, groups)
+    terms = replace(terms_of(plan, factor * noise_for(CLAIM, plan)), groups=groups, bands=bands)
+    kept = ledger.Ledger(tmp_path / ledger.NAME, terms.as_record())
+    mechanism = ClientMechanism(Key.of_seed(8), kept, terms, 1.0, repeats=True)
     published, sampled = np.empty((ROUNDS, CANARIES)), np.empty((ROUNDS, CANARIES), bool)
     for t in range(ROUNDS):
-        one, earlier = correlation.correlate(t + 1, rng.normal(size=CANARIES), earlier)
-        sampled[t] = members(t + 1, groups, CANARIES)
-        published[t] = sampled[t] * inside + noise * one
+        sampled[t] = mechanism.sample(t + 1, np.arange(CANARIES))
+        published[t] = mechanism.publish(t + 1, length * sampled[t] * inside, 0.0) * terms.num_answers
+    correlation = CorrelatedNoise(ROUNDS, bands)
     m = [
         [correlation.entry(i, j) if 0 <= i - j < bands else 0.0 for j in range(ROUNDS)] for i in range(ROUNDS)
     ]

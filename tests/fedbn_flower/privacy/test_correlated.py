@@ -46,7 +46,7 @@ def test_a_client_moves_the_rounds_by_the_root_of_its_rounds(rounds, bands):
     """Whatever unit vectors it sends: columns that are b apart have no row in common."""
     signs = np.random.default_rng(1).choice([-1, 1], rounds)
     for group in range(bands):
-        mine = np.array([members(t, bands, bands)[group] for t in range(1, rounds + 1)])
+        mine = np.array([members(t, bands, np.arange(bands))[group] for t in range(1, rounds + 1)])
         moved = dense(rounds, bands) @ (mine * signs)
         assert np.linalg.norm(moved) == pytest.approx(sqrt(mine.sum()))
         assert mine.sum() <= -(-rounds // bands)
@@ -63,7 +63,7 @@ def test_prefix_sums_of_the_design():
     independent, correlated = prefix_rms(100, 1), prefix_rms(100, 10)
     assert independent == pytest.approx(sqrt(101 / 2))
     poisson = noise_for(8, Plan("poisson", 0.1, 1000, 100, 1e-5))
-    cyclic = noise_for(8, Plan("cyclic", 0.1, 1000, 100, 1e-5, bands=10))
+    cyclic = noise_for(8, Plan("cyclic", 0.1, 1000, 100, 1e-5, groups=10))
     assert poisson * independent == pytest.approx(6.65, rel=0.005)
     assert cyclic * independent == pytest.approx(13.5, rel=0.005)
     assert cyclic * correlated == pytest.approx(5.76, rel=0.005)
@@ -80,7 +80,7 @@ def test_it_goes_on_from_what_was_kept():
 
 
 def test_groups_take_turns_and_share_nobody():
-    rounds = np.array([members(t, 3, 8) for t in range(1, 7)])
+    rounds = np.array([members(t, 3, np.arange(8)) for t in range(1, 7)])
     np.testing.assert_array_equal(rounds[:3].sum(0), np.ones(8))
     np.testing.assert_array_equal(rounds[3:], rounds[:3])
     np.testing.assert_array_equal(np.flatnonzero(rounds[1]), [1, 4, 7])

@@ -39,7 +39,7 @@ def mechanism(tmp_path):
 
 
 def noise_of(found, server_round=1, size=10**6):
-    found.sample(server_round, 50)
+    found.sample(server_round, np.arange(50))
     total = np.linspace(-0.01, 0.01, size, dtype=np.float32)
     return found.publish(server_round, total.copy(), 0.0) * found.num_answers - total
 
@@ -83,7 +83,7 @@ def test_an_adaptive_clip_comes_to_the_median_of_the_norms(mechanism, start):
     found = mechanism(adaptive=True, clip=start, num_answers=2000.0, cohort=2000.0, population=2000)
     clips = []
     for t in range(1, 201):
-        found.sample(t, 2000)
+        found.sample(t, np.arange(2000))
         found.publish(t, np.zeros(1, np.float32), float(np.sum(norms <= found.bound) - 1000))
         clips.append(found.bound)
     assert np.mean(clips[100:]) == pytest.approx(np.median(norms), rel=0.03)
@@ -95,7 +95,7 @@ def test_an_adaptive_clip_goes_up_if_all_are_clipped_and_down_if_none_is(mechani
         found = mechanism(
             adaptive=True, clip=2.0, num_answers=2000.0, cohort=2000.0, population=2000, name=str(within)
         )
-        found.sample(1, 2000)
+        found.sample(1, np.arange(2000))
         noise = found.publish(1, np.zeros(10**5, np.float32), within) * 2000
         assert found.bound == pytest.approx(2 * factor, rel=0.04)  # the count's noise: exp(0.2 * 0.05 * 4)
         assert noise.std() == pytest.approx(1.5 * 2, rel=0.02)  # with the clip that was used, not the next
@@ -103,7 +103,7 @@ def test_an_adaptive_clip_goes_up_if_all_are_clipped_and_down_if_none_is(mechani
 
 def test_poisson_sampling_is_of_each_client_by_itself(mechanism):
     found = mechanism(sampling="poisson", probability=0.3)
-    asked = np.array([found.sample(t, 50) for t in range(1, 2001)])
+    asked = np.array([found.sample(t, np.arange(50)) for t in range(1, 2001)])
     sizes = asked.sum(1)
     assert sizes.mean() == pytest.approx(15, rel=0.02)
     assert sizes.var() == pytest.approx(50 * 0.3 * 0.7, rel=0.1)  # a fixed size would have none
@@ -114,7 +114,7 @@ def test_poisson_sampling_is_of_each_client_by_itself(mechanism):
 
 def test_a_fixed_sample_has_its_size_and_every_client_the_same_chance(mechanism):
     found = mechanism(sampling="fixed", probability=0.2, num_answers=10.0)
-    asked = np.array([found.sample(t, 50) for t in range(1, 2001)])
+    asked = np.array([found.sample(t, np.arange(50)) for t in range(1, 2001)])
     assert (asked.sum(1) == 10).all()
     np.testing.assert_allclose(asked.mean(0), 0.2, atol=0.04)
 
@@ -122,19 +122,19 @@ def test_a_fixed_sample_has_its_size_and_every_client_the_same_chance(mechanism)
 def test_a_fixed_sample_is_of_all_clients_not_only_of_those_that_are_connected(mechanism):
     """Were 10 drawn of the 25 that are there, each would be twice as likely as what is accounted."""
     found = mechanism(sampling="fixed", probability=0.2, num_answers=10.0)
-    asked = np.array([found.sample(t, 25) for t in range(1, 1001)])
+    asked = np.array([found.sample(t, np.arange(25)) for t in range(1, 1001)])
     assert asked.shape == (1000, 25)
     assert asked.mean() == pytest.approx(0.2, rel=0.05)
 
 
 def test_all_are_asked(mechanism):
-    assert mechanism().sample(1, 7).all()
+    assert mechanism().sample(1, np.arange(7)).all()
 
 
 def test_who_is_asked_is_not_known_without_the_key(mechanism):
     def asked(key, name):
         found = mechanism(key=key, name=name, sampling="poisson", probability=0.5)
-        return [found.sample(t, 50).tolist() for t in (1, 2)]
+        return [found.sample(t, np.arange(50)).tolist() for t in (1, 2)]
 
     assert asked(Key(), "one") != asked(Key(), "two")
     assert asked(Key.of_seed(3), "three") == asked(Key.of_seed(3), "four")
@@ -142,18 +142,18 @@ def test_who_is_asked_is_not_known_without_the_key(mechanism):
 
 def test_a_repeated_round_has_the_same_bits_and_costs_nothing(mechanism):
     first = mechanism(sampling="poisson", probability=0.5)
-    asked, noise = first.sample(1, 50), noise_of(first, size=100)
+    asked, noise = first.sample(1, np.arange(50)), noise_of(first, size=100)
     again = mechanism(sampling="poisson", probability=0.5)
-    assert again.sample(1, 50).tolist() == asked.tolist()
+    assert again.sample(1, np.arange(50)).tolist() == asked.tolist()
     assert noise_of(again, size=100).tobytes() == noise.tobytes()
     assert len(again._ledger.charges) == 1
 
 
 def test_a_round_that_cannot_be_repeated_is_another_attempt_with_its_own_sample_and_noise(mechanism):
     first = mechanism(sampling="poisson", probability=0.5)
-    asked, noise = first.sample(1, 50), noise_of(first, size=100)
+    asked, noise = first.sample(1, np.arange(50)), noise_of(first, size=100)
     again = mechanism(sampling="poisson", probability=0.5, repeats=False)
-    assert again.sample(1, 50).tolist() != asked.tolist()
+    assert again.sample(1, np.arange(50)).tolist() != asked.tolist()
     assert (noise_of(again, size=100) != noise).all()
     once, twice = again._ledger.charges
     assert (once.attempt, twice.attempt) == (1, 2)
@@ -162,3 +162,34 @@ def test_a_round_that_cannot_be_repeated_is_another_attempt_with_its_own_sample_
 
 def epsilon_of(published):
     return replace(TERMS, sampling="poisson", probability=0.5).epsilon(published)
+
+
+TURNS = {"sampling": "cyclic", "probability": 0.25, "num_answers": 12.5, "cohort": 12.5, "groups": 4}
+
+
+def test_groups_go_by_partition_and_not_by_who_is_connected(mechanism):
+    """Were it by position, partition 5 would change its group while partition 0 is away."""
+    found = mechanism(**TURNS, bands=4)
+    for t in range(1, 9):
+        asked = found.sample(t, np.array([1, 2, 5, 7, 8]))
+        assert asked.tolist() == [p % 4 == (t - 1) % 4 for p in (1, 2, 5, 7, 8)]
+
+
+@pytest.mark.parametrize("bands", [1, 3])
+def test_noise_of_groups_is_independent_again_under_the_matrix(mechanism, bands):
+    """M times the noise of all rounds is independent, of deviation z C; the columns have what is told."""
+    found = mechanism(**TURNS, bands=bands, rounds=6)
+    noise = np.array([noise_of(found, t, 50_000) for t in range(1, 7)])
+    c = [1, 1 / 2, 3 / 8][:bands]
+    m = sum(np.diag(np.full(6 - k, value), -k) for k, value in enumerate(c))
+    m = m / np.sqrt((m**2).sum(0))
+    fresh = m @ noise
+    np.testing.assert_allclose(fresh @ fresh.T / 50_000, 0.36 * np.eye(6), atol=0.01)
+    told = found._terms.correlated.deviations if bands > 1 else np.ones(6)
+    np.testing.assert_allclose(noise.std(1), 0.6 * told, rtol=0.02)
+
+
+def test_noise_of_groups_goes_on_from_any_round(mechanism):
+    whole, later = mechanism(**TURNS, bands=4), mechanism(**TURNS, bands=4, name="later")
+    rounds = [noise_of(whole, t, 100) for t in range(1, 7)]
+    assert noise_of(later, 6, 100).tobytes() == rounds[5].tobytes()

@@ -33,6 +33,25 @@ REFUSED = {
     "fraction-train: 0.5 is not allowed; expected 1.0 with dp-sampling 'all' with dp 'client'": {
         "dp_sampling": "all"
     },
+    "fraction-train: 0.4 is not allowed; expected 1 over a whole number up to 20 with dp-sampling 'cyclic' "
+    "with dp 'client'": {"dp_sampling": "cyclic", "fraction_train": 0.4},
+    "fraction-train: 0.04 is not allowed; expected 1 over a whole number up to 20 with dp-sampling 'cyclic' "
+    "with dp 'client'": {"dp_sampling": "cyclic", "fraction_train": 0.04},
+    "dp-bands: 3 is not allowed; expected at most 2, the groups that take turns, with dp 'client'": {
+        "dp_sampling": "cyclic",
+        "dp_bands": 3,
+    },
+    "dp-bands: 3 is not allowed; expected 0 with dp-sampling 'poisson' with dp 'client'": {"dp_bands": 3},
+    "dp-clip: 'adaptive' is not allowed; expected a number with dp-sampling 'cyclic' with dp 'client'": {
+        "dp_sampling": "cyclic",
+        "dp_clip": "adaptive",
+    },
+    "dp-simulate-population: 1000 is not allowed; expected 200, dp-simulate-cohort times the groups that "
+    "take turns, with dp 'client'": {
+        "dp_sampling": "cyclic",
+        "dp_simulate_cohort": 100,
+        "dp_simulate_population": 1000,
+    },
     "weighting: 'num-examples' is not allowed; expected 'uniform', since the sum of the weights is private, "
     "with dp 'client'": {"weighting": "num-examples"},
     "mean: 'median' is not allowed; expected 'weighted', since one client can move another mean further than "
@@ -87,7 +106,7 @@ def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "key", ["dp_epsilon", "dp_delta", "dp_noise", "dp_clip", "dp_sampling", "dp_seed", "dp_simulate_cohort"]
+    "key", ["dp_epsilon", "dp_delta", "dp_noise", "dp_clip", "dp_sampling", "dp_bands", "dp_seed"]
 )
 def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
     values = {"dp_clip": "adaptive", "dp_sampling": "all"}

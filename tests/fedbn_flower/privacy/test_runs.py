@@ -122,14 +122,17 @@ def resume(config, folder, **changed):
     return RunConfig.of(values)
 
 
-@pytest.mark.parametrize("clip", ["0.5", "adaptive"])
+@pytest.mark.parametrize(
+    ("clip", "sampling"), [("0.5", "poisson"), ("adaptive", "poisson"), ("0.5", "cyclic")]
+)
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
-    configured, tmp_path, clip, secret, monkeypatch
+    configured, tmp_path, clip, sampling, secret, monkeypatch
 ):
     monkeypatch.setattr(keys.secrets, "token_bytes", lambda count: bytes(range(count)))
     seed = {"dp_seed": -1} if secret else {}
-    values = {**MANY, **DP, **seed, "dp_clip": clip, "dp_noise": 0.9, "rounds": 5, "checkpoint_every": 2}
+    seed |= {"dp_sampling": sampling, "dp_clip": clip}
+    values = {**MANY, **DP, **seed, "dp_noise": 0.9, "rounds": 5, "checkpoint_every": 2}
     config = configured(**values)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     simulated(config, whole)

@@ -285,6 +285,15 @@ def test_the_privacy_of_a_run_is_said_in_words(claim, sentence, tmp_path):
     assert "Epsilon by round" in found.text["figcaption"]
 
 
+def test_groups_that_take_turns_need_no_secret(tmp_path):
+    turns = {"sampling": "cyclic", "groups": 10, "bands": 4}
+    found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8], privacy=PRIVACY | turns)))
+    text = " ".join(found.text["p"])
+    assert "In every round one of 10 fixed groups was asked, in turn; each update" in text
+    assert "keeps its key secret." in text
+    assert found.text["dd"][found.text["dt"].index("rounds over which noise is correlated")] == "4"
+
+
 def test_without_privacy_the_page_has_no_word_of_it(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
     assert "Privacy" not in found.text["h2"]

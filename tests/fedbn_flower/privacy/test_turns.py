@@ -1,0 +1,72 @@
+"""Whole runs in which groups take turns: who trains, what it costs, and which resume is refused."""
+
+import pytest
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import accounts, keys
+from fedbn_flower.records.columns import PRIVACY
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.simulation import simulate
+
+from .test_runs import DP, MANY, Stops, resume, rows, simulated
+
+TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
+
+
+class Hears(Observer):
+    """Keeps who trained in each round."""
+
+    def __init__(self):
+        self.trained = []
+
+    def on_round(self, result):
+        self.trained.append(sorted(result.train.metrics))
+
+
+def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
+    """Of six rounds each of four groups has two at most, and two rounds cost what all clients twice do."""
+    heard, config = Hears(), configured(**TURNS)
+    summary = simulate(Federation(config), tmp_path / "run", None, [heard])["privacy"]
+    assert heard.trained == [list(range((t - 1) % 4, 20, 4)) for t in range(1, 7)]
+    once, twice = (accounts.epsilon(1.0, accounts.Plan("all", 1, 20, k, 1e-3)) for k in (1, 2))
+    found = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]
+    assert [row["epsilon"] for row in found] == [once] * 4 + [twice] * 2
+    # By hand: the first of five clients' means has z C / 5 over M_11, the length of (1, 1/2, 3/8, 5/16).
+    length = (1 + 1 / 4 + 9 / 64 + 25 / 256) ** 0.5
+    assert found[0]["noise-std"] == pytest.approx(length / 5)
+    assert {k: summary[k] for k in ("sampling", "groups", "bands", "epsilon", "adjacency")} == {
+        "sampling": "cyclic", "groups": 4, "bands": 4, "epsilon": twice, "adjacency": "add-or-remove-one",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bands", "change", "line"),
+    [
+        (0, "rounds", r"rounds: 9 is not allowed; expected at most 6: noise is correlated over the rounds"),
+        (0, "key", r"resume: round 3 is published, and cannot be repeated to the same bits"),
+        (1, "key", r"resume: round 3 is published, and cannot be repeated to the same bits"),
+    ],
+)
+def test_turns_that_nobody_accounted_are_refused(configured, tmp_path, bands, change, line):
+    config = configured(**{**TURNS, "dp_bands": bands, "dp_seed": -1, "checkpoint_every": 2})
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), tmp_path / "run", None, [Stops(3)])
+    if change == "key":
+        (tmp_path / "run" / "checkpoint" / keys.NAME).unlink()
+    with pytest.raises(UserError, match=line):
+        simulated(resume(config, tmp_path / "run", rounds=9 if change == "rounds" else 6), tmp_path / "run")
+
+
+def test_a_lost_key_ends_correlated_noise_but_not_independent_one(configured, tmp_path):
+    for bands in (2, 1):
+        folder = tmp_path / str(bands)
+        config = configured(**{**TURNS, "dp_bands": bands, "dp_seed": -1, "rounds": 2})
+        simulated(config, folder)
+        (folder / "checkpoint" / keys.NAME).unlink()
+        more = resume(config, folder, rounds=3)
+        if bands == 2:
+            with pytest.raises(UserError, match="resume: the key is lost, and further noise correlates"):
+                simulated(more, folder)
+        else:
+            assert simulated(more, folder)["privacy"]["published"] == 3
