@@ -24,6 +24,7 @@ from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
 from .rules.scaffold import Scaffold, ScaffoldMomentum
+from .selections import SELECTIONS, Candidates, Selection
 from .settings import setting
 
 _PLACES = {
@@ -46,8 +47,10 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 }
 
 __all__ = [
+    "SELECTIONS",
     "STRATEGIES",
     "Answer",
+    "Candidates",
     "ExpectedMetrics",
     "Extras",
     "FedAdagrad",
@@ -71,6 +74,7 @@ __all__ = [
     "RuleState",
     "Scaffold",
     "ScaffoldMomentum",
+    "Selection",
     "TooFewNodes",
     "Vector",
     "setting",

@@ -113,11 +113,16 @@ class PseudoGradientStrategy(ServerRule):
                 drawn = nodes[self.mechanism.sample(server_round, np.array([partition(n) for n in nodes]))]
                 chosen = [node for node in drawn if node in there]
             else:
-                draw = self.rule_state.next_draw(phase, server_round)
+                seed = self._sampling_seed_, self.rule_state.next_draw(phase, server_round), int(training)
                 size = wanted_answers = sample_size(len(available), fraction, minimum)
                 if training and isinstance(who, KnowsWhoIsFirst):
                     size = min(len(available), math.ceil(size * who.over_select - 1e-9))
-                chosen = sample(available, size, (self._sampling_seed_, draw, int(training)))
+                if training and self.node_selection:
+                    config[SERVER_ROUND], rng = server_round, np.random.default_rng(seed)
+                    content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+                    chosen = self.node_selection(server_round, list(available), size, rng, content)
+                else:
+                    chosen = sample(available, size, seed)
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)

@@ -15,7 +15,7 @@ from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, steppable
 from .expected import ExpectedMetrics
 from .flower_wrappers import warn_of_wrapper
-from .messages.nodes import Everybody, NodeDirectory, Participation
+from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation
 from .messages.replies import PhaseReport, Replies
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, weighted_metrics
 from .settings import declared, setting
@@ -92,6 +92,8 @@ class ServerRule(FlowerFedAvg):
         """The connected nodes and their partitions."""
         self.node_participation: Participation = Everybody()
         """Which nodes take part in a round; all by default. Assign another to change it."""
+        self.node_selection: NodeSelection | None = None
+        """Which of them train; a uniform sample by default. Assign another to change it."""
         self.expected_metrics = ExpectedMetrics()
         """The allowed metrics of both phases; anything by default. Assign another to change it."""
         self.mechanism: Mechanism | None = None

@@ -15,6 +15,7 @@ PACKAGES = {
     "problem": "clients/problems",
     "metrics": "clients/problems/metrics",
     "model": "fedbn_flower/models",
+    "selection": "strategies/selections",
 }
 """Where the built-in ones of a kind are named: a package whose ``_PLACES`` says ``module:Class``, by name."""
 

@@ -21,6 +21,7 @@ from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .baselines import baseline_keys
+from .client_selection import UNIFORM, check_selection
 from .defaults import defaults_for
 from .keys import RUN_KEYS
 from .keys.devices import check_devices
@@ -193,12 +194,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     if config.weighting == NOT_GIVEN:
-        weighting = "num-examples" if config.dp == "none" else "uniform"
-        config = config.model_copy(update={"weighting": weighting})
-    for name in models_named(config.model):
-        MODEL.find(name)
+        alike = config.dp != "none" or config.selection != UNIFORM
+        config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
+    _ = [MODEL.find(name) for name in models_named(config.model)]
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
+    check_selection(config.selection, config.dataset)
     resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())

@@ -22,10 +22,23 @@ from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..data.readers.own_function import is_function
+from .client_selection import absolute_selection
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
 from .metric_names import absolute_metrics
-from .registry import CLIENT, DATASET, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY, Registry, absolute
+from .registry import (
+    CLIENT,
+    DATASET,
+    LOSS,
+    METRIC,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    SELECTION,
+    STRATEGY,
+    Registry,
+    absolute,
+)
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {
@@ -54,7 +67,7 @@ class Named:
 
 def names_code(key: str) -> bool:
     """Whether a value of a key may name a user's code."""
-    return key in NAMED or key in (METRIC.key, DATASET.key)
+    return key in NAMED or key in (METRIC.key, DATASET.key, SELECTION.key)
 
 
 def with_full_paths(key: str, text: str) -> str:
@@ -63,6 +76,8 @@ def with_full_paths(key: str, text: str) -> str:
         return absolute_metrics(text)
     if key == DATASET.key:
         return absolute(text) if is_function(text) else text
+    if key == SELECTION.key:
+        return absolute_selection(text)
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
+from .client_selection import is_code as is_selection_code
 from .client_unions import parts
 from .metric_names import is_code, metric_names
-from .registry import DATASET, METRIC
+from .registry import DATASET, METRIC, SELECTION
 from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
@@ -30,6 +31,8 @@ def code_in(key: str, value: str) -> set[str]:
     if key == METRIC.key:
         names = [name for name in metric_names(value) if is_code(name)]
     if key == DATASET.key and is_function(value):
+        names = [value]
+    if key == SELECTION.key and is_selection_code(value):
         names = [value]
     return {name.rpartition(":")[0] for name in names if ":" in name}
 

@@ -43,12 +43,12 @@ from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
+from .node_selection import select_by
 from .refusals import Refusals
 from .strategy import clock_of, make_strategy, participation, set_server_rate, step_more
 from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
-
 
 ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
 """Exceptions of a strategy whose message is one line."""
@@ -223,6 +223,7 @@ class Federation:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, total)
 
+        strategy.node_selection = select_by(self.inputs, exchange, strategy)
         with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(MessageType.TRAIN, messages, on_answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import domain_of, seen_by
-from ..records.columns import TEST, VALIDATION
+from ..records.columns import TEST, TRAIN, VALIDATION
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
 
@@ -90,6 +91,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = prepared_split(inputs, split, prepare, domain)
+    train_examples = examples[TRAIN]
+    examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
     initial = inputs.initial(partition_id)
     loss = LOSS.find(config.loss)
     training = LocalTraining(
@@ -103,7 +106,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     return LocalTask(
         initial.module,
         initial.entries,
-        examples.pop("train"),
+        train_examples,
         examples,
         training,
         (config.seed, partition_id),

@@ -1,7 +1,8 @@
 """Reserved column names of a run's tables: no metric of a client may have one of them."""
 
-VALIDATION, TEST = "val", "test"
-"""The held-out splits. If a round is evaluated on both, test metrics have the prefix ``test-``."""
+TRAIN, VALIDATION, TEST = "train", "val", "test"
+"""The splits, the last two held out. If a round is evaluated on both, test metrics have the prefix
+``test-``."""
 ROUND_COLUMNS = ("round", "seconds", "replies", "failures")
 """The first columns of ``metrics.csv``."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
-from fedbn_flower.strategies.messages.wire import CONFIG, FINE_TUNE, STATES, TRAIN_EXAMPLES
+from fedbn_flower.strategies.messages.wire import (
+    CONFIG,
+    EVAL_SPLITS,
+    FINE_TUNE,
+    STATES,
+    TRAIN_EXAMPLES,
+)
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""
@@ -35,10 +41,11 @@ class Evaluations:
 
     def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
         """Return the result of ``evaluate()``, which is called only if it is not known."""
-        if not _evaluates_as_all_do(client) or content.config_records[CONFIG].get(FINE_TUNE):
+        config = content.config_records[CONFIG]
+        if not _evaluates_as_all_do(client) or config.get(FINE_TUNE):
             return evaluate()
         task, received = client.task, _copied(content)
-        on = (task.model, task.problem, *task.evaluation.items())
+        on = (task.model, task.problem, *map(task.evaluation.get, str(config[EVAL_SPLITS]).split(",")))
         again = on == self._task and received == self._content
         if not (again and self._finds_the_same):
             loss, num_examples, metrics = evaluate()

@@ -76,6 +76,23 @@ class Everybody:
         return True
 
 
+class NodeSelection(Protocol):
+    """Which of the available nodes train in a round."""
+
+    def __call__(
+        self,
+        server_round: int,
+        nodes: Sequence[int],
+        count: int,
+        rng: np.random.Generator,
+        content: RecordDict,
+    ) -> list[int]:
+        """Return at most ``count`` of the nodes, in their order.
+
+        ``content`` has the round's model and configuration, as the nodes that train get them.
+        """
+
+
 class TooFewNodes(TimeoutError):
     """Too few nodes connected in time. The message gives the wait in seconds, the number and the setting."""
 

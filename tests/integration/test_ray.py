@@ -180,6 +180,15 @@ def test_half_precision_has_the_same_bits_on_the_workers(pool, configured):
     assert final_model(half, pool) == final_model(half, None) != final_model(full, None)
 
 
+def test_the_losses_of_candidates_are_asked_of_the_workers(pool, configured):
+    """Of clients with a memory, and in a run in which others have none."""
+    config = configured(
+        strategy="fedadam", client="fedbn", partition="dirichlet:1", num_clients=12, rounds=3,
+        fraction_train=0.25, selection="power-of-choice:8",
+    )  # fmt: skip
+    assert final_model(config, pool) == final_model(config, None)
+
+
 def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):
     config = configured(
         strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * GROUP, rounds=3,

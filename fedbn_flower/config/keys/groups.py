@@ -17,6 +17,7 @@ from .group import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 TARGET = "METRIC=VALUE, or none"
 Patterns = Annotated[
@@ -125,9 +126,13 @@ class Training(KeyGroup):
     clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
     softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
     weighting: Literal["auto", "num-examples", "uniform"] = setting(
-        "auto", description="what weighs a client; auto is num-examples, or uniform with dp"
+        "auto",
+        description="what weighs a client; auto is num-examples, or uniform with dp or a selection",
     )
     fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
+    selection: Annotated[str, SELECTIONS] = setting(
+        "uniform", description="which clients train in a round: drawn alike, by-size, or power-of-choice:D"
+    )
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 

@@ -136,6 +136,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
     yield from _unfit_turns(config)
     yield from _unfit_simulation(config)
+    yield from _unfit_weights(config)
     if not post_processes_mean(STRATEGY.find(config.strategy)):
         yield "strategy", config.strategy, "a rule that declares post_processes_mean = True"
     mean = settings.get("mean", "weighted")
@@ -145,8 +146,6 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "clip-update-norm", bound, "0 (dp-clip is that bound)"
     if (replies := settings.get("min-replies", 1)) > 1:
         yield "min-replies", replies, "1, since a round left out would tell how many answered,"
-    if config.weighting == "num-examples":
-        yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
     if config.normalize:
         yield "normalize", True, "false, since its means are of all training data,"
     if config.patience:
@@ -168,6 +167,13 @@ def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "dp-bands", bands, f"at most {groups}, the groups that take turns,"
     if config.clip is None:
         yield "dp-clip", ADAPTIVE, "a number with dp-sampling 'cyclic'"
+
+
+def _unfit_weights(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.weighting == "num-examples":
+        yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
+    if config.selection != "uniform":
+        yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
 
 
 def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:

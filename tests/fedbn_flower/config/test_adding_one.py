@@ -103,6 +103,18 @@ class Misses(OfConfusion):
     def values(self, total: NDArray) -> NDArray[np.float64]:
         return 1 - np.diagonal(total).sum(keepdims=True) / total.sum()
 '''),
+    "selection": ("first-ones", "first_ones:FirstOnes", '''
+import numpy as np
+
+from .base import Candidates, Positions, Selection
+
+
+class FirstOnes(Selection):
+    """Those of the least partitions, for a selection that is new."""
+
+    def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
+        return np.arange(count)
+'''),
     "model": ("narrow", "narrow:narrow", '''
 from torch import nn
 

@@ -1,0 +1,21 @@
+"""Clients with many examples more often."""
+
+import numpy as np
+
+from .base import Candidates, Positions, Selection
+
+
+class BySize(Selection):
+    """Draw clients one after the other, each with probability proportional to its training examples."""
+
+    def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
+        return drawn_by_size(candidates.sizes, count, rng)
+
+
+def drawn_by_size(sizes: Positions, count: int, rng: np.random.Generator) -> Positions:
+    """Draw ``count`` positions without replacement, with probabilities proportional to sizes; those of size
+    0 come last."""
+    some = np.flatnonzero(sizes)
+    chosen = rng.choice(some, min(count, len(some)), replace=False, p=sizes[some] / sizes[some].sum())
+    none = rng.permutation(np.flatnonzero(sizes == 0))
+    return np.concatenate([chosen, none])[:count].astype(np.int64)

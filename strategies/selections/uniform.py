@@ -1,0 +1,12 @@
+"""Every client alike."""
+
+import numpy as np
+
+from .base import Candidates, Positions, Selection
+
+
+class Uniform(Selection):
+    """Draw clients alike, without replacement."""
+
+    def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
+        return rng.choice(len(candidates), size=count, replace=False)
