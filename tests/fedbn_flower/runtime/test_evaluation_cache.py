@@ -170,7 +170,7 @@ def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
     assert [find() and len(calls) for _ in range(2)] == [3, 3]
     content["config"]["eval-splits"] = "val"
     assert [find() and len(calls) for _ in range(2)] == [4, 4]
-    own = replace(task, evaluation=dict(task.evaluation, test=replace(task.evaluation["test"])))
+    own = replace(task, evaluation=dict(task.evaluation, val=replace(task.evaluation["val"])))
     assert [find(own) and len(calls) for _ in range(2)] == [5, 5]
     assert [find(replace(own, model=deepcopy(task.model))) and len(calls)] == [6]
 
