@@ -113,16 +113,15 @@ class PseudoGradientStrategy(ServerRule):
                 drawn = nodes[self.mechanism.sample(server_round, np.array([partition(n) for n in nodes]))]
                 chosen = [node for node in drawn if node in there]
             else:
-                seed = self._sampling_seed_, self.rule_state.next_draw(phase, server_round), int(training)
-                size = wanted_answers = sample_size(len(available), fraction, minimum)
-                if training and isinstance(who, KnowsWhoIsFirst):
-                    size = min(len(available), math.ceil(size * who.over_select - 1e-9))
-                if training and self.node_selection:
-                    config[SERVER_ROUND], rng = server_round, np.random.default_rng(seed)
+                wanted_answers = sample_size(len(available), fraction, minimum)
+                draw = self.rule_state.next_draw(phase, server_round)
+                seed = self._sampling_seed_, draw, int(training)
+                if training:
+                    config[SERVER_ROUND] = server_round
                     content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-                    chosen = self.node_selection(server_round, list(available), size, rng, content)
+                    chosen = self.__to_train(server_round, list(available), wanted_answers, seed, content)
                 else:
-                    chosen = sample(available, size, seed)
+                    chosen = sample(available, wanted_answers, seed)
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
@@ -147,6 +146,22 @@ class PseudoGradientStrategy(ServerRule):
             sent = list(self._construct_messages(content, chosen, phase))
         self._phase_replies_.expect(phase, server_round, sent)
         return sent
+
+    def __to_train(
+        self,
+        server_round: int,
+        available: list[int],
+        answers: int,
+        seed: tuple[int, ...],
+        content: RecordDict,
+    ) -> list[int]:
+        """Return the nodes that are to train, of which so many are to answer."""
+        who = self.node_participation
+        if isinstance(who, KnowsWhoIsFirst):
+            answers = min(len(available), math.ceil(answers * who.over_select - 1e-9))
+        if self.node_selection:
+            return self.node_selection(server_round, available, answers, np.random.default_rng(seed), content)
+        return sample(available, answers, seed)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

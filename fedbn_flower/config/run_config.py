@@ -21,9 +21,9 @@ from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .baselines import baseline_keys
-from .client_selection import UNIFORM, check_selection
 from .defaults import defaults_for
 from .keys import RUN_KEYS
+from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
 from .keys.privacy import check_privacy

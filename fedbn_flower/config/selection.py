@@ -22,9 +22,9 @@ from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..data.readers.own_function import is_function
-from .client_selection import absolute_selection
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
+from .keys.client_selection import absolute_selection
 from .metric_names import absolute_metrics
 from .registry import (
     CLIENT,

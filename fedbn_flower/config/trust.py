@@ -11,8 +11,8 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
-from .client_selection import is_code as is_selection_code
 from .client_unions import parts
+from .keys.client_selection import is_code as is_selection_code
 from .metric_names import is_code, metric_names
 from .registry import DATASET, METRIC, SELECTION
 from .selection import NAMED, with_full_paths

@@ -43,9 +43,8 @@ from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
-from .node_selection import select_by
 from .refusals import Refusals
-from .strategy import clock_of, make_strategy, participation, set_server_rate, step_more
+from .strategy import clock_of, make_strategy, participation, prepare_round, step_more
 from .totals import add_round, ends_run, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -205,7 +204,7 @@ class Federation:
             CLIENT_LR: rates.get(CLIENT_LR, config.client_lr),
             CLIENT_LR_DECAY: config.client_lr_decay,
         }
-        set_server_rate(strategy, config, server_round)
+        prepare_round(strategy, self.inputs, server_round, exchange)
         fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
@@ -223,7 +222,6 @@ class Federation:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, total)
 
-        strategy.node_selection = select_by(self.inputs, exchange, strategy)
         with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(MessageType.TRAIN, messages, on_answer)

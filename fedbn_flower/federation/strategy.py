@@ -19,8 +19,10 @@ from ..config.selection import flags
 from ..core.errors import not_allowed
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand
+from .exchange import Exchange
 from .inputs import RunInputs, inputs_of
 from .participation import Clock, SeededParticipation, availability, held_out_clients, rates_of, share_of_work
+from .participation.selection import select_by
 
 
 def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
@@ -83,6 +85,14 @@ def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_
     """
     if (rate := config.scheduled_rates(server_round).get(SERVER_LR)) is not None:
         setattr(strategy, flags(type(strategy))[SERVER_LR], rate)
+
+
+def prepare_round(
+    strategy: PseudoGradientStrategy, inputs: RunInputs, server_round: int, exchange: Exchange
+) -> None:
+    """Set what a round of the strategy needs: its ``server-lr``, and how its nodes are selected."""
+    set_server_rate(strategy, inputs.config, server_round)
+    strategy.node_selection = select_by(inputs, exchange, strategy)
 
 
 def participation(config: RunConfig) -> SeededParticipation:

@@ -24,7 +24,7 @@ def test_uniform_is_what_a_strategy_draws_by_itself():
     known, _ = candidates([1] * 20)
     for seed in range(20):
         drawn = SELECTIONS["uniform"]().choose(known, 5, np.random.default_rng((seed, 3, 1)))
-        assert sorted(drawn) == sample(range(20), 0.25, 1, (seed, 3, 1))
+        assert sorted(drawn) == sample(range(20), 5, (seed, 3, 1))
 
 
 def test_by_size_draws_one_after_the_other():

@@ -15,7 +15,17 @@ from fedbn_flower import cli
 from fedbn_flower.cli import command, jobs
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.help import first_line
-from fedbn_flower.config.registry import APP, CLIENT, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY
+from fedbn_flower.config.registry import (
+    APP,
+    CLIENT,
+    LOSS,
+    METRIC,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    SELECTION,
+    STRATEGY,
+)
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.results.progress import RoundLines

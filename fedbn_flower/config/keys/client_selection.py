@@ -2,9 +2,9 @@
 
 from fedbn_flower.strategies import Selection
 
-from ..core.errors import not_allowed
-from ..core.input_spec import InputSpec
-from .registry import SELECTION, absolute, as_user_error
+from ...core.errors import not_allowed
+from ...core.input_spec import InputSpec
+from ..registry import SELECTION, absolute, as_user_error
 
 KEY = SELECTION.key
 UNIFORM = "uniform"
