@@ -125,13 +125,7 @@ class PseudoGradientStrategy(ServerRule):
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
-                asked = list(map(partition, chosen))
-                if isinstance(who, KnowsWhoIsFirst):
-                    number = sampled if self.mechanism else wanted_answers
-                    answering = who.first_answers(server_round, np.array(asked, np.int64), number).tolist()
-                else:
-                    answering = [who.answers(server_round, one) for one in asked]
-                chosen = [node for node, answers in zip(chosen, answering, strict=True) if answers]
+                chosen = self.__answering(server_round, chosen, sampled if self.mechanism else wanted_answers)
                 if not self.mechanism:  # with one, a round without answers is a round like any other
                     _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
             config[SERVER_ROUND] = server_round
@@ -148,20 +142,24 @@ class PseudoGradientStrategy(ServerRule):
         return sent
 
     def __to_train(
-        self,
-        server_round: int,
-        available: list[int],
-        answers: int,
-        seed: tuple[int, ...],
-        content: RecordDict,
+        self, server_round: int, nodes: list[int], number: int, seed: tuple[int, ...], content: RecordDict
     ) -> list[int]:
-        """Return the nodes that are to train, of which so many are to answer."""
+        """Return the nodes that are to train, of which ``number`` are to answer."""
         who = self.node_participation
         if isinstance(who, KnowsWhoIsFirst):
-            answers = min(len(available), math.ceil(answers * who.over_select - 1e-9))
+            number = min(len(nodes), math.ceil(number * who.over_select - 1e-9))
         if self.node_selection:
-            return self.node_selection(server_round, available, answers, np.random.default_rng(seed), content)
-        return sample(available, answers, seed)
+            return self.node_selection(server_round, nodes, number, np.random.default_rng(seed), content)
+        return sample(nodes, number, seed)
+
+    def __answering(self, server_round: int, nodes: list[int], number: int) -> list[int]:
+        """Return those of the nodes that will answer; the first ``number`` where that is known."""
+        who, asked = self.node_participation, list(map(self.node_directory.partition, nodes))
+        if isinstance(who, KnowsWhoIsFirst):
+            answering = who.first_answers(server_round, np.array(asked, np.int64), number).tolist()
+        else:
+            answering = [who.answers(server_round, one) for one in asked]
+        return [node for node, answers in zip(nodes, answering, strict=True) if answers]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
