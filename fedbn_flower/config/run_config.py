@@ -206,6 +206,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
     _check_optimizer(config)
+    config.check_codec()
     _check_schedules(config, settings_of(algorithms[0].cls))
     _check_bounds(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))

@@ -1,13 +1,25 @@
 """Send a round's messages and receive the replies, counting seconds and bytes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from flwr.app import Message, MessageType, MetricRecord
+import numpy as np
+from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from fedbn_flower.strategies.messages.npy import array_bytes
-from fedbn_flower.strategies.messages.wire import METRICS, SENT_BYTES
+from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.strategies.codecs import Codec
+from fedbn_flower.strategies.codecs.updates import compressed, decompressed
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded
+from fedbn_flower.strategies.messages.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
+
+from ..core.private import ErrorCode
+
+RESIDUAL = "residual"
+"""Memory group of what the codec lost: e_i."""
+CODEC = 31
+"""The purpose of a codec's random numbers, after seed, partition and round."""
 
 OnAnswer = Callable[[str, int, int], None]
 """Called with the phase, the number of replies so far, and the number of messages."""
@@ -24,6 +36,8 @@ class Exchange:
         Seconds to wait for the replies of a phase.
     summed : bool
         Whether models are summed where they were trained. Replies then say how many bytes each model has.
+    codec : Codec, optional
+        Of the models in the answers to train messages; they leave here decoded.
 
     Attributes
     ----------
@@ -34,10 +48,11 @@ class Exchange:
         simulation sums where they were trained count one by one.
     """
 
-    def __init__(self, grid: Grid, timeout: float, summed: bool = False) -> None:
+    def __init__(self, grid: Grid, timeout: float, summed: bool = False, codec: Codec | None = None) -> None:
         self.grid = grid
         self.timeout = timeout
         self.summed = summed
+        self.codec = codec
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -68,7 +83,7 @@ class Exchange:
                 done += 1
                 self.bytes_received += self._received(reply)
                 on_answer(phase, done, len(sent))
-                yield reply
+                yield self._decoded(reply, sent) if phase == MessageType.TRAIN else reply
 
         return arriving()
 
@@ -85,3 +100,47 @@ class Exchange:
             del metrics[SENT_BYTES]
             return sent
         return array_bytes(reply.content)
+
+    def _decoded(self, reply: Message, sent: list[Message]) -> Message:
+        """Return a reply with its model decoded, or an error in its place if that cannot be."""
+        content = reply.content if reply.has_content() else {}
+        if not self.codec or not content or (self.summed and COMPRESSED not in content):
+            return reply
+        asked = (m for m in sent if m.metadata.message_id == reply.metadata.reply_to_message_id)
+        if (message := next(asked, None)) is None:
+            return reply
+        answer, codes = content.get(ARRAYS), content.pop(COMPRESSED, None)
+        try:
+            if not isinstance(answer, ArrayRecord) or not isinstance(codes, ArrayRecord):
+                raise ValueError("missing; the client and the server are to have the same codec")
+            received = message.content.array_records[ARRAYS]
+            content[ARRAYS] = decompressed(self.codec, received, answer, codes)
+        except Exception as error:  # what a client sends costs its own answer only
+            reason = f"{COMPRESSED}: {error}"
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        return reply
+
+
+def compressed_model(
+    codec: Codec,
+    client: FedAvgClient,
+    model: Mapping[str, NDArray],
+    asked: RecordDict,
+    server_round: int,
+) -> tuple[ArrayRecord, dict[str, NDArray], dict[str, NDArray]]:
+    """Return the codes of what was trained, the model that they give, and what of it travels as it is.
+
+    Other names of a tied tensor travel, with the values that the codes give.
+    """
+    arrays, initial = asked.array_records[ARRAYS], client.task.initial
+    received = {name: decoded(arrays[name], initial[name]) for name in arrays}
+    names = [name for name in model if name in client.trained_names and model[name].dtype.kind == "f"]
+    residual = (client.memory.read(RESIDUAL) or {}) if codec.feedback else {}
+    rng = np.random.default_rng([*client.task.seed, server_round, CODEC])
+    trained = {name: model[name] for name in names}
+    codes, given, residual = compressed(codec, received, trained, residual, rng)
+    if codec.feedback:
+        client.memory.write(RESIDUAL, residual)
+    tied = {alias: given[name] for name in names for alias in client.aliases.get(name, ())}
+    whole = {**model, **tied, **given}
+    return codes, whole, {name: whole[name] for name in whole if name not in given}

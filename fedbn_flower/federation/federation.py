@@ -185,7 +185,7 @@ class Federation:
         """Train, evaluate if it is due, and count both."""
         config, strategy = self.config, self.strategy
         started = time.monotonic()
-        exchange = Exchange(grid, config.round_timeout, takes_sums(strategy))
+        exchange = Exchange(grid, config.round_timeout, takes_sums(strategy), config.codec)
         spent = bool(self.privacy and self.privacy.is_last(server_round))
         planned_last = spent or server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0

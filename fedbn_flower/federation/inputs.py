@@ -260,8 +260,8 @@ class RunInputs:
         """Whether clients remember anything between rounds."""
         if (last := self.config.at_round(self.config.rounds)) != self.config:
             return inputs_of(last, self.data_path, self.cache_dir).remembers
-        objective, client = OBJECTIVE.find(self.config.objective), CLIENT.find(self.config.client)
-        return objective.remembers or client.remembers or bool(self.local_names)
+        of_run = (OBJECTIVE.find(self.config.objective), CLIENT.find(self.config.client))
+        return self.config.keeps_residual or bool(self.local_names) or any(c.remembers for c in of_run)
 
     def whole_split(self, split: str) -> Examples:
         """All held-out examples of a split, as the server sees them: prepared by the rows that train."""

@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
 from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.codecs import Codec
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.messages.wire import (
     ARRAYS,
+    COMPRESSED,
     CONFIG,
     DIGEST_OF_START,
     LOSS,
@@ -45,6 +47,7 @@ from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.cohorts import why_one_by_one
+from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
@@ -66,6 +69,10 @@ def _client(message: Message, context: Context) -> FedAvgClient:
         check_start(inputs_at(config, context.node_config), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
+
+
+def _codec(context: Context) -> Codec | None:
+    return RunConfig.of(context.run_config).codec
 
 
 def round_of(message: Message) -> int:
@@ -134,26 +141,35 @@ def _fit(client: FedAvgClient, message: Message) -> Update:
 
 
 def _trained(
-    message: Message, client: FedAvgClient, update: Update, group: GroupSum | None = None
+    message: Message,
+    client: FedAvgClient,
+    update: Update,
+    codec: Codec | None = None,
+    group: GroupSum | None = None,
 ) -> Message:
     """The reply with what `fit` gave; the client's memory changes now.
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    if taken := update.records.keys() & {ARRAYS, METRICS, STATES}:
+    if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
     metrics, content = reported[METRICS], RecordDict(reported)
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
+    travels = model
+    if codec:
+        codes, model, travels = compressed_model(codec, client, model, message.content, round_of(message))
     if group is None:
-        content[ARRAYS] = _record(model)
+        content[ARRAYS] = _record(travels)
+        content.update({COMPRESSED: codes} if codec else {})
     client.memory.commit()
     if group:
         try:
             group.add(content, model)
-            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, model.values()))
+            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
+            metrics[SENT_BYTES] += array_bytes(RecordDict({COMPRESSED: codes})) if codec else 0
             content = RecordDict(reported)
         except ReplyRefused:
             content[ARRAYS] = _record(model)
@@ -168,7 +184,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     client = _client(message, context)
-    return _trained(message, client, _fit(client, message))
+    return _trained(message, client, _fit(client, message), _codec(context))
 
 
 @app.evaluate()
@@ -224,7 +240,7 @@ def _answer(message: Message, context: Context, group: GroupSum | None) -> Messa
         if group is None:
             return app(message, context)
         client = _client(message, context)
-        return _trained(message, client, _fit(client, message), group)
+        return _trained(message, client, _fit(client, message), _codec(context), group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -247,18 +263,23 @@ def _train_in_lockstep(
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, group) for message, context in pairs]
+    codec = _codec(contexts[0])
     return [
-        _trained_or_failed(message, client, result, group)
+        _trained_or_failed(message, client, result, codec, group)
         for message, client, result in zip(messages, clients, results, strict=True)
     ]
 
 
 def _trained_or_failed(
-    message: Message, client: FedAvgClient, result: Update | Exception, group: GroupSum | None
+    message: Message,
+    client: FedAvgClient,
+    result: Update | Exception,
+    codec: Codec | None,
+    group: GroupSum | None,
 ) -> Message:
     if isinstance(result, Exception):
         return _failed(message, result)
     try:
-        return _trained(message, client, result, group)
+        return _trained(message, client, result, codec, group)
     except Exception as error:  # one client's failure is no other's
         return _failed(message, error)

@@ -5,6 +5,7 @@
 | `ARRAYS` | ArrayRecord | train, evaluate; train's answer | the shared entries of the model, full weights |
 | `CONFIG` | ConfigRecord | train, evaluate | settings of the round |
 | `METRICS` | MetricRecord | the answers | the client's metrics |
+| `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
@@ -21,6 +22,7 @@ QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
 ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
+COMPRESSED = "compressed"
 CONTROL = "control"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"

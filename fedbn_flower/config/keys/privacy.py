@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as setting
 
+from fedbn_flower.strategies.codecs import NONE
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
@@ -115,6 +116,8 @@ def check_privacy(config: "RunConfig") -> None:
             if (value := getattr(config, name)) != field.default:
                 raise UserError(f"{flag_of(name)}: {value} is not used without dp; give dp=client with it")
         return
+    if config.compress != NONE:
+        raise not_allowed("compress", config.compress, f"{NONE!r} with dp {config.dp!r}")
     for key, value, wanted in _unfit(config, dict(config.algorithm_settings)):
         raise not_allowed(key, value, f"{wanted} with dp {config.dp!r}")
 
