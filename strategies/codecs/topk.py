@@ -9,6 +9,8 @@ from .base import Codec, Codes, Layout, check_share, count_of
 class TopK(Codec):
     """The share ``topk:SHARE`` of the values that are largest in magnitude, with their positions."""
 
+    needs_feedback = True
+
     def __init__(self, argument: str, feedback: bool) -> None:
         super().__init__("", feedback)
         self.share = check_share(argument)

@@ -90,3 +90,8 @@ def test_codes_give_the_model():
 def test_malformed_codes_are_refused(changes):
     with pytest.raises(ValueError, match=r"indices|values|has "):
         topk_answer(**changes)
+
+
+def test_auto_is_feedback_with_topk_only():
+    codecs = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16")
+    assert [codec_of(text).feedback for text in codecs] == [True, False, False, False]
