@@ -110,6 +110,11 @@ class Problem:
         problem.ranges = {**self.ranges, **{column: metric.range for column, metric in columns.items()}}
         return problem
 
+    @property
+    def metrics_of_all_classes(self) -> tuple[str, ...]:
+        """The names in `metrics` without those by class."""
+        return tuple(name for name in self.metrics if name in self.chosen or name not in self.further)
+
     def of_model(self, model: nn.Module) -> dict[str, float]:
         """Return metrics of the model itself, independent of the examples, by name."""
         return {}

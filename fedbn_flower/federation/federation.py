@@ -265,7 +265,7 @@ class Federation:
             evaluate_report,
             means,
             of_global,
-            self.problem.metrics,
+            self.problem.metrics_of_all_classes,
             splits=splits,
             spread=spread(evaluate_report.metrics.values(), self.problem),
             pooled=pooled,

@@ -67,7 +67,7 @@ class RoundResult:
     global_metrics: Mapping[str, Any] | None
     """The global model's, with its counts by class and ``states``."""
     metric_names: tuple[str, ...]
-    """The names of the held-out metrics, the loss first."""
+    """The names of the held-out metrics, the loss first; without those by class, which `metrics` has too."""
     splits: str = ""
     """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)

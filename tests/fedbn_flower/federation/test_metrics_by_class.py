@@ -1,6 +1,7 @@
 """Metrics by class, label or number, against scikit-learn on all examples in one place."""
 
 import csv
+import re
 
 import numpy as np
 import pandas as pd
@@ -106,9 +107,12 @@ def test_they_are_columns_by_the_names_of_a_tables_labels(run, table):
     assert result.summary["rounds-to-target"]["metric"] == "auroc-Edema"
 
 
-def test_the_report_has_a_row_a_class(run, table):
-    keys = {"dataset": str(table), "label_column": '"Edema","No Finding","Rare, old"'}
+def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, table, capsys):
+    keys = {"dataset": str(table), "label_column": '"Edema","No Finding","Rare, old"', "progress": True}
     result = run(problem="multi-label", metrics="auroc,f1,ece", **keys, **KEYS)
+    lines = [line for line in "".join(capsys.readouterr()).splitlines() if ": round " in line]
+    shown = [re.findall(r"(\S+) \d\.\d{3}", line) for line in lines]
+    assert shown == [[f"pooled-{name}" for name in ("loss", "accuracy", "auroc", "f1", "ece")]] * 2
     assert metric_names(Run.read(result.folder)) == ["loss", "accuracy", "auroc", "f1", "ece"]
     page = run_page(Run.read(result.folder))
     pooled = result.summary["pooled"]
