@@ -38,7 +38,7 @@ from ..records.totals import RunTotals
 from .checks.model_fit import check_fit
 from .checks.nodes import check_nodes
 from .checks.notices import notices
-from .checks.privacy_fit import client_privacy
+from .checks.privacy_fit import privacy_of
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
@@ -78,7 +78,7 @@ class Federation:
         last = inputs_of(config.at_round(config.rounds))
         for inputs in {self.inputs, last}:
             check_fit(inputs)
-        self.privacy = client_privacy(last)
+        self.privacy = privacy_of(last)
         model, self.initial = self.inputs.model()
         self.evaluation = GlobalEvaluation(self.inputs, model)
         self.shares = bool(self.inputs.split.shared)
@@ -186,7 +186,7 @@ class Federation:
         config, strategy = self.config, self.strategy
         started = time.monotonic()
         exchange = Exchange(grid, config.round_timeout, takes_sums(strategy), config.codec)
-        spent = bool(self.privacy and self.privacy.is_last(server_round))
+        spent = bool(self.privacy and self.privacy.begin_round(server_round))
         planned_last = spent or server_round == config.rounds
         due = planned_last or server_round % config.evaluate_every == 0
         tests = due and (planned_last or config.may_end_early)

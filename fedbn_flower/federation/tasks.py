@@ -15,9 +15,10 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
-from ..core.errors import UserError
+from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import domain_of, seen_by
+from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
@@ -71,6 +72,9 @@ def check_start(inputs: RunInputs, digest: str) -> None:
 @process_cache(maxsize=4096)
 def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     """The task of a client, by the inputs of its run in this process; see `local_task`."""
+    if inputs.data_path and inputs.config.dp == "example":
+        wanted = "no data of a node with dp 'example': the server has to know how many examples there are"
+        raise not_allowed("data-path", inputs.data_path, wanted)
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
@@ -118,7 +122,17 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
         tells_classes=not inputs.data_path,
         constant=initial.constant,
+        private=example_terms(inputs).mechanism_for(config.dp_seed, partition_id)
+        if config.dp == "example"
+        else None,
     )
+
+
+def example_terms(inputs: RunInputs) -> ExampleTerms:
+    """The terms of example-level privacy, the same in every process of a run."""
+    last, sizes = inputs.config.at_round(inputs.config.rounds), inputs.partitions.train.sizes
+    training = {int(n) for i, n in enumerate(sizes) if i not in inputs.held_out_clients}
+    return terms_of(last, frozenset(training))
 
 
 def _rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:

@@ -186,7 +186,7 @@ class ClientPrivacy:
             key.save(checkpoint)
         return key, False
 
-    def is_last(self, server_round: int) -> bool:
+    def begin_round(self, server_round: int) -> bool:
         """Return whether the budget is spent with this round, which is about to begin."""
         new = 0 if self._is_repeated(server_round) else 1
         return self._spends(new) and not self._is_repeated(server_round + 1)

@@ -26,7 +26,7 @@ LENGTH = 32  # bytes: 256 bits
 ONLY_OWNER = 0o600
 BLOCK = 2**15  # numbers that are made together
 
-Purpose = Literal["sampling", "noise", "count"]
+Purpose = Literal["sampling", "noise", "count", "examples"]
 
 
 class Key:
@@ -39,6 +39,10 @@ class Key:
     def of_seed(cls, seed: int) -> "Key":
         """Return the key of a public seed: for experiments that others are to repeat, no secret at all."""
         return cls(_derived(str(seed).encode(), "seed"))
+
+    def of_client(self, partition_id: int) -> "Key":
+        """Return the key of one client, from which no other follows."""
+        return Key(_derived(self._secret, f"client {partition_id}"))
 
     @classmethod
     def load(cls, folder: Path) -> "Key | None":

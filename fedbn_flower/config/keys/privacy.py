@@ -21,6 +21,8 @@ CLIP = f"a number > 0, or {ADAPTIVE}"
 NO_SEED = -1
 WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
+EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
+"""Those that train once a round, by DP-SGD with ``dp`` example."""
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
 
@@ -28,8 +30,10 @@ LEAST_DELTA = 1e-15
 class Privacy(KeyGroup):
     """Differential privacy"""
 
-    dp: Literal["none", "client"] = setting(
-        "none", description="client: what is published tells almost nothing of whether a client took part"
+    dp: Literal["none", "client", "example"] = setting(
+        "none",
+        description="what is published tells almost nothing of whether a client took part, or an example of "
+        "one client",
     )
     dp_epsilon: float = setting(
         0.0, ge=0, description="the privacy budget, from which the noise is found; 0 with dp-noise"
@@ -41,7 +45,9 @@ class Privacy(KeyGroup):
         0.0, ge=0, description="deviation of the noise on the sum over dp-clip; 0 with dp-epsilon"
     )
     dp_clip: Annotated[str, CLIP] = setting(
-        "1.0", description="bound on the L2 norm of a client's update; adaptive goes to the median norm"
+        "1.0",
+        description="bound on the L2 norm of a client's update, or of an example's gradient; adaptive goes "
+        "to the median norm of updates",
     )
     dp_sampling: Literal["poisson", "fixed", "all", "cyclic"] = setting(
         "poisson",
@@ -124,22 +130,48 @@ def check_privacy(config: "RunConfig") -> None:
 
 def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
+    yield from _unfit_noise(config)
+    yield from _unfit_example(config) if config.dp == "example" else _unfit_client(config, settings)
+    if config.selection != "uniform":
+        yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
+    if config.normalize:
+        yield "normalize", True, "false, since its means are of all training data,"
+    if config.patience:
+        yield "patience", config.patience, "0, since clients' metrics would decide what is published,"
+    if config.stop_at_target:
+        yield "stop-at-target", True, "false, since clients' metrics would decide what is published,"
+
+
+def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     _ = config.clip
     if not config.dp_epsilon and not config.dp_noise:
         yield "dp-epsilon", 0.0, "a number > 0, or one of dp-noise,"
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
     if config.dp_delta < LEAST_DELTA:
-        yield (
-            "dp-delta",
-            config.dp_delta,
-            f"a number from {LEAST_DELTA:g} on, below 1/num-clients ({1 / config.num_training:.2g}),",
-        )
+        below = f"1/num-clients ({1 / config.num_training:.2g})" if config.dp == "client" else "1/examples"
+        yield "dp-delta", config.dp_delta, f"a number from {LEAST_DELTA:g} on, below {below},"
+
+
+def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.clip is None:
+        yield "dp-clip", ADAPTIVE, "a number > 0"
+    for key in ("dp_sampling", "dp_bands", "dp_simulate_cohort", "dp_simulate_population"):
+        if (value := getattr(config, key)) != (default := Privacy.model_fields[key].default):
+            yield flag_of(key), value, f"{default!r}, since not clients are protected,"
+    if config.precision != "fp32":
+        yield "precision", config.precision, "'fp32'"
+    if set(config.client.split("+")) - EXAMPLE_CLIENTS:
+        yield "client", config.client, f"one of {', '.join(sorted(EXAMPLE_CLIENTS))}, or some of these"
+
+
+def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
     yield from _unfit_turns(config)
     yield from _unfit_simulation(config)
-    yield from _unfit_weights(config)
+    if config.weighting == "num-examples":
+        yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
     if not post_processes_mean(STRATEGY.find(config.strategy)):
         yield "strategy", config.strategy, "a rule that declares post_processes_mean = True"
     mean = settings.get("mean", "weighted")
@@ -149,12 +181,6 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "clip-update-norm", bound, "0 (dp-clip is that bound)"
     if (replies := settings.get("min-replies", 1)) > 1:
         yield "min-replies", replies, "1, since a round left out would tell how many answered,"
-    if config.normalize:
-        yield "normalize", True, "false, since its means are of all training data,"
-    if config.patience:
-        yield "patience", config.patience, "0, since clients' metrics would decide what is published,"
-    if config.stop_at_target:
-        yield "stop-at-target", True, "false, since clients' metrics would decide what is published,"
 
 
 def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
@@ -170,13 +196,6 @@ def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "dp-bands", bands, f"at most {groups}, the groups that take turns,"
     if config.clip is None:
         yield "dp-clip", ADAPTIVE, "a number with dp-sampling 'cyclic'"
-
-
-def _unfit_weights(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
-    if config.weighting == "num-examples":
-        yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
-    if config.selection != "uniform":
-        yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
 
 
 def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:

@@ -6,24 +6,31 @@ import numpy as np
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
+from fedbn_flower.clients.modules.dp_sgd import obstacle
 from fedbn_flower.clients.modules.parameter_names import aliases
 
+from ...config.registry import LOSS, OBJECTIVE, models_named
 from ...core.errors import not_allowed
 from ...privacy.client_privacy import ClientPrivacy
+from ...privacy.example_privacy import ExamplePrivacy
 from ..inputs import RunInputs
+from ..tasks import example_terms
 
 
-def client_privacy(inputs: RunInputs) -> ClientPrivacy | None:
+def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | None:
     """Return the privacy of a run, or None for a run without.
 
     Raises
     ------
     UserError
-        When BatchNorm statistics travel, nothing that is trained does, or as `ClientPrivacy`.
+        When DP-SGD does not protect examples; with ``dp`` client when BatchNorm statistics travel, nothing
+        that is trained does, or as `ClientPrivacy`.
     """
     config, (model, entries) = inputs.config, inputs.model()
     if config.dp == "none":
         return None
+    if config.dp == "example":
+        return _example_privacy(inputs)
     if statistics := set(inputs.split.shared) & batch_norm_statistics(model):
         raise not_allowed(
             "client",
@@ -37,3 +44,19 @@ def client_privacy(inputs: RunInputs) -> ClientPrivacy | None:
         wanted = f"another one with dp {config.dp!r}: nothing that is trained is shared"
         raise not_allowed("client", config.client, wanted)
     return ClientPrivacy(config, int(sum(np.size(entries[name]) for name in tensors)))
+
+
+def _example_privacy(inputs: RunInputs) -> ExamplePrivacy:
+    """Return the privacy of a run in which clients train by DP-SGD."""
+    config, dataset = inputs.config, inputs.dataset
+    if not dataset.has_examples or dataset.kind.prepares_by_client:
+        why = "it tells statistics of them" if dataset.has_examples else "it does not know how many there are"
+        raise not_allowed("dataset", config.dataset, f"images or text here with dp 'example': {why}")
+    objective, loss = OBJECTIVE.find(config.objective), LOSS.find(config.loss)
+    for partition_id, name in enumerate(models_named(config.model)):
+        if why := obstacle(inputs.initial(partition_id).module, objective, loss):
+            key, value = ("model", name) if why.startswith("BatchNorm") else ("objective", config.objective)
+            if why.startswith("loss"):
+                key, value = "loss", config.loss
+            raise not_allowed(key, value, f"another one with dp 'example': {why}")
+    return ExamplePrivacy(config, example_terms(inputs))

@@ -43,8 +43,10 @@ SAMPLINGS = {
 """What happens first in a round with differential privacy."""
 SECRET = ("poisson", "fixed")
 """Samplings that protect only while it is not known who was asked."""
+OF_EXAMPLES = "add-or-remove-one-example"
 ADJACENT = {
     "add-or-remove-one": "whether a client took part at all",
+    OF_EXAMPLES: "whether an example was among a client's training data",
     "replace-one": "whether a client had these data or any others",
 }
 """What nobody can tell."""
@@ -55,6 +57,12 @@ CLAIMS = {
     "a round of {accounted-clients}, and this run had {clients-a-round:g}.",
 }
 """What is said of an epsilon that does not hold for the run itself."""
+PROTECTED_EXAMPLES = (
+    "Protected is each single example, from everybody, the server too: a client needs to trust nobody. In "
+    "every step each example was in the batch with the same probability, drawn in secret by its client. Its "
+    "gradient was scaled down to a bounded length, and Gaussian noise was added to their sum. Epsilon is the "
+    "greatest of the clients', as if each had trained in every round."
+)
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
@@ -184,7 +192,7 @@ def _privacy(run: Run) -> Iterator[str]:
     found: Mapping[str, Any] | None = run.summary.get("privacy")
     if not found:
         return
-    epsilon, claim, sampling = found["epsilon"], found["claim"], found["sampling"]
+    epsilon, claim = found["epsilon"], found["claim"]
     factor, unknown = exp(min(epsilon, 700)), ADJACENT[found["adjacency"]]
     yield key_values(
         {
@@ -198,11 +206,25 @@ def _privacy(run: Run) -> Iterator[str]:
     )
     if claim in CLAIMS:
         yield paragraph(CLAIMS[claim].format(**found))
+    of_examples = found["adjacency"] == OF_EXAMPLES
+    sender = "clients sent" if of_examples else "server published"
     yield paragraph(
-        f"From all models that the server published nobody can tell with certainty {unknown}. Whatever "
+        f"From all models that the {sender} nobody can tell with certainty {unknown}. Whatever "
         "somebody thinks of the odds of it beforehand, the models change these by a factor of "
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
+    if of_examples:
+        yield paragraph(PROTECTED_EXAMPLES)
+    else:
+        yield from _protected_clients(found)
+    yield paragraph("Not covered by this guarantee, and not to be published under it:")
+    yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
+    yield gallery({"Epsilon by round": epsilon_curve(run)})
+
+
+def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield who is protected by client-level privacy, and assuming what."""
+    sampling = found["sampling"]
     yield paragraph(
         "Protected is each client with all of its data, from everybody but the server. In every round "
         f"{SAMPLINGS[sampling].format(**found)}; each update was scaled down to a bounded length, "
@@ -212,9 +234,6 @@ def _privacy(run: Run) -> Iterator[str]:
         "Assumed: the server is trusted and keeps its key secret"
         + (", and who was asked in which round does not become known." if sampling in SECRET else ".")
     )
-    yield paragraph("Not covered by this guarantee, and not to be published under it:")
-    yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
-    yield gallery({"Epsilon by round": epsilon_curve(run)})
 
 
 def how_to_reproduce(run: Run) -> Iterator[str]:

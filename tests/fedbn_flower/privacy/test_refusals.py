@@ -17,7 +17,7 @@ class Own(FedAvg):
 """
 
 REFUSED = {
-    "dp: 'local' is not allowed; expected one of 'none', 'client'": {"dp": "local"},
+    "dp: 'local' is not allowed; expected one of 'none', 'client', 'example'": {"dp": "local"},
     "dp-epsilon: 0.0 is not allowed; expected a number > 0, or one of dp-noise, with dp 'client'": {
         "dp_noise": 0
     },

@@ -294,6 +294,14 @@ def test_groups_that_take_turns_need_no_secret(tmp_path):
     assert found.text["dd"][found.text["dt"].index("rounds over which noise is correlated")] == "4"
 
 
+def test_the_privacy_of_examples_is_said_in_words(tmp_path):
+    found = PRIVACY | {"adjacency": "add-or-remove-one-example", "claim": "guarantee"}
+    text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
+    assert "From all models that the clients sent nobody can tell" in text
+    assert "Protected is each single example, from everybody, the server too" in text
+    assert "the server is trusted" not in text
+
+
 def test_without_privacy_the_page_has_no_word_of_it(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
     assert "Privacy" not in found.text["h2"]
