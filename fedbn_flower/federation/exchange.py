@@ -9,8 +9,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
-from fedbn_flower.strategies.codecs import Codec
-from fedbn_flower.strategies.codecs.updates import compressed, decompressed
+from fedbn_flower.strategies.messages.codecs import Codec
+from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded
 from fedbn_flower.strategies.messages.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
 from fedbn_flower.strategies import ReplyRefused
-from fedbn_flower.strategies.codecs import Codec
+from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.messages.wire import (
     ARRAYS,

@@ -6,8 +6,8 @@ from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.codecs import codec_of
-from strategies.codecs.updates import compressed, decompressed
+from strategies.messages.codecs import codec_of
+from strategies.messages.codecs.updates import compressed, decompressed
 
 VECTOR = np.array([0.5, -3.0, 0.0, 2.0, -0.25], np.float32)
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
-from fedbn_flower.strategies.codecs import FORM as CODECS
-from fedbn_flower.strategies.codecs import NONE, Codec, codec_of
+from fedbn_flower.strategies.messages.codecs import FORM as CODECS
+from fedbn_flower.strategies.messages.codecs import NONE, Codec, codec_of
 
 from ...core.errors import not_allowed
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS

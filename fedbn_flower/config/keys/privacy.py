@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as setting
 
-from fedbn_flower.strategies.codecs import NONE
+from fedbn_flower.strategies.messages.codecs import NONE
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed

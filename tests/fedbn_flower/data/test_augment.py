@@ -76,7 +76,9 @@ def test_class_numbers_stay_as_they_are():
 def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):
     task = local_task(configured(augment="crop-flip", val_fraction=0.1), 0, {})
     assert task.train.augment == CropFlip(1)  # an eighth of 8 pixels
-    assert [examples.augment for examples in task.evaluation.values()] == [None, None]
+    assert {split: examples.augment for split, examples in task.evaluation.items()} == dict.fromkeys(
+        ("train", "val", "test")
+    )
     assert local_task(configured(), 0, {}).train.augment is None
     check_fit(inputs_of(configured(augment="crop-flip")))
     with pytest.raises(

@@ -6,8 +6,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from ..aggregation.vectors import all_finite
-from ..messages.npy import decoded, encoded, encoded_bytes
+from ...aggregation.vectors import all_finite
+from ..npy import decoded, encoded, encoded_bytes
 from .base import Codec
 
 Arrays = Mapping[str, NDArray]

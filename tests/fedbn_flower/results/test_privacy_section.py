@@ -1,0 +1,70 @@
+"""What a report says of differential privacy."""
+
+import pytest
+
+from .html_page import page
+from .written import summary_of, write_run
+
+PRIVACY = {
+    "adjacency": "add-or-remove-one",
+    "sampling": "poisson",
+    "claim": "guarantee",
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "planned-epsilon": 3.0,
+    "planned-rounds": 9,
+    "published": 3,
+    "noise": 1.25,
+    "probability": 0.1,
+    "clients-a-round": 5.0,
+    "accounted-clients-a-round": 1000.0,
+    "accounted-clients": 10**6,
+    "outside": ["metrics", "<memories>"],
+}
+
+
+@pytest.mark.parametrize(
+    ("claim", "sentence"),
+    [
+        ("guarantee", ""),
+        ("simulated", "This epsilon is simulated: the random numbers follow from a public seed"),
+        ("hypothetical", "it would hold with 1000 clients a round of 1000000, and this run had 5."),
+    ],
+)
+def test_the_privacy_of_a_run_is_said_in_words(claim, sentence, tmp_path):
+    metrics = "round,loss,accuracy,epsilon\n1,2.0,0.2,1.0\n2,1.5,0.3,1.6\n3,1.0,0.7,2.0\n"
+    summary = summary_of([0.7, 0.8], privacy=PRIVACY | {"claim": claim})
+    found = page(write_run(tmp_path / "run", summary, metrics))
+    assert "Privacy" in found.text["h2"]
+    text = " ".join(found.text["p"])
+    assert "these by a factor of e^2.000 = 7.39 at most, but for a probability of 1e-05." in text
+    assert "each client was asked with probability 0.1, drawn in secret" in text
+    assert sentence in text
+    assert ("simulated" in text, "hypothetical" in text) == (claim == "simulated", claim == "hypothetical")
+    assert found.text["li"] == ["metrics", "<memories>"]
+    name = "epsilon" if claim == "guarantee" else f"epsilon, {claim}"
+    assert found.text["dd"][found.text["dt"].index(name)] == "2.000"
+    assert "Epsilon by round" in found.text["figcaption"]
+
+
+def test_groups_that_take_turns_need_no_secret(tmp_path):
+    turns = {"sampling": "cyclic", "groups": 10, "bands": 4}
+    found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8], privacy=PRIVACY | turns)))
+    text = " ".join(found.text["p"])
+    assert "In every round one of 10 fixed groups was asked, in turn; each update" in text
+    assert "keeps its key secret." in text
+    assert found.text["dd"][found.text["dt"].index("rounds over which noise is correlated")] == "4"
+
+
+def test_the_privacy_of_examples_is_said_in_words(tmp_path):
+    found = PRIVACY | {"adjacency": "add-or-remove-one-example", "claim": "guarantee"}
+    text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
+    assert "From all models that the clients sent nobody can tell" in text
+    assert "Protected is each single example, from everybody, the server too" in text
+    assert "the server is trusted" not in text
+
+
+def test_without_privacy_the_page_has_no_word_of_it(tmp_path):
+    found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
+    assert "Privacy" not in found.text["h2"]
+    assert "Epsilon by round" not in found.text["figcaption"]
