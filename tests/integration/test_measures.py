@@ -24,6 +24,9 @@ SETTINGS = {
     "client-lr-schedule": "warmup:2+cosine:0.1", "server-lr-schedule": "step:2:0.5",
 }  # fmt: skip
 LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}
+TIME_AND_BYTES = {
+    "compress": "topk:0.3", "error-feedback": "on", "selection": "power-of-choice:5", "devices": "phones",
+}  # fmt: skip
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
 PLACE = {"runtime"}
 
@@ -57,7 +60,9 @@ def late(tmp_path):
     return LATE | {"availability": str(there)}
 
 
-@pytest.mark.parametrize("fast", [{"fast": "off"}, {"fast": "auto", "drop-stragglers": True}])
+@pytest.mark.parametrize(
+    "fast", [{"fast": "off"}, {"fast": "auto", "drop-stragglers": True} | TIME_AND_BYTES]
+)
 def test_on_all_workers(fast, late, on_all_workers):
     """Inline and with one worker the answers are summed where they are made, with two they are not; in
     lockstep (``auto``) and one by one."""
@@ -81,7 +86,7 @@ def test_under_flwr_run(late, under_flwr_run, tmp_path):
         "client": "silobn+ditto", "loss": "weighted-bce", "fine-tune": 2, "partition": "iid",
         "track": "tensorboard",
     }  # fmt: skip
-    here, there = under_flwr_run(SETTINGS | late | own)
+    here, there = under_flwr_run(SETTINGS | late | own | TIME_AND_BYTES)
     expected, flower = output(here), output(there)
     assert flower == expected
     assert tracked(there) == tracked(here)
