@@ -1,4 +1,4 @@
-"""Client-level privacy on real Ray and under ``flwr run``: the noise is added once, to the same bits."""
+"""Differential privacy on real Ray and under ``flwr run``: the noise is added once, to the same bits."""
 
 import json
 
@@ -11,6 +11,7 @@ from .processes import bits
 pytestmark = pytest.mark.slow
 
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
+EXAMPLE = {"dp": "example", "model": "linear", "client": "fedavg", "num-clients": 3}
 CYCLIC = {"num-clients": 4, "fraction-train": 0.5, "dp-sampling": "cyclic"}
 
 
@@ -25,7 +26,9 @@ def test_the_same_model_and_ledger_on_all_workers(on_all_workers):
 
 
 @pytest.mark.parametrize(
-    "sampled", [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC], ids=["poisson", "cyclic"]
+    "sampled",
+    [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC, EXAMPLE],
+    ids=["poisson", "cyclic", "example"],
 )
 def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run, sampled):
     here, flower = under_flwr_run({**DP, **sampled, "strategy": "fedadam"})

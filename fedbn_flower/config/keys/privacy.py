@@ -120,7 +120,9 @@ def check_privacy(config: "RunConfig") -> None:
     if config.dp == "none":
         for name, field in Privacy.model_fields.items():
             if (value := getattr(config, name)) != field.default:
-                raise UserError(f"{flag_of(name)}: {value} is not used without dp; give dp=client with it")
+                raise UserError(
+                    f"{flag_of(name)}: {value} is not used without dp; give dp=client or dp=example with it"
+                )
         return
     if config.compress != NONE:
         raise not_allowed("compress", config.compress, f"{NONE!r} with dp {config.dp!r}")

@@ -111,7 +111,9 @@ def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
 def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
     values = {"dp_clip": "adaptive", "dp_sampling": "all"}
     flag = key.replace("_", "-")
-    with pytest.raises(UserError, match=f"^{flag}: .* is not used without dp; give dp=client with it$"):
+    with pytest.raises(
+        UserError, match=f"^{flag}: .* is not used without dp; give dp=client or dp=example with it$"
+    ):
         configured(**{key: values.get(key, 1)} if key != "dp_delta" else {key: 0.1})
 
 
