@@ -102,6 +102,8 @@ class PseudoGradientStrategy(ServerRule):
             wanted = {"min_evaluate_nodes": self.min_evaluate_nodes}
         sent: list[Message] = []
         if fraction > 0:
+            config[SERVER_ROUND] = server_round
+            content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
             minimum = max(wanted.values())
             wanted["min_available_nodes"] = self.min_available_nodes
             title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
@@ -117,8 +119,6 @@ class PseudoGradientStrategy(ServerRule):
                 draw = self.rule_state.next_draw(phase, server_round)
                 seed = self._sampling_seed_, draw, int(training)
                 if training:
-                    config[SERVER_ROUND] = server_round
-                    content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
                     chosen = self.__to_train(server_round, list(available), wanted_answers, seed, content)
                 else:
                     chosen = sample(available, wanted_answers, seed)
@@ -128,10 +128,8 @@ class PseudoGradientStrategy(ServerRule):
                 chosen = self.__answering(server_round, chosen, sampled if self.mechanism else wanted_answers)
                 if not self.mechanism:  # with one, a round without answers is a round like any other
                     _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
-            config[SERVER_ROUND] = server_round
             if training and self.mechanism:
                 config[UPDATE_BOUND] = self._train_phase_.bound
-            content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
             if training:
                 self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
             if training and (len(arrays) or self.goes_without_model):
@@ -156,7 +154,7 @@ class PseudoGradientStrategy(ServerRule):
         """Return those of the nodes that will answer; the first ``number`` where that is known."""
         who, asked = self.node_participation, list(map(self.node_directory.partition, nodes))
         if isinstance(who, KnowsWhoIsFirst):
-            answering = who.first_answers(server_round, np.array(asked, np.int64), number).tolist()
+            answering = who.first_answers(server_round, np.array(asked), number).tolist()
         else:
             answering = [who.answers(server_round, one) for one in asked]
         return [node for node, answers in zip(nodes, answering, strict=True) if answers]

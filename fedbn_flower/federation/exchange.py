@@ -74,6 +74,7 @@ class Exchange:
 
         def arriving() -> Iterator[Message]:
             done = 0
+            asked: dict[str, Message] = {}
             while True:
                 began = time.monotonic()
                 reply = next(replies, None)
@@ -83,7 +84,10 @@ class Exchange:
                 done += 1
                 self.bytes_received += self._received(reply)
                 on_answer(phase, done, len(sent))
-                yield self._decoded(reply, sent) if phase == MessageType.TRAIN else reply
+                if self.codec and phase == MessageType.TRAIN:
+                    asked = asked or {message.metadata.message_id: message for message in sent}
+                    reply = self._decoded(reply, asked, self.codec)
+                yield reply
 
         return arriving()
 
@@ -101,20 +105,19 @@ class Exchange:
             return sent
         return array_bytes(reply.content)
 
-    def _decoded(self, reply: Message, sent: list[Message]) -> Message:
+    def _decoded(self, reply: Message, asked: Mapping[str, Message], codec: Codec) -> Message:
         """Return a reply with its model decoded, or an error in its place if that cannot be."""
         content = reply.content if reply.has_content() else {}
-        if not self.codec or not content or (self.summed and COMPRESSED not in content):
+        if not content or (self.summed and COMPRESSED not in content):
             return reply
-        asked = (m for m in sent if m.metadata.message_id == reply.metadata.reply_to_message_id)
-        if (message := next(asked, None)) is None:
+        if (message := asked.get(reply.metadata.reply_to_message_id)) is None:
             return reply
         answer, codes = content.get(ARRAYS), content.pop(COMPRESSED, None)
         try:
             if not isinstance(answer, ArrayRecord) or not isinstance(codes, ArrayRecord):
                 raise ValueError("missing; the client and the server are to have the same codec")
             received = message.content.array_records[ARRAYS]
-            content[ARRAYS] = decompressed(self.codec, received, answer, codes)
+            content[ARRAYS] = decompressed(codec, received, answer, codes)
         except Exception as error:  # what a client sends costs its own answer only
             reason = f"{COMPRESSED}: {error}"
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)

@@ -29,6 +29,7 @@ from fedbn_flower.strategies.messages.wire import (
     COMPRESSED,
     CONFIG,
     DIGEST_OF_START,
+    EVAL_SPLITS,
     LOSS,
     METRICS,
     NUM_EXAMPLES,
@@ -51,6 +52,7 @@ from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
+from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
 from .evaluation_cache import Evaluations
@@ -92,9 +94,10 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
         return Memory(ContextStore(context.state))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
     folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits)
-    moment = Moment.of(message.content.config_records[CONFIG])
-    after_training = message.metadata.message_type != MessageType.TRAIN
-    return Memory(FolderStore(folder, _name(context), moment, after_training, config.continue_state))
+    asked = message.content.config_records[CONFIG]
+    moment = Moment.of(asked)
+    before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
+    return Memory(FolderStore(folder, _name(context), moment, not before_training, config.continue_state))
 
 
 def _name(context: Context) -> str:

@@ -50,9 +50,12 @@ class KnowsWhoIsFirst(Protocol):
     """How many times as many."""
 
     def first_answers(
-        self, server_round: int, partitions: NDArray[np.int64], wanted: int
+        self, server_round: int, partitions: NDArray[np.integer], wanted: int
     ) -> NDArray[np.bool_]:
-        """Return whose answers count, at most ``wanted`` of those asked. The others get no message."""
+        """Return whose answers count, at most ``wanted`` of those asked. The others get no message.
+
+        In the place of a partition that is unknown stands a node id, of up to 64 bits.
+        """
 
 
 @runtime_checkable

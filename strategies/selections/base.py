@@ -1,6 +1,6 @@
 """What a selection gets, and what it returns."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,16 +20,16 @@ class Candidates:
     server_round : int
         The round.
     partitions : NDArray
-        int64, shape (n,): the partition of each.
+        Integers, shape (n,): the partition of each, or its node id where that is unknown.
     sizes : NDArray
-        int64, shape (n,): the number of training examples of each.
+        int64, shape (n,): the number of training examples of each, 0 where that is unknown.
     losses : Callable
         Asks the nodes at some positions, int64 of shape (k,), for the mean loss of the round's model on
         their training examples; returns float64 of shape (k,), NaN for a node that did not answer.
     """
 
     server_round: int
-    partitions: Positions
+    partitions: NDArray[np.integer]
     sizes: Positions
     losses: Callable[[Positions], NDArray[np.float64]]
 
@@ -37,7 +37,7 @@ class Candidates:
         return len(self.partitions)
 
 
-class Selection:
+class Selection(ABC):
     """Base of the selections: implement `choose`.
 
     Parameters

@@ -16,6 +16,7 @@ def drawn_by_size(sizes: Positions, count: int, rng: np.random.Generator) -> Pos
     """Draw ``count`` positions without replacement, with probabilities proportional to sizes; those of size
     0 come last."""
     some = np.flatnonzero(sizes)
-    chosen = rng.choice(some, min(count, len(some)), replace=False, p=sizes[some] / sizes[some].sum())
+    shares = sizes[some] / sizes.sum() if some.size else None
+    chosen = rng.choice(some, min(count, some.size), replace=False, p=shares)
     none = rng.permutation(np.flatnonzero(sizes == 0))
     return np.concatenate([chosen, none])[:count].astype(np.int64)

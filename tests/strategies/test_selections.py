@@ -73,3 +73,10 @@ def test_all_candidates_are_asked_only_if_some_are_left_out():
 def test_an_argument_that_is_not_allowed(name, argument):
     with pytest.raises(ValueError, match=r"nothing|D >= 1"):
         SELECTIONS[name](argument)
+
+
+def test_sizes_of_which_none_is_known_draw_alike():
+    known, _ = candidates([0] * 6)
+    drawn = [SELECTIONS["by-size"]().choose(known, 2, np.random.default_rng(seed)) for seed in range(40)]
+    assert {len(set(some.tolist())) for some in drawn} == {2}
+    assert set(np.concatenate(drawn).tolist()) == set(range(6))

@@ -111,7 +111,7 @@ class Clock:
         return np.asarray(travels / down + compute + travels / up, np.float64)
 
     def first(
-        self, server_round: int, partitions: NDArray[np.int64], answers: NDArray[np.bool_], wanted: int
+        self, server_round: int, partitions: NDArray[np.integer], answers: NDArray[np.bool_], wanted: int
     ) -> NDArray[np.bool_]:
         """Return whose answers count: the first ``wanted`` until the deadline; ties go by partition.
 
@@ -123,14 +123,17 @@ class Clock:
         ----------
         server_round : int
             The round.
-        partitions : NDArray[np.int64]
-            Those asked.
+        partitions : NDArray[np.integer]
+            Those asked. Node ids stand for unknown ones: without a device, their answers do not count.
         answers : NDArray[np.bool_]
             Who of them is not lost.
         wanted : int
             With how many answers the round ends, at most as many as are asked.
         """
-        seconds = self.seconds(server_round, partitions)
+        known = partitions < len(self.rates)
+        seconds = np.full(len(partitions), inf)
+        seconds[known] = self.seconds(server_round, partitions[known].astype(np.int64))
+        answers = answers & known
         order = np.lexsort((partitions, seconds))
         counted = np.zeros(len(partitions), bool)
         counted[order[answers[order] & (seconds[order] <= self.deadline)][:wanted]] = True

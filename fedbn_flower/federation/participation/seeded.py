@@ -108,7 +108,7 @@ class SeededParticipation:
             return True
         return _generator(self.seed, server_round, partition, DROPS_OUT).random() >= self.dropout
 
-    def first_answers(self, server_round: int, partitions: Partitions, wanted: int) -> Answers:
+    def first_answers(self, server_round: int, partitions: NDArray[np.integer], wanted: int) -> Answers:
         answers = np.array([self.answers(server_round, partition) for partition in partitions.tolist()], bool)
         return self.clock.first(server_round, partitions, answers, wanted) if self.clock else answers
 

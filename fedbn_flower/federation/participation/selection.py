@@ -71,14 +71,17 @@ class SelectionOfRound:
         RunFailed
             When a selection of one's own raises, or returns what are no positions.
         """
-        partitions = np.array([self.strategy.node_directory.partition(node) for node in nodes], np.int64)
+        partitions = np.array([self.strategy.node_directory.partition(node) for node in nodes])
+        known = partitions < len(self.sizes)
+        sizes = np.zeros(len(nodes), np.int64)
+        sizes[known] = self.sizes[partitions[known].astype(np.int64)]
 
         def losses(positions: NDArray[np.int64]) -> NDArray[np.float64]:
             asked = [nodes[i] for i in positions]
             found = self._losses(server_round, asked, content)
             return np.array([found.get(int(partitions[i]), np.nan) for i in positions])
 
-        candidates = Candidates(server_round, partitions, self.sizes[partitions], losses)
+        candidates = Candidates(server_round, partitions, sizes, losses)
         with as_user_error(KEY, self.name, RunFailed):
             chosen = np.asarray(self.selection.choose(candidates, count, rng))
         if chosen.size == 0:

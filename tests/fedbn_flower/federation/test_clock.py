@@ -12,9 +12,18 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.participation import Clock, rates_of, share_of_work
+from fedbn_flower.federation.participation import (
+    Clock,
+    SeededParticipation,
+    availability,
+    rates_of,
+    share_of_work,
+)
 from fedbn_flower.federation.participation.clock import PHONE, PLAIN
 from fedbn_flower.federation.strategy import clock_of
+from strategies import FedAvg
+from tests.strategies.helpers import CannedGrid
+from tests.strategies.messages.test_sampling import sampled
 
 HEADER = "partition-id,seconds-per-example,download,upload\n"
 JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "fedavg", "model": "linear"}
@@ -42,6 +51,24 @@ def test_seconds_by_hand():
     timed = Clock(rates, np.array([3, 8]), 2, lambda partition, _: shares[partition], lambda r: 100 * r)
     assert timed.seconds(1, np.array([1, 0])).tolist() == [10 + 4 * 2 + 5, 1 + 3 + 2]
     assert timed.seconds(2, np.array([0])).tolist() == [2 + 3 + 4]
+
+
+def test_a_node_whose_partition_is_unknown_has_no_device():
+    """Its id of 64 bits stands in the place of a partition."""
+    timed, asked = clock([1, 2]), np.array([2**63 + 5, 1, 0])
+    assert timed.first(1, asked, np.ones(3, bool), 3).tolist() == [False, True, True]
+    assert timed.round_seconds == 6
+
+
+def test_without_a_clock_nodes_of_unknown_partition_take_part():
+    class Large(CannedGrid):
+        def get_node_ids(self):
+            return [2**63 + 5, 2**64 - 1, 3]
+
+    strategy = FedAvg(ask_partitions=True)
+    strategy.node_participation = SeededParticipation(0, 0.0, 0.0, availability("always", 0, 3))
+    grid = Large(3, lambda message, node: None, tells_partition=False)
+    assert sampled(strategy, grid) == [3, 2**63 + 5, 2**64 - 1]
 
 
 @pytest.mark.parametrize(

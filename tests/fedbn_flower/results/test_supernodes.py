@@ -52,6 +52,7 @@ MEMORIES = [
     {"client": "fedbn"},
     {"client": "silobn", "strategy": "scaffold", "objective": "scaffold"},
     {"client": "fedavg", "strategy": "feddyn", "objective": "feddyn"},
+    {"client": "fedbn", "selection": "power-of-choice:4", "compress": "topk:0.2"},
 ]
 
 
