@@ -10,13 +10,13 @@ from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers, num_groups
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
-from ..records.columns import PRIVACY
 from . import ledger
 from .accounts import Plan, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
 from .keys import Key
-from .ledger import Ledger
+from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
+from .run_privacy import PUBLIC_KEY, RunPrivacy
 from .terms import GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
 DROWNED = 0.1
@@ -77,7 +77,7 @@ def terms_of(config: RunConfig) -> Terms:
     return terms
 
 
-class ClientPrivacy:
+class ClientPrivacy(RunPrivacy):
     """The privacy of one run.
 
     Parameters
@@ -94,11 +94,9 @@ class ClientPrivacy:
     """
 
     def __init__(self, config: RunConfig, parameters: int) -> None:
-        self.config = config
+        super().__init__(config)
         self.parameters = parameters
         self.terms = terms_of(config)
-        self._ledger: Ledger | None = None
-        self._repeats = False
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
@@ -116,7 +114,7 @@ class ClientPrivacy:
                 f"{DROWNED:g}; take more clients, a smaller model or more epsilon"
             )
         if terms.claim == SIMULATED:
-            yield "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
+            yield PUBLIC_KEY
         if terms.claim == HYPOTHETICAL:
             yield (
                 f"dp-simulate-cohort: epsilon is hypothetical, that of {terms.cohort:g} clients a round of "
@@ -198,18 +196,11 @@ class ClientPrivacy:
         assert self._ledger
         return bool(self.terms.budget) and len(self._ledger.charges) + new >= self.terms.rounds
 
-    def _is_repeated(self, server_round: int) -> bool:
-        assert self._ledger
-        return self._repeats and self._ledger.last_of(server_round) is not None
-
-    def columns(self, server_round: int) -> dict[str, float]:
-        """Return what ``metrics.csv`` has of a round that is done."""
-        charge = self._ledger.last_of(server_round) if self._ledger else None
-        assert charge
+    def noise_std(self, charge: Charge) -> float:
+        """Return the deviation of the noise on each entry of the mean update."""
         correlated = self.terms.correlated
-        factor = float(correlated.deviations[server_round - 1]) if correlated else 1.0
-        values = (charge.epsilon, factor * self.terms.noise_std(charge.clip), charge.clip)
-        return dict(zip(PRIVACY, values, strict=True))
+        factor = float(correlated.deviations[charge.round - 1]) if correlated else 1.0
+        return factor * self.terms.noise_std(charge.clip)
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""

@@ -15,12 +15,12 @@ from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.process_cache import process_cache
-from ..records.columns import PRIVACY
 from . import ledger
 from .accounts import Plan, check_installed, epsilon, noise_for
 from .keys import Key
 from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
+from .run_privacy import PUBLIC_KEY, RunPrivacy
 from .terms import GUARANTEE, SIMULATED
 
 NOTION = "example, at each client"
@@ -107,7 +107,7 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-class ExamplePrivacy:
+class ExamplePrivacy(RunPrivacy):
     """The privacy of one run, as its server states it.
 
     Parameters
@@ -119,10 +119,8 @@ class ExamplePrivacy:
     """
 
     def __init__(self, config: RunConfig, terms: ExampleTerms) -> None:
-        self.config = config
+        super().__init__(config)
         self.terms = terms
-        self._ledger: Ledger | None = None
-        self._repeats = False
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
@@ -133,7 +131,7 @@ class ExamplePrivacy:
                 "examples: to publish one of them whole would be within it"
             )
         if self.config.dp_seed != NO_SEED:
-            yield "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
+            yield PUBLIC_KEY
 
     def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
         """Keep the ledger of a run in a folder; return None, since the server adds no noise.
@@ -178,16 +176,9 @@ class ExamplePrivacy:
         assert self._ledger
         return bool(self.config.dp_epsilon) and len(self._ledger.charges) >= self.terms.rounds
 
-    def _is_repeated(self, server_round: int) -> bool:
-        assert self._ledger
-        return self._repeats and self._ledger.last_of(server_round) is not None
-
-    def columns(self, server_round: int) -> dict[str, float]:
-        """Return what ``metrics.csv`` has of a round that is done; the noise is that on a batch's sum."""
-        charge = self._ledger.last_of(server_round) if self._ledger else None
-        assert charge
-        values = (charge.epsilon, self.terms.noise * charge.clip, charge.clip)
-        return dict(zip(PRIVACY, values, strict=True))
+    def noise_std(self, charge: Charge) -> float:
+        """Return the deviation of the noise on the sum of a batch."""
+        return self.terms.noise * charge.clip
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
