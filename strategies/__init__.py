@@ -12,6 +12,7 @@ from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
 from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics, Range
+from .messages.codecs import CODECS, Codec
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer, ReplyRefused
@@ -47,10 +48,12 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 }
 
 __all__ = [
+    "CODECS",
     "SELECTIONS",
     "STRATEGIES",
     "Answer",
     "Candidates",
+    "Codec",
     "ExpectedMetrics",
     "Extras",
     "FedAdagrad",

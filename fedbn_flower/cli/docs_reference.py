@@ -8,14 +8,14 @@ from inspect import cleandoc
 
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, RUN_KEYS
-from ..config.registry import APP, METRIC, MODEL, PROBLEM, SELECTION
+from ..config.registry import APP, COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
 from ..config.selection import NOT_GIVEN, REGISTRIES, built_in_settings
 from ..core.papers import paper_of
 from ..results.report.citations import source
 
 PYPROJECT, REFERENCE = APP / "pyproject.toml", APP / "docs" / "reference.md"
 ALGORITHMS = APP / "docs" / "algorithms.md"
-BY_KEY = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION)}
+BY_KEY = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)}
 
 INTRODUCTION = """\
 # Every key

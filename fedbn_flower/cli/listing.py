@@ -16,6 +16,7 @@ PACKAGES = {
     "metrics": "clients/problems/metrics",
     "model": "fedbn_flower/models",
     "selection": "strategies/selections",
+    "compress": "strategies/messages/codecs",
 }
 """Where the built-in ones of a kind are named: a package whose ``_PLACES`` says ``module:Class``, by name."""
 

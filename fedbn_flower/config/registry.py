@@ -28,7 +28,7 @@ from fedbn_flower.clients import (
     Problem,
 )
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
-from fedbn_flower.strategies import SELECTIONS, STRATEGIES, PseudoGradientStrategy, Selection
+from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
 from ..core.files import path_of
@@ -161,6 +161,7 @@ PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
 MODEL = Registry("model", MODELS)
 SELECTION = Registry("selection", SELECTIONS, Selection)
+COMPRESS = Registry("compress", CODECS, Codec)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""

@@ -53,6 +53,7 @@ class RunConfig(
     keys.Devices,
     keys.System,
     keys.Start,
+    keys.Compression,
     keys.Training,
     keys.Data,
     keys.Run,

@@ -24,7 +24,7 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
-from .keys.client_selection import absolute_selection
+from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
 from .registry import (
     CLIENT,
@@ -34,7 +34,6 @@ from .registry import (
     MODEL,
     OBJECTIVE,
     PROBLEM,
-    SELECTION,
     STRATEGY,
     Registry,
     absolute,
@@ -67,7 +66,7 @@ class Named:
 
 def names_code(key: str) -> bool:
     """Whether a value of a key may name a user's code."""
-    return key in NAMED or key in (METRIC.key, DATASET.key, SELECTION.key)
+    return key in NAMED or key in WITH_ARGUMENT or key in (METRIC.key, DATASET.key)
 
 
 def with_full_paths(key: str, text: str) -> str:
@@ -76,8 +75,8 @@ def with_full_paths(key: str, text: str) -> str:
         return absolute_metrics(text)
     if key == DATASET.key:
         return absolute(text) if is_function(text) else text
-    if key == SELECTION.key:
-        return absolute_selection(text)
+    if key in WITH_ARGUMENT:
+        return absolute_name(key, text)
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 

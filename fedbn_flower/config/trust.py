@@ -12,9 +12,10 @@ from typing import Any
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
 from .client_unions import parts
-from .keys.client_selection import is_code as is_selection_code
+from .keys.with_argument import WITH_ARGUMENT
+from .keys.with_argument import is_code as is_code_with_argument
 from .metric_names import is_code, metric_names
-from .registry import DATASET, METRIC, SELECTION
+from .registry import DATASET, METRIC
 from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
@@ -32,7 +33,7 @@ def code_in(key: str, value: str) -> set[str]:
         names = [name for name in metric_names(value) if is_code(name)]
     if key == DATASET.key and is_function(value):
         names = [value]
-    if key == SELECTION.key and is_selection_code(value):
+    if key in WITH_ARGUMENT and is_code_with_argument(key, value):
         names = [value]
     return {name.rpartition(":")[0] for name in names if ":" in name}
 

@@ -6,10 +6,15 @@ from flwr.app import Array, ArrayRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.messages.codecs import codec_of
+from strategies import CODECS
 from strategies.messages.codecs.updates import compressed, decompressed
 
 VECTOR = np.array([0.5, -3.0, 0.0, 2.0, -0.25], np.float32)
+
+
+def codec_of(text, feedback="auto"):
+    name, _, argument = text.partition(":")
+    return CODECS[name](argument, {"auto": None, "on": True, "off": False}[feedback])
 
 
 def through(text, vector, feedback="auto", seed=0):
@@ -92,6 +97,6 @@ def test_malformed_codes_are_refused(changes):
         topk_answer(**changes)
 
 
-def test_auto_is_feedback_with_topk_only():
+def test_feedback_is_as_the_codec_needs_it():
     codecs = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16")
     assert [codec_of(text).feedback for text in codecs] == [True, False, False, False]

@@ -3,6 +3,7 @@
 The settings of an algorithm are declared in its class, not here: see `selection`.
 """
 
+from .compression import Compression
 from .devices import Devices
 from .group import KeyGroup, flag_of
 from .groups import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
@@ -12,6 +13,7 @@ __all__ = [
     "FORMER_KEYS",
     "GROUPS",
     "RUN_KEYS",
+    "Compression",
     "Data",
     "Devices",
     "Evaluation",
@@ -30,6 +32,7 @@ GROUPS: tuple[type[KeyGroup], ...] = (
     Run,
     Data,
     Training,
+    Compression,
     Start,
     System,
     Devices,

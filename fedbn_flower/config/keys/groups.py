@@ -5,10 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
-from fedbn_flower.strategies.messages.codecs import FORM as CODECS
-from fedbn_flower.strategies.messages.codecs import NONE, Codec, codec_of
 
-from ...core.errors import not_allowed
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
@@ -137,31 +134,6 @@ class Training(KeyGroup):
         "uniform", description="which clients train in a round: drawn alike, by-size, or power-of-choice:D"
     )
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
-    compress: Annotated[str, CODECS] = setting(
-        NONE, description="codec of what clients send: their update of the shared trainable entries"
-    )
-    error_feedback: Literal["auto", "on", "off"] = setting(
-        "auto", description="whether clients add what compress lost to their next update; auto: with topk"
-    )
-
-    @property
-    def codec(self) -> Codec | None:
-        """The codec of updates, or None."""
-        return codec_of(self.compress, self.error_feedback)
-
-    @property
-    def keeps_residual(self) -> bool:
-        """Whether clients remember what the codec lost."""
-        return bool(self.codec and self.codec.feedback)
-
-    def check_codec(self) -> None:
-        """Refuse a codec that there is not, and feedback without one."""
-        try:
-            without = self.codec is None
-        except ValueError as error:
-            raise not_allowed("compress", self.compress, f"{CODECS} ({error})") from None
-        if without and self.error_feedback != "auto":
-            raise not_allowed("error-feedback", self.error_feedback, "'auto' without compress")
 
 
 class Start(KeyGroup):

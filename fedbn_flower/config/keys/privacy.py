@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as setting
 
-from fedbn_flower.strategies.messages.codecs import NONE
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
 from ..registry import STRATEGY
+from .compression import NONE
 from .group import KeyGroup, flag_of
 
 if TYPE_CHECKING:

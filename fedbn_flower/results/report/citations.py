@@ -9,8 +9,9 @@ from typing import Any
 from fedbn_flower.strategies.aggregation.means import MEANS
 
 from ...config.client_unions import parts
+from ...config.keys.with_argument import WITH_ARGUMENT
 from ...config.metric_names import NONE, metric_names
-from ...config.registry import METRIC, SELECTION
+from ...config.registry import METRIC
 from ...config.selection import NAMED
 from ...core.papers import paper_of
 
@@ -34,8 +35,9 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in tables.items():
             names = parts(str(config.get(kind, "")), known)
             keys += [paper_of(known[name]) for name in names if name in known]
-        selection = str(config.get(SELECTION.key, "")).partition(":")[0]
-        keys += [paper_of(known) for name, known in SELECTION.names.items() if name == selection]
+        for kind, registry in WITH_ARGUMENT.items():
+            name = str(config.get(kind, "")).partition(":")[0]
+            keys += [paper_of(registry.names[name])] if name in registry.names else []
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]
     bibliography = entries()

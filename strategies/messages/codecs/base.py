@@ -1,5 +1,6 @@
 """`Codec`, the base of every codec: a vector to the arrays that travel in its place, and back."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,37 +12,48 @@ Layout = Mapping[str, tuple[tuple[int, ...], str]]
 """Shape and dtype of each array that travels, by name."""
 
 
-class Codec:
-    """Encodes a vector, float32, of a length that both sides know.
+class Codec(ABC):
+    """Base of the codecs: implement `layout`, `encode` and `decode`.
+
+    It encodes a vector, float32, of a length that both sides know.
 
     Parameters
     ----------
     argument : str
-        What follows the colon in ``NAME:ARGUMENT``; ValueError if it is not allowed.
-    feedback : bool
-        Whether what is lost is added to the next update. An unbiased codec then scales what it sends, so that
-        it is a contraction.
+        What follows the name: ``0.05`` in ``topk:0.05``.
+    feedback : bool, optional
+        Whether what is lost is added to the next update; without it `needs_feedback`. An unbiased codec then
+        scales what it sends, so that it is a contraction.
+
+    Raises
+    ------
+    ValueError
+        For an argument that is not allowed; the message says what is.
     """
 
+    paper: ClassVar[str] = ""
     needs_feedback: ClassVar[bool] = False
     """Whether it is biased so that without feedback training may end elsewhere."""
 
-    def __init__(self, argument: str, feedback: bool) -> None:
-        self.feedback = feedback
+    def __init__(self, argument: str = "", feedback: bool | None = None) -> None:
+        self.feedback = self.needs_feedback if feedback is None else feedback
         if argument:
-            raise ValueError("takes no argument")
+            raise ValueError("nothing after its name")
 
+    @abstractmethod
     def layout(self, size: int) -> Layout:
         """Return the arrays that stand for a vector of this length."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, vector: NDArray[np.float32], rng: np.random.Generator) -> dict[str, NDArray]:
-        """Return the arrays that travel, as `layout` says."""
-        raise NotImplementedError
+        """Return the arrays that travel, as `layout` says.
 
+        All random numbers are to be from ``rng``: it depends on the seed, the client and the round only.
+        """
+
+    @abstractmethod
     def decode(self, codes: Codes, size: int) -> NDArray[np.float32]:
         """Return the vector; ValueError if the arrays stand for none."""
-        raise NotImplementedError
 
 
 def count_of(argument: str, size: int) -> int:
@@ -49,8 +61,12 @@ def count_of(argument: str, size: int) -> int:
     return min(size, max(1, int(np.ceil(float(argument) * size))))
 
 
-def check_share(argument: str) -> str:
+def check_share(name: str, argument: str) -> str:
     """Return a share in (0, 1], as it was written; ValueError for another."""
-    if not 0 < float(argument) <= 1:
-        raise ValueError("not a share in (0, 1]")
+    try:
+        fits = 0 < float(argument) <= 1
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name}:SHARE, with a share in (0, 1]")
     return argument

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from .base import Codec, Codes, Layout
 
 BUCKET = 512
+BITS = tuple("2345678")
 
 
 class Qsgd(Codec):
@@ -15,11 +16,13 @@ class Qsgd(Codec):
     the bound on the variance (lemma 3.1). Codes have one length here, where the paper uses Elias coding.
     """
 
-    def __init__(self, argument: str, feedback: bool) -> None:
+    paper = "alistarh2017qsgd"
+
+    def __init__(self, argument: str = "", feedback: bool | None = None) -> None:
         super().__init__("", feedback)
+        if argument not in BITS:
+            raise ValueError("qsgd:BITS, with 2 to 8 bits")
         self.bits = int(argument)
-        if not 2 <= self.bits <= 8:
-            raise ValueError("not 2 to 8 bits")
         self.levels = 2 ** (self.bits - 1) - 1
 
     def layout(self, size: int) -> Layout:

@@ -12,9 +12,11 @@ class RandK(Codec):
     With feedback the values are not scaled.
     """
 
-    def __init__(self, argument: str, feedback: bool) -> None:
+    paper = "stich2018sparsified"
+
+    def __init__(self, argument: str = "", feedback: bool | None = None) -> None:
         super().__init__("", feedback)
-        self.share = check_share(argument)
+        self.share = check_share("randk", argument)
 
     def layout(self, size: int) -> Layout:
         return {"seed": ((1,), "uint64"), "values": ((count_of(self.share, size),), "float32")}

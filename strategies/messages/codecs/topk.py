@@ -9,11 +9,12 @@ from .base import Codec, Codes, Layout, check_share, count_of
 class TopK(Codec):
     """The share ``topk:SHARE`` of the values that are largest in magnitude, with their positions."""
 
+    paper = "stich2018sparsified"
     needs_feedback = True
 
-    def __init__(self, argument: str, feedback: bool) -> None:
+    def __init__(self, argument: str = "", feedback: bool | None = None) -> None:
         super().__init__("", feedback)
-        self.share = check_share(argument)
+        self.share = check_share("topk", argument)
 
     def layout(self, size: int) -> Layout:
         kept = (count_of(self.share, size),)

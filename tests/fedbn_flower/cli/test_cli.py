@@ -18,6 +18,7 @@ from fedbn_flower.config.help import first_line
 from fedbn_flower.config.registry import (
     APP,
     CLIENT,
+    COMPRESS,
     LOSS,
     METRIC,
     MODEL,
@@ -71,7 +72,7 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
-        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION)
+        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)
         for name, algorithm in registry.names.items()
     ]
     assert union.startswith("client     NAME+NAME: ")

@@ -115,6 +115,27 @@ class FirstOnes(Selection):
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         return np.arange(count)
 '''),
+    "compress": ("half", "half:Half", '''
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Codec, Codes, Layout
+
+
+class Half(Codec):
+    """Every value in half precision, for a codec that is new."""
+
+    paper = "alistarh2017qsgd"
+
+    def layout(self, size: int) -> Layout:
+        return {"values": ((size,), "float16")}
+
+    def encode(self, vector: NDArray[np.float32], rng: np.random.Generator) -> dict[str, NDArray]:
+        return {"values": vector.astype(np.float16)}
+
+    def decode(self, codes: Codes, size: int) -> NDArray[np.float32]:
+        return codes["values"].astype(np.float32)
+'''),
     "model": ("narrow", "narrow:narrow", '''
 from torch import nn
 
@@ -246,7 +267,7 @@ def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, c
     assert summary["pooled"]["misses"] == pytest.approx(1 - summary["pooled"]["accuracy"])
     page = (tmp_path / "run" / "report.html").read_text()
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
-    assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet"]
+    assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet", "alistarh2017qsgd"]
 
 
 def first_line(text):

@@ -8,7 +8,7 @@ from clients import METRICS, PROBLEMS
 from fedbn_flower.config.selection import NAMED
 from fedbn_flower.core.papers import paper_of
 from fedbn_flower.results.report.citations import FLOWER, citations, entries, source
-from strategies import SELECTIONS, FedYogi
+from strategies import CODECS, SELECTIONS, FedYogi
 from strategies.aggregation.means import MEANS
 
 from .written import CONFIG
@@ -17,7 +17,7 @@ from .written import CONFIG
 def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
     named = {
         paper_of(cls)
-        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, SELECTIONS)
+        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, SELECTIONS, CODECS)
         for cls in table.values()
     } - {""}
     assert named | {FLOWER} == entries().keys()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import InlineGrid
@@ -45,11 +46,54 @@ def test_a_malformed_answer_costs_itself_only(configured):
     assert failures == [{1: "compressed: has indices, expected indices, values"}]
 
 
+OWN = """
+import numpy as np
+from fedbn_flower.strategies import Codec
+
+
+class Half(Codec):
+    def layout(self, size):
+        return {"values": ((size,), "float16")}
+
+    def encode(self, vector, rng):
+        return {"values": vector.astype(np.float16)}
+
+    def decode(self, codes, size):
+        return codes["values"].astype(np.float32)
+
+
+class Unfinished(Codec):
+    pass
+"""
+
+
+def test_one_of_ones_own(configured, tmp_path):
+    """It halves what travels of 650 parameters, and its code is not run where it is not trusted."""
+    (tmp_path / "own.py").write_text(OWN)
+    name = f"{tmp_path / 'own.py'}:Half"
+    values = {
+        "partition": "iid",
+        "num_clients": CLIENTS,
+        "model": "linear",
+        "client": "fedavg",
+        "fraction_evaluate": 0,
+    }
+    own, plain = (run(configured(**values, **more), summed=True) for more in ({"compress": name}, {}))
+    saved = (2 * 650 + 128) * CLIENTS  # and one header in place of two
+    assert [told[-1][1] for told in plain[1]] == [told[-1][1] + saved for told in own[1]]
+    assert code_in("compress", name) == {str(tmp_path / "own.py")}
+    with pytest.raises(UserError, match="^compress: '.*:Unfinished' raised TypeError: Can't instantiate"):
+        configured(compress=f"{tmp_path / 'own.py'}:Unfinished")
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"compress": "topk:2"}, "compress: 'topk:2' is not allowed"),
-        ({"compress": "zip"}, "compress: 'zip' is not allowed"),
+        ({"compress": "topk:2"}, "compress: 'topk:2' is not allowed; expected topk:SHARE, with a share in"),
+        ({"compress": "randk"}, "compress: 'randk' is not allowed; expected randk:SHARE, with a share in"),
+        ({"compress": "qsgd:9"}, "compress: 'qsgd:9' is not allowed; expected qsgd:BITS, with 2 to 8 bits"),
+        ({"compress": "bf16:2"}, "compress: 'bf16:2' is not allowed; expected nothing after its name"),
+        ({"compress": "topkk:0.1"}, r"unknown name 'topkk' \(did you mean 'topk'\?\)"),
         ({"error_feedback": "on"}, "error-feedback: 'on' is not allowed"),
         ({"compress": "bf16", "dp": "client"}, "compress: 'bf16' is not allowed"),
     ],
