@@ -29,6 +29,8 @@ def through(text, vector, feedback="auto", seed=0):
         ("topk:0.01", VECTOR, [0, -3, 0, 0, 0]),
         ("randk:1", VECTOR, VECTOR),
         ("qsgd:2", np.array([0, -4, 0], np.float32), [0, -4, 0]),
+        ("sign", VECTOR, [1.15, -1.15, 1.15, 1.15, -1.15]),
+        ("lowrank:1", VECTOR, VECTOR),
         ("bf16", np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9], np.float32), [1, 1, 1 + 2**-6, -1]),
     ],
 )
@@ -47,7 +49,7 @@ values = st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40)
 
 
 @settings(max_examples=50, deadline=None)
-@given(values, st.sampled_from(["topk:0.2", "randk:0.2", "bf16"]))
+@given(values, st.sampled_from(["topk:0.2", "randk:0.2", "bf16", "sign", "lowrank:2"]))
 def test_what_is_lost_is_no_longer_than_the_vector(vector, text):
     vector = np.array(vector, np.float32)
     lost = np.linalg.norm(vector - through(text, vector, "on"))
@@ -55,9 +57,61 @@ def test_what_is_lost_is_no_longer_than_the_vector(vector, text):
     assert lost**2 <= (1 - share) * np.linalg.norm(vector) ** 2 * (1 + 1e-5) + 1e-30
 
 
-def test_what_was_sent_and_the_residual_are_the_sum_of_the_updates():
+def test_a_sign_loses_what_equation_and_norms_say():
+    """``norm(x - C(x))^2 = norm(x)^2 - norm(x, 1)^2 / d`` of each array, here of 4 and of 6 values."""
+    vector = np.random.default_rng(0).normal(size=10).astype(np.float32)
+    codec = codec_of("sign").of_shapes([(2, 2), (6,)])
+    codes = codec.encode(vector, None)
+    lost = vector - codec.decode(codes, 10)
+    for part in (slice(4), slice(4, 10)):
+        x = vector[part].astype(np.float64)
+        expected = x @ x - np.abs(x).sum() ** 2 / x.size
+        np.testing.assert_allclose(lost[part] @ lost[part], expected, rtol=1e-5)
+    assert {name: code.nbytes for name, code in codes.items()} == {"scales": 8, "signs": 2}
+
+
+SHAPES = ((6, 5), (3,), (4, 2, 3), (2, 2))
+
+
+def low_rank(arrays, rank):
+    """What ``lowrank`` makes of arrays, and the numbers that travel."""
+    codec = codec_of(f"lowrank:{rank}").of_shapes(array.shape for array in arrays)
+    vector = np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float32)
+    codes = codec.encode(vector, np.random.default_rng(0))
+    assert {name: (c.shape, c.dtype.name) for name, c in codes.items()} == codec.layout(vector.size)
+    parts = np.split(codec.decode(codes, vector.size), np.cumsum([array.size for array in arrays])[:-1])
+    shaped = [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
+    return shaped, {name: code.size for name, code in codes.items()}
+
+
+@pytest.mark.parametrize("of_rank", [0, 1, 2])
+def test_matrices_of_at_most_the_rank_and_vectors_are_kept(of_rank):
+    """The kernel (4, 2, 3) is a matrix (4, 6); P and Q of rank 2 would be larger than (2, 2)."""
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=shape) for shape in SHAPES]
+    for place, (rows, columns) in {0: (6, 5), 2: (4, 6)}.items():
+        product = rng.normal(size=(rows, of_rank)) @ rng.normal(size=(of_rank, columns))
+        arrays[place] = product.reshape(SHAPES[place])
+    found, sizes = low_rank(arrays, 2)
+    for array, given_ in zip(found, arrays, strict=True):
+        np.testing.assert_allclose(array, given_, atol=1e-5)
+    assert sizes == {"p": 2 * (6 + 4), "q": 2 * (5 + 6), "rest": 3 + 4}
+
+
+def test_of_other_matrices_a_projection_is_kept():
+    """What is lost is at right angles to what is kept, and no less than what the best of this rank loses."""
+    m = np.random.default_rng(2).normal(size=(12, 9)).astype(np.float32)
+    (kept,), _ = low_rank([m], 3)
+    lost, singular = m - kept, np.linalg.svd(m, compute_uv=False)
+    assert np.linalg.matrix_rank(kept, tol=1e-4) == 3
+    assert abs((kept * lost).sum()) < 1e-4
+    assert (singular[3:] ** 2).sum() <= (lost**2).sum() < (singular**2).sum()
+
+
+@pytest.mark.parametrize("text", ["topk:0.2", "sign", "lowrank:1"])
+def test_what_was_sent_and_the_residual_are_the_sum_of_the_updates(text):
     rng = np.random.default_rng(0)
-    codec, residual, sent, total = codec_of("topk:0.2"), {}, 0, 0
+    codec, residual, sent, total = codec_of(text), {}, 0, 0
     start = {"w": np.zeros((5, 2), np.float32)}
     for _ in range(10):
         update = {"w": rng.normal(size=(5, 2)).astype(np.float32)}
@@ -97,6 +151,10 @@ def test_malformed_codes_are_refused(changes):
         topk_answer(**changes)
 
 
+EACH = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16", "sign", "lowrank:2")
+
+
 def test_feedback_is_as_the_codec_needs_it():
-    codecs = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16")
-    assert [codec_of(text).feedback for text in codecs] == [True, False, False, False]
+    needing = {text for text in EACH if codec_of(text).feedback}
+    assert needing == {"topk:0.1", "sign", "lowrank:2"}
+    assert [text.partition(":")[0] for text in EACH] == list(CODECS)

@@ -13,7 +13,7 @@ from .with_argument import made
 
 NONE = "none"
 FEEDBACK = {"auto": None, "on": True, "off": False}
-CODECS = f"none, topk:SHARE, randk:SHARE, qsgd:BITS with 2 to 8, bf16, or {FORMS}"
+CODECS = f"none, topk:SHARE, randk:SHARE, qsgd:BITS with 2 to 8, bf16, sign, lowrank:RANK, or {FORMS}"
 
 
 class Compression(KeyGroup):

@@ -9,6 +9,8 @@ _PLACES = {
     "randk": "randk:RandK",
     "qsgd": "qsgd:Qsgd",
     "bf16": "bf16:Bf16",
+    "sign": "sign:Sign",
+    "lowrank": "lowrank:LowRank",
 }
 """Built-in codecs: name -> ``module:Class`` in this package. To add one, add a line here."""
 

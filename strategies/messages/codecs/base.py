@@ -1,8 +1,9 @@
 """`Codec`, the base of every codec: a vector to the arrays that travel in its place, and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +35,19 @@ class Codec(ABC):
     paper: ClassVar[str] = ""
     needs_feedback: ClassVar[bool] = False
     """Whether it is biased so that without feedback training may end elsewhere."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the arrays that make up the vector; empty if that is not known."""
 
     def __init__(self, argument: str = "", feedback: bool | None = None) -> None:
         self.feedback = self.needs_feedback if feedback is None else feedback
         if argument:
             raise ValueError("nothing after its name")
+
+    def of_shapes(self, shapes: Iterable[tuple[int, ...]]) -> Self:
+        """Return the codec of vectors that are arrays of these shapes, one after the other."""
+        other = copy(self)
+        other.shapes = tuple(shapes)
+        return other
 
     @abstractmethod
     def layout(self, size: int) -> Layout:

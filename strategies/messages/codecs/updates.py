@@ -36,6 +36,7 @@ def compressed(
             for name in trained
         }
     vector = _flat(updates.values())
+    codec = codec.of_shapes(update.shape for update in updates.values())
     codes = codec.encode(vector, rng)
     sent = codec.decode(codes, vector.size)
     record = ArrayRecord({name: encoded(array) for name, array in codes.items()})
@@ -65,6 +66,7 @@ def decompressed(
     if not all(array.dtype.kind == "f" for array in others.values()):
         raise ValueError("an entry is missing that is not of floating-point numbers")
     size = sum(array.size for array in others.values())
+    codec = codec.of_shapes(array.shape for array in others.values())
     layout = codec.layout(size)
     if codes.keys() != layout.keys():
         raise ValueError(f"has {', '.join(codes) or 'nothing'}, expected {', '.join(layout)}")

@@ -11,7 +11,7 @@ from strategies.messages.wire import COMPRESSED
 from .test_sums import CLIENTS, run
 
 
-@pytest.mark.parametrize("text", ["topk:0.05", "qsgd:4"])
+@pytest.mark.parametrize("text", ["topk:0.05", "qsgd:4", "sign", "lowrank:2"])
 def test_the_same_bits_and_bytes_where_workers_sum(configured, text):
     values = {"partition": "iid", "num_clients": CLIENTS, "client": "fedbn", "fraction_evaluate": 0}
     config = configured(**values, compress=text)
@@ -92,6 +92,10 @@ def test_one_of_ones_own(configured, tmp_path):
         ({"compress": "topk:2"}, "compress: 'topk:2' is not allowed; expected topk:SHARE, with a share in"),
         ({"compress": "randk"}, "compress: 'randk' is not allowed; expected randk:SHARE, with a share in"),
         ({"compress": "qsgd:9"}, "compress: 'qsgd:9' is not allowed; expected qsgd:BITS, with 2 to 8 bits"),
+        (
+            {"compress": "lowrank:0"},
+            "compress: 'lowrank:0' is not allowed; expected lowrank:RANK",
+        ),
         ({"compress": "bf16:2"}, "compress: 'bf16:2' is not allowed; expected nothing after its name"),
         ({"compress": "topkk:0.1"}, r"unknown name 'topkk' \(did you mean 'topk'\?\)"),
         ({"error_feedback": "on"}, "error-feedback: 'on' is not allowed"),
