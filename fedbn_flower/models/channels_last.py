@@ -42,9 +42,12 @@ def lay_out(model: nn.Module, spec: InputSpec) -> None:
         model.register_forward_pre_hook(channels_last)
 
 
-def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Convert the first input, shape (b, c, h, w), to channels last; a forward pre-hook."""
-    return inputs[0].to(memory_format=torch.channels_last), *inputs[1:]
+    try:
+        return inputs[0].to(memory_format=torch.channels_last), *inputs[1:]
+    except RuntimeError:  # vmap, with which DP-SGD takes examples one by one, has no memory formats
+        return None
 
 
 def _gains(model: nn.Module, spec: InputSpec) -> bool:

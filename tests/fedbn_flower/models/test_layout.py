@@ -258,3 +258,14 @@ def test_on_another_device_networks_are_left_as_they_are():
     found = initial_model("cnn", SPEC, False, 2, "meta")
     assert not found.module._forward_pre_hooks
     assert all(isinstance(entry, np.ndarray) and entry.flags.c_contiguous for entry in found.entries.values())
+
+
+@pytest.mark.parametrize("name", ["cnn", "simple-cnn"])
+def test_examples_one_by_one_are_those_of_the_batch(name):
+    """DP-SGD maps over examples, where no memory format is known."""
+    spec = InputSpec((3, 16, 16), 10)
+    model = build_model(name, spec, False, 0)
+    assert takes_it(model, spec)
+    images = torch.rand(3, *spec.shape, generator=torch.Generator().manual_seed(0))
+    found = torch.func.vmap(lambda one: model(one.unsqueeze(0)).squeeze(0))(images)
+    torch.testing.assert_close(found, model(images))
