@@ -18,6 +18,8 @@ _PLACES = {
     "cnn": "cnn:cnn",
     "cnn-bn": "cnn:cnn_bn",
     "simple-cnn": "cnn:simple_cnn",
+    "simple-cnn-bn": "cnn:simple_cnn_bn",
+    "simple-cnn-gn": "cnn:simple_cnn_gn",
     "unet": "unet:unet",
     "resnet20": "resnet:resnet20",
     "linear": "linear:linear",

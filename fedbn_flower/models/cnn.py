@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.input_spec import InputSpec
@@ -28,14 +30,32 @@ def cnn(spec: InputSpec) -> nn.Module:
 @paper("li2022niidbench")
 def simple_cnn(spec: InputSpec) -> nn.Module:
     """NIID-Bench's simple CNN (Li et al. 2022): two 5x5 convolutions (6, 16), 120 and 84 units (62,006)."""
+    return _simple_cnn(spec, lambda channels: [])
+
+
+@paper("li2022niidbench")
+def simple_cnn_bn(spec: InputSpec) -> nn.Module:
+    """The simple CNN of NIID-Bench (Li et al. 2022) with BatchNorm after each convolution."""
+    return _simple_cnn(spec, lambda channels: [nn.BatchNorm2d(channels)])
+
+
+@paper("li2022niidbench")
+def simple_cnn_gn(spec: InputSpec) -> nn.Module:
+    """The simple CNN of NIID-Bench (Li et al. 2022) with GroupNorm, of two groups, after each convolution."""
+    return _simple_cnn(spec, lambda channels: [nn.GroupNorm(2, channels)])
+
+
+def _simple_cnn(spec: InputSpec, norm: Callable[[int], list[nn.Module]]) -> nn.Module:
     height, width = (((side - 4) // 2 - 4) // 2 for side in (spec.height, spec.width))
     if min(height, width) < 1:
         raise ValueError(f"expected images of at least 16x16 pixels, not {spec.height}x{spec.width}")
     return nn.Sequential(
         nn.Conv2d(spec.channels, 6, 5),
+        *norm(6),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5),
+        *norm(16),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),

@@ -54,7 +54,7 @@ def files(tmp_path_factory):
     return folder
 
 
-CONVOLUTIONS = ("cnn", "cnn-bn", "resnet20", "simple-cnn")
+CONVOLUTIONS = ("cnn", "cnn-bn", "resnet20", "simple-cnn", "simple-cnn-bn", "simple-cnn-gn")
 """On 120 pictures: on all digits they would take minutes."""
 VECTORS = ("mlp-bn", "2nn", "linear")
 KINDS = {

@@ -16,7 +16,7 @@ from fedbn_flower.models.channels_last import channels_last, lay_out
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
 SPEC = InputSpec((3, 8, 8), 10)
-CONVOLUTIONAL = ("cnn", "cnn-bn", "resnet20")
+CONVOLUTIONAL = ("cnn", "cnn-bn", "resnet20", "simple-cnn-gn")
 
 
 def takes_it(model, spec=SPEC):

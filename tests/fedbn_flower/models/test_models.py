@@ -21,6 +21,8 @@ RECURRENT = ("char-lstm", "char-lstm-small")
         ("cnn", MNIST, 1_663_370),  # the same
         ("mlp-bn", MNIST, 784 * 128 + 128 + 2 * 128 + 128 * 10 + 10),
         ("simple-cnn", CIFAR, 62_006),  # 456 + 2416 + 48120 + 10164 + 850
+        ("simple-cnn-bn", CIFAR, 62_006 + 2 * (6 + 16)),
+        ("simple-cnn-gn", CIFAR, 62_006 + 2 * (6 + 16)),
         ("resnet20", CIFAR, 269_722),  # He et al. 2016, table 6: 0.27M
         ("cnn-bn", InputSpec((3, 28, 28), 10), 14_219_210),
         # Down, up, and the last convolution, each block's two BatchNorms counted with it.
@@ -38,7 +40,7 @@ def test_number_of_parameters(name, spec, parameters):
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in (*RECURRENT, "unet")])
 @pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
 def test_every_model_adapts_to_the_image(name, spec):
-    if name == "simple-cnn" and spec == DIGITS:
+    if name.startswith("simple-cnn") and spec == DIGITS:
         with pytest.raises(UserError, match="expected images of at least 16x16 pixels, not 8x8"):
             build_model(name, spec, False, 0)
         return
