@@ -12,6 +12,14 @@ app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 
 
+@app.query("moments")
+def moments(message: Message, context: Context) -> Message:
+    """Tell sums over the node's training images."""
+    from .federation.checks.site_statistics import answer_moments
+
+    return answer_moments(message, context)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model."""

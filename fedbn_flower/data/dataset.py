@@ -1,7 +1,7 @@
 """A dataset: its columns, and the problem to learn from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 
+from ..core.errors import not_allowed
 from ..core.input_spec import InputSpec
+from .images.moments import Scale
 from .images.shift_spec import PLAIN
 
 Facts = Mapping[str, Any]
@@ -112,6 +114,10 @@ class Kind:
         """Return the function by which a client with these training rows turns a batch into tensors."""
         return as_they_are
 
+    def scaled_by(self, scale: Scale) -> "Kind":
+        """Return these data, to be standardised by ``scale``; of images only."""
+        return self
+
     def augmentation(self, name: str) -> Augment | None:
         """Return the augmentation of that name for training batches; None for no augmentation."""
         return None
@@ -148,6 +154,24 @@ class Dataset:
         """Return a dataset with no rows, for a server whose nodes hold the data."""
         empty = Split({"x": np.empty((0, *spec.shape)), "y": np.empty(0, np.int64)})
         return cls(spec, PROBLEMS[PROBLEM_OF[spec.predicts]](), Kind({}, empty.columns), empty, empty, Path())
+
+    def of_site(self, expected: InputSpec, data_path: str) -> "Dataset":
+        """Return a site's dataset as a run expects it: the server knows classes by number.
+
+        Raises
+        ------
+        UserError
+            When the site's examples are others, or its class numbers may be.
+        """
+        found = self.spec
+        same = (found.shape, found.predicts) == (expected.shape, expected.predicts)
+        if not same or found.outputs > expected.outputs:
+            raise not_allowed("data-path", data_path, f"examples of {expected}, not of {found}")
+        if found.outputs < expected.outputs and self.kind.facts.get("numbered-here"):
+            names = f"class numbers, or all {expected.outputs} class names"
+            here = f"{names}: the {found.outputs} here are numbered anew"
+            raise not_allowed("data-path", data_path, here)
+        return replace(self, spec=expected, class_names=())
 
     @property
     def has_examples(self) -> bool:

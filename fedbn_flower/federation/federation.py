@@ -39,6 +39,7 @@ from .checks.model_fit import check_fit
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
+from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
@@ -125,6 +126,7 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
+        self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
         updates, sampled, trained = strategy.rule_state.updates, False, False
         divergence, refusals = Divergence(), Refusals()
         settings = {
@@ -194,8 +196,9 @@ class Federation:
         classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
         by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
         after_training = splits if config.eval_model == "local" else ""
-        moment: dict[str, str | int] = {
+        moment: dict[str, Any] = {
             RUN: self.run_name,
+            **self.totals.normalization,
             CHECKPOINT_ROUND: self._last_sure_checkpoint(server_round),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }

@@ -22,6 +22,7 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.readers.own_function import is_function, keep_returned
@@ -43,11 +44,14 @@ class RunInputs:
         A SuperNode's data folder, in place of the run's dataset.
     cache_dir : str
         Where that SuperNode keeps decoded data, in place of the run's ``cache-dir``.
+    scale : Scale, optional
+        Of the images of all SuperNodes, which standardise alike.
     """
 
     config: RunConfig
     data_path: str = ""
     cache_dir: str = ""
+    scale: Scale | None = None
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -107,14 +111,8 @@ class RunInputs:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
             return replace(dataset, problem=dataset.kind.problem(rows))
-        found = dataset.spec
-        if (found.shape, found.predicts) != (shape.shape, shape.predicts) or found.outputs > shape.outputs:
-            raise not_allowed("data-path", data_path, f"examples of {shape}, not of {found}")
-        if found.outputs < shape.outputs and dataset.kind.facts.get("numbered-here"):
-            names = f"class numbers, or all {shape.outputs} class names"
-            here = f"{names}: the {found.outputs} here are numbered anew"
-            raise not_allowed("data-path", data_path, here)
-        return replace(dataset, spec=shape, class_names=())  # the server knows classes by number
+        found = dataset.of_site(shape, data_path)
+        return replace(found, kind=found.kind.scaled_by(self.scale)) if self.scale else found
 
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config
@@ -286,9 +284,11 @@ def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int 
 
 
 @process_cache(maxsize=4)
-def inputs_of(config: RunConfig, data_path: str = "", cache_dir: str = "") -> RunInputs:
+def inputs_of(
+    config: RunConfig, data_path: str = "", cache_dir: str = "", scale: Scale | None = None
+) -> RunInputs:
     """The inputs of a run, one object for a process."""
-    return RunInputs(config, data_path, cache_dir)
+    return RunInputs(config, data_path, cache_dir, scale)
 
 
 def _check_keys(config: RunConfig, dataset: Dataset) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from flwr.app import UserConfigValue
@@ -17,6 +18,7 @@ from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
+from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
@@ -28,12 +30,13 @@ def local_task(
     config: RunConfig,
     partition_id: int | None,
     node_config: Mapping[str, UserConfigValue],
+    scale: Scale | None = None,
 ) -> LocalTask:
     """The task of the client of a partition.
 
     A node with a ``data-path`` trains on that folder's training set and is tested on its test set. What is
     decoded of it goes to the node's ``cache-dir``, and the server does not learn of which classes its
-    examples are.
+    examples are. ``scale`` is that of all such nodes, with ``normalize``.
 
     Raises
     ------
@@ -41,14 +44,16 @@ def local_task(
         When there is no such partition, or the data cannot be read.
     """
     torch.set_num_threads(1)  # the same bits on every runtime
-    return task_of(inputs_at(config, node_config), partition_id or 0)
+    return task_of(inputs_at(config, node_config, scale), partition_id or 0)
 
 
-def inputs_at(config: RunConfig, node_config: Mapping[str, UserConfigValue]) -> RunInputs:
+def inputs_at(
+    config: RunConfig, node_config: Mapping[str, UserConfigValue], scale: Scale | None = None
+) -> RunInputs:
     """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
-    place: tuple[str, ...] = ()
+    place: tuple[Any, ...] = ()
     if "data-path" in node_config:
-        place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto"))
+        place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto")), scale
     if config.init and (init := node_config.get("init")):
         config = config.model_copy(update={"init": str(init)})
     return inputs_of(config, *place)

@@ -29,6 +29,8 @@ class RunTotals:
     best_round: int | None = None
     stopped: str | None = None
     """Why the run ended before its last round."""
+    normalization: dict[str, list[float]] = field(default_factory=dict)
+    """Mean and deviation by channel of the images of sites that have data of their own, as sites get them."""
     runtime: list[dict[str, Any]] = field(default_factory=list)
     """Where clients ran (``backend``, ``workers``), each with the first round that ended there."""
 

@@ -142,6 +142,7 @@ def run_totals(
         "rounds-to-target": totals.rounds_to_target(target),
         "best-round": totals.best_round,
         "stopped": totals.stopped,
+        **({"normalization": totals.normalization} if totals.normalization else {}),
         "runtime": totals.runtime,
     }
 

@@ -47,6 +47,7 @@ from ..core.files import path_of
 from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
+from ..federation.checks.site_statistics import answer_moments, received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
@@ -61,15 +62,18 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 app = ClientApp()
 app.query("partition_id")(answer_partition_id)
+app.query("moments")(answer_moments)
 
 _evaluations = Evaluations()
 
 
 def _client(message: Message, context: Context) -> FedAvgClient:
     config = RunConfig.of(context.run_config).at_round(round_of(message))
-    if digest := message.content.config_records[CONFIG].get(DIGEST_OF_START):
-        check_start(inputs_at(config, context.node_config), str(digest))
-    task = local_task(config, partition_id_of(context), context.node_config)
+    asked = message.content.config_records[CONFIG]
+    scale = received_scale(asked)
+    if digest := asked.get(DIGEST_OF_START):
+        check_start(inputs_at(config, context.node_config, scale), str(digest))
+    task = local_task(config, partition_id_of(context), context.node_config, scale)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
 
 

@@ -13,11 +13,13 @@
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
+| `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | sums over the node's training images, by channel |
 """
 
 from flwr.app import MessageType
 
 QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
+QUERY_MOMENTS = f"{MessageType.QUERY}.moments"
 
 ARRAYS = "arrays"
 CONFIG = "config"
@@ -30,6 +32,7 @@ SUMS = "sums"
 SUM_WEIGHTS = "sum-weights"
 STATES = "states"
 PARTITION = "partition"
+MOMENTS = "moments"
 
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"
@@ -43,6 +46,8 @@ CHECKPOINT_ROUND = "checkpoint-round"
 UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip
 DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
 PROXIMAL_MU = "proximal-mu"
+IMAGE_MEAN = "image-mean"  # by channel, where sites that have data of their own are to standardise alike
+IMAGE_STD = "image-std"
 
 # In METRICS, from the clients.
 NUM_EXAMPLES = "num-examples"

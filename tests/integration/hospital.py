@@ -90,9 +90,10 @@ class Missing(InlineGrid):
                 yield from () if place in self.lost else answers
 
 
-def simulated(cache_dir, rounds, missing=(), lost=()):
+def simulated(cache_dir, rounds, missing=(), lost=(), **keys):
     """The shared model of a simulation of the two silos."""
-    config = RunConfig.of({**SILOS, "rounds": rounds, "cache-dir": str(cache_dir), "fraction-evaluate": 0})
+    keys |= {"rounds": rounds, "cache-dir": str(cache_dir), "fraction-evaluate": 0}
+    config = RunConfig.of({**SILOS, **keys})
     arrays = Federation(config).run(Missing(config, set(missing), set(lost)), [])
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 

@@ -18,8 +18,7 @@ from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from .augment import CropFlip
-
-CHUNK = 2**23  # values; a float64 copy of the whole training set would be eight times its size
+from .moments import Moments, Scale
 
 NOTHING_DECLARED = Classes()
 
@@ -47,6 +46,10 @@ class Images(Kind):
         if normalize:
             return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return ScalePixels()
+
+    def scaled_by(self, scale: Scale) -> Images:
+        """Return these images, standardised by another mean and deviation than those of this training set."""
+        return Images({**self.facts, **scale._asdict()}, self.train)
 
     def augmentation(self, name: str) -> Augment | None:
         if name == "none":
@@ -84,14 +87,7 @@ def images_decoded(
 
     Of masks that is the number of classes; their values are `masks.numbered`.
     """
-    x, masks = train[0], train[1].ndim > 2
-    axes = (0, *range(2, x.ndim))
-    chunks = np.array_split(x, max(1, min(len(x), x.size // CHUNK)))
-    sums = sum(c.sum(axes, dtype=np.float64) for c in chunks)
-    squares = sum(np.square(c, dtype=np.float64).sum(axes) for c in chunks)
-    count = x[:, 0].size
-    mean = sums / count
-    std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    masks, scale = train[1].ndim > 2, Moments.of(train[0]).scale()
     numbers = train[1].ndim == 2
     num_classes = classes.declared
     if not masks:
@@ -99,8 +95,8 @@ def images_decoded(
     facts = {
         "classes": train[1].shape[1] if numbers else num_classes,
         "predicts": "masks" if masks else "numbers" if numbers else "classes",
-        "mean": (mean / 255).tolist(),
-        "std": (np.where(std > 0, std, 255) / 255).tolist(),
+        "mean": list(scale.mean),
+        "std": list(scale.std),
         "numbered-here": classes.numbered_here,
     }
     return Decoded(

@@ -38,7 +38,7 @@ class Quadratic(nn.Module):
 def quadratic(monkeypatch):
     model = Quadratic()
 
-    def task(config, partition_id, node_config):
+    def task(config, partition_id, node_config, scale):
         model.partition = partition_id
         one = Examples({"x": np.zeros((1, 1), np.float32), "y": np.zeros(1, np.int64)}, np.arange(1))
         training = LocalTraining(epochs=LOCAL_STEPS, batch_size=0)

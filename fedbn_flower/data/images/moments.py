@@ -1,0 +1,89 @@
+"""Mean and deviation of images by channel, from sums that add over the parts of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK = 2**23  # values; a float64 copy of the whole training set would be eight times its size
+MAX_INTENSITY = 255
+
+
+class Scale(NamedTuple):
+    """Mean and standard deviation of intensities in [0, 1], by channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Number of values a channel, and by channel their sum and the sum of their squares.
+
+    Sums of whole numbers below 2**53 are exact in float64, so those of parts add up to the very bits of all.
+
+    Parameters
+    ----------
+    count : float
+        Values a channel.
+    sums, squares : NDArray
+        (channels,), float64, of intensities in 0..255.
+    """
+
+    count: float
+    sums: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, images: NDArray[np.uint8]) -> Moments:
+        """Return the moments of images (N, channels, ...)."""
+        axes = (0, *range(2, images.ndim))
+        chunks = np.array_split(images, max(1, min(len(images), images.size // CHUNK)))
+        sums = sum(chunk.sum(axes, dtype=np.float64) for chunk in chunks)
+        squares = sum(np.square(chunk, dtype=np.float64).sum(axes) for chunk in chunks)
+        return cls(float(images[:, 0].size), np.asarray(sums), np.asarray(squares))
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.count + other.count, self.sums + other.sums, self.squares + other.squares)
+
+    def scale(self) -> Scale:
+        """Return mean and population standard deviation; 1 in the place of a deviation of 0."""
+        mean = self.sums / self.count
+        std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
+        std = np.where(std > 0, std, MAX_INTENSITY)
+        return Scale(tuple((mean / MAX_INTENSITY).tolist()), tuple((std / MAX_INTENSITY).tolist()))
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return what a site sends of its images."""
+        return {"count": np.array([self.count]), "sums": self.sums, "squares": self.squares}
+
+    @classmethod
+    def received(cls, arrays: Mapping[str, NDArray], channels: int) -> Moments:
+        """Return the moments that a site sent.
+
+        Raises
+        ------
+        ValueError
+            When they are not those of at least one image with so many channels.
+        """
+        shapes = {"count": (1,), "sums": (channels,), "squares": (channels,)}
+        if {name: array.shape for name, array in arrays.items()} != shapes:
+            raise ValueError(f"expected count, sums and squares of {channels} channels")
+        if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("expected finite numbers of float64")
+        count, sums, squares = float(arrays["count"][0]), arrays["sums"], arrays["squares"]
+        possible = (sums >= 0) & (squares >= sums) & (squares <= MAX_INTENSITY * sums)
+        if count < 1 or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
+            raise ValueError("no images have such sums")
+        return cls(count, sums, squares)
+
+
+def total(moments: list[Moments]) -> Moments:
+    """Return the moments of all parts together."""
+    return reduce(add, moments)

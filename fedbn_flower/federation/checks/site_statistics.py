@@ -1,0 +1,100 @@
+"""Ask sites that have data of their own for sums over these, before the first round."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.messages.npy import encoded
+from fedbn_flower.strategies.messages.wire import IMAGE_MEAN, IMAGE_STD, MOMENTS, QUERY_MOMENTS
+
+from ...config.run_config import RunConfig
+from ...core.errors import RunFailed, not_allowed
+from ...data.images.kind import Images
+from ...data.images.moments import Moments, Scale, total
+from ..inputs import RunInputs
+from ..tasks import inputs_at
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+def answers_of_sites(
+    query: str, inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid
+) -> dict[int, RecordDict]:
+    """Return the answers of the connected nodes that take part to a query, by partition or node id.
+
+    Raises
+    ------
+    RunFailed
+        When one of them cannot answer, or does not within ``round-timeout`` seconds.
+    """
+    nodes = strategy.node_directory
+    members, _ = nodes.taking_part(strategy.node_participation, 1)
+    messages = [Message(RecordDict(), node, query) for node in members]
+    replies = grid.send_and_receive(messages, timeout=inputs.config.round_timeout)
+    asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+    found: dict[int, RecordDict] = {}
+    for reply in replies:
+        node = asked.pop(reply.metadata.reply_to_message_id, None)
+        if node is None:
+            continue
+        if reply.has_error():
+            raise RunFailed(f"{query}: {nodes.name(node)}: {reply.error.reason}")
+        found[nodes.partition(node)] = reply.content
+    if asked:
+        missing = ", ".join(nodes.name(node) for node in sorted(asked.values(), key=nodes.rank))
+        raise RunFailed(f"{query}: no answer within {inputs.config.round_timeout:g} s from {missing}")
+    return dict(sorted(found.items()))
+
+
+def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, list[float]]:
+    """Return mean and deviation by channel over the training images of all sites, as sites get them.
+
+    Empty without ``normalize``, and where the server has the data.
+
+    Raises
+    ------
+    UserError
+        When the data are not images.
+    RunFailed
+        When a site does not answer with the sums of at least one image.
+    """
+    config, spec = inputs.config, inputs.dataset.spec
+    if not config.normalize or inputs.dataset.has_examples:
+        return {}
+    if len(spec.shape) < 3:
+        raise not_allowed("normalize", True, f"false, since the data are not images but {spec}")
+    found = []
+    for site, content in answers_of_sites(QUERY_MOMENTS, inputs, strategy, grid).items():
+        arrays = {name: array.numpy() for name, array in content.array_records[MOMENTS].items()}
+        try:
+            found.append(Moments.received(arrays, spec.shape[0]))
+        except ValueError as error:
+            raise RunFailed(f"{QUERY_MOMENTS}: site {site}: {error}") from None
+    scale = total(found).scale()
+    means, stds = (", ".join(f"{value:.4f}" for value in np.array(values)) for values in scale)
+    LOGGER.info("normalize: mean %s, deviation %s, over the images of %d sites", means, stds, len(found))
+    return {IMAGE_MEAN: list(scale.mean), IMAGE_STD: list(scale.std)}
+
+
+def received_scale(config: ConfigRecord) -> Scale | None:
+    """Return what `sites_scale` gives, from the configuration of a message; None if it has none."""
+    if IMAGE_MEAN not in config:
+        return None
+    return Scale(*(tuple(map(float, config[name])) for name in (IMAGE_MEAN, IMAGE_STD)))  # type: ignore[arg-type]
+
+
+def answer_moments(message: Message, context: Context) -> Message:
+    """Tell the sums over the training images of a site."""
+    config = RunConfig.of(context.run_config)
+    dataset = inputs_at(config, context.node_config).dataset
+    if not dataset.has_examples or not isinstance(dataset.kind, Images):
+        wanted = "a data-path in the node config, to images"
+        raise not_allowed("data-path", context.node_config.get("data-path", ""), wanted)
+    sums = Moments.of(dataset.train.columns["x"]).arrays()
+    record = ArrayRecord({name: encoded(array) for name, array in sums.items()})
+    return Message(RecordDict({MOMENTS: record}), reply_to=message)
