@@ -169,10 +169,7 @@ class FedAvgClient(NumPyClient):
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        sent = self._sent(entries)
-        if self.task.release:
-            sent = self._released(sent, run.objective, records, int(config["server-round"]))
-        update = Update(sent, len(self.task.train), dict(metrics), records)
+        update = Update(self._sent(entries), len(self.task.train), dict(metrics), records)
         if config["eval-splits"]:
             self.task.model.load_state_dict(dict(entries))
             update.metrics.update(self.held_out_metrics(config))
@@ -261,29 +258,6 @@ class FedAvgClient(NumPyClient):
     def _by_every_name(self, arrays: Arrays) -> dict[str, NDArray]:
         """Repeat arrays of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
-
-    def _released(
-        self, sent: NamedArrays, objective: Objective, records: Records, server_round: int
-    ) -> NamedArrays:
-        """Return what local differential privacy lets leave in place of the trained entries.
-
-        Raises
-        ------
-        ValueError
-            When something would leave that it does not protect.
-        """
-        assert self.task.release
-        if records:
-            raise ValueError(
-                f"{type(objective).__name__} sends records, which local privacy does not protect"
-            )
-        trained = self._by_one_name(sent.by_name())
-        received = {name: to_array(x) for name, x in objective.start.items()}
-        if others := trained.keys() - received.keys():
-            raise ValueError(f"local privacy does not protect {min(others)}, which is shared but not trained")
-        released = self.task.release(server_round).release(received, trained)
-        by_every_name = self._by_every_name(released)
-        return NamedArrays({name: by_every_name[name] for name in self.shared_names})
 
     def _sent(self, entries: Mapping[str, torch.Tensor]) -> NamedArrays:
         return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})

@@ -23,7 +23,6 @@ from .problems import Classification, Problem
 
 if TYPE_CHECKING:
     from .modules.dp_sgd import ExampleMechanism
-    from .modules.local_dp import LocalMechanism
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,6 @@ class LocalTask:
         local, and have their values in ``initial``. None by default.
     private : Callable[[int], ExampleMechanism], optional
         The mechanism of example-level differential privacy, by round number; none by default.
-    release : Callable[[int], LocalMechanism], optional
-        The mechanism of local differential privacy, by round number; none by default. It is called once a
-        round, before anything leaves.
     """
 
     model: nn.Module
@@ -127,7 +123,6 @@ class LocalTask:
     tells_classes: bool = True
     constant: frozenset[str] = frozenset()
     private: Callable[[int], ExampleMechanism] | None = None
-    release: Callable[[int], LocalMechanism] | None = None
 
 
 @dataclass(frozen=True, eq=False)

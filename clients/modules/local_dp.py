@@ -41,7 +41,9 @@ class LocalMechanism:
 
         An update that is not finite counts 0. Both mappings have the same parameters, a tied one once.
         """
-        updates = {name: trained[name].astype(np.float64) - x for name, x in received.items()}
+        updates = {
+            name: np.reshape(trained[name], x.shape).astype(np.float64) - x for name, x in received.items()
+        }
         norm = math.sqrt(sum(float(np.vdot(update, update)) for update in updates.values()))
         factor = min(1.0, self.clip * ROUNDING / norm) if norm else 1.0
         sent = {}

@@ -195,7 +195,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     if config.weighting == NOT_GIVEN:
-        alike = config.dp == "client" or config.selection != UNIFORM
+        alike = config.dp in ("client", "local") or config.selection != UNIFORM
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
     _ = [MODEL.find(name) for name in models_named(config.model)]
     if config.problem != NOT_GIVEN:

@@ -30,6 +30,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
+from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.columns import SIMULATED_SECONDS
 from ..records.events import Observer, RoundResult
@@ -227,7 +228,9 @@ class Federation:
 
         with self._errors_of_custom_strategies():
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
-        replies = exchange.answers(MessageType.TRAIN, messages, on_answer)
+        replies = exchange.answers(
+            MessageType.TRAIN, charged(self.privacy, server_round, messages, strategy), on_answer
+        )
         with self._errors_of_custom_strategies():
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report

@@ -6,22 +6,16 @@ Epsilon is the greatest of the clients' (parallel composition), as if each train
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
 from ..core.process_cache import process_cache
-from . import ledger
 from .accounts import Plan, check_installed, epsilon, noise_for
 from .keys import Key
-from .ledger import Charge, Ledger
-from .mechanism import ClientMechanism
-from .run_privacy import PUBLIC_KEY, RunPrivacy
-from .terms import GUARANTEE, SIMULATED
+from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
 NOTION = "example, at each client"
 OUTSIDE = (
@@ -107,7 +101,7 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-class ExamplePrivacy(RunPrivacy):
+class ExamplePrivacy(PrivacyAtClients):
     """The privacy of one run, as its server states it.
 
     Parameters
@@ -118,8 +112,12 @@ class ExamplePrivacy(RunPrivacy):
         The run's.
     """
 
+    notion = NOTION
+    adjacency = "add-or-remove-one-example"
+    sampling = "poisson"
+
     def __init__(self, config: RunConfig, terms: ExampleTerms) -> None:
-        super().__init__(config)
+        super().__init__(config, terms.noise)
         self.terms = terms
 
     def notices(self) -> Iterator[str]:
@@ -133,70 +131,16 @@ class ExamplePrivacy(RunPrivacy):
         if self.config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
-        """Keep the ledger of a run in a folder; return None, since the server adds no noise.
-
-        Parameters
-        ----------
-        folder : Path
-            The run's, locked.
-        done : int
-            The round of the checkpoint from which the run goes on; 0 without one.
-        repeats : bool
-            Whether rounds that are run again would have the same bits with the same noise.
-
-        Raises
-        ------
-        UserError
-            When the ledger cannot be read, was begun with other noise, or the budget is spent.
-        """
-        config, terms = self.config, self.terms
-        record = {"notion": NOTION, "noise": terms.noise, "rounds": config.rounds if config.dp_epsilon else 0}
-        self._ledger = Ledger(folder / ledger.NAME, record)
-        self._repeats = repeats and config.dp_seed != NO_SEED
-        if (kept := self._ledger.terms) != record:
-            wanted = f"{kept['rounds']}, for which the noise {kept['noise']:g} was found"
-            raise not_allowed("rounds", config.rounds, wanted)
-        if self._is_spent() and config.rounds > done and not self._is_repeated(done + 1):
-            last = self._ledger.charges[-1].round
-            wanted = f"{done}: the privacy budget is spent at round {last}"
-            raise not_allowed("rounds", config.rounds, wanted)
-        return None
-
-    def begin_round(self, server_round: int) -> bool:
-        """Charge a round before anybody is asked; return whether the budget is spent with it."""
-        assert self._ledger
-        before = len(self._ledger.of_round(server_round))
-        if not (before and self._repeats):
-            clip, spent = self.terms.clip, self.terms.epsilon(len(self._ledger.charges) + 1)
-            self._ledger.charge(Charge(server_round, before + 1, clip, clip, spent, digest=""))
-        return self._is_spent() and not self._is_repeated(server_round + 1)
-
-    def _is_spent(self) -> bool:
-        assert self._ledger
-        return bool(self.config.dp_epsilon) and len(self._ledger.charges) >= self.terms.rounds
-
-    def noise_std(self, charge: Charge) -> float:
-        """Return the deviation of the noise on the sum of a batch."""
-        return self.terms.noise * charge.clip
+    def epsilon(self, rounds: int) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds."""
+        return self.terms.epsilon(rounds)
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
-        config, terms, found = self.config, self.terms, self._ledger
-        return {
-            "notion": NOTION,
-            "adjacency": "add-or-remove-one-example",
-            "sampling": "poisson",
-            "claim": GUARANTEE if config.dp_seed == NO_SEED else SIMULATED,
-            "epsilon": found.epsilon if found else 0.0,
-            "delta": config.dp_delta,
-            "planned-epsilon": config.dp_epsilon or terms.epsilon(terms.rounds),
-            "planned-rounds": terms.rounds,
-            "published": len(found.charges) if found else 0,
-            "noise": terms.noise,
+        return super().summary() | {
             "accounted": [
                 {"examples": plan.population, "probability": plan.probability, "steps": plan.rounds}
-                for plan in terms.plans
+                for plan in self.terms.plans
             ],
             "outside": list(OUTSIDE),
         }

@@ -32,6 +32,8 @@ class Charge:
         Epsilon of all that was published, with this.
     digest : str
         SHA-256 of what was published.
+    clients : tuple[int, ...]
+        The partition ids of those that were asked, where epsilon is each client's own.
     """
 
     round: int
@@ -40,6 +42,7 @@ class Charge:
     next_clip: float
     epsilon: float
     digest: str
+    clients: tuple[int, ...] = ()
 
 
 class Ledger:
@@ -51,6 +54,8 @@ class Ledger:
         The file.
     terms : Mapping[str, Any]
         What the noise was calibrated for, for a new file.
+    key : str
+        The key that names its folder, for messages.
 
     Raises
     ------
@@ -58,8 +63,9 @@ class Ledger:
         When there is a file that cannot be read.
     """
 
-    def __init__(self, path: Path, terms: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, terms: Mapping[str, Any], key: str = "run-dir") -> None:
         self.path = path
+        self.key = key
         self.terms = dict(terms)
         self.charges: list[Charge] = []
         if path.exists():
@@ -101,7 +107,7 @@ class Ledger:
                     )
                 return
         with (
-            os_errors_as_user_errors("run-dir", f"write to {str(self.path)!r}"),
+            os_errors_as_user_errors(self.key, f"write to {str(self.path)!r}"),
             self.path.open("ab", buffering=0) as file,
         ):
             file.write(_line(new).encode())
@@ -113,7 +119,7 @@ class Ledger:
         try:
             *lines, rest = self.path.read_text().split("\n")
             terms, *charges = map(json.loads, lines)
-            self.terms, self.charges = dict(terms), [Charge(**charge) for charge in charges]
+            self.terms, self.charges = dict(terms), [_charge(**charge) for charge in charges]
         except (OSError, TypeError, ValueError) as error:
             raise UserError(f"resume: the ledger {str(self.path)!r} cannot be read ({error})") from error
         if rest:
@@ -126,4 +132,8 @@ def _text(terms: Mapping[str, Any], charges: Iterable[Charge]) -> str:
 
 
 def _line(charge: Charge) -> str:
-    return json_text(asdict(charge)) + "\n"
+    return json_text({name: value for name, value in asdict(charge).items() if value != ()}) + "\n"
+
+
+def _charge(clients: Iterable[int] = (), **values: Any) -> Charge:
+    return Charge(clients=tuple(clients), **values)

@@ -1,10 +1,34 @@
 """What the privacy of a run has in common, whatever it protects: its ledger, and the columns of a round."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flwr.app import Message
+
+from fedbn_flower.strategies.rule import ServerRule
+
+from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
 from ..records.columns import PRIVACY
+from . import ledger
 from .ledger import Charge, Ledger
+from .mechanism import ClientMechanism
+from .terms import GUARANTEE, SIMULATED
 
 PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
+
+
+def charged(
+    privacy: "RunPrivacy | None", server_round: int, messages: Iterable[Message], strategy: ServerRule
+) -> list[Message]:
+    """Return a round's messages to those who are to train, once the ledger is charged for them."""
+    sent, partition = list(messages), strategy.node_directory.partition
+    if privacy:
+        privacy.ask(server_round, [partition(message.metadata.dst_node_id) for message in sent])
+    return sent
 
 
 class RunPrivacy:
@@ -25,6 +49,9 @@ class RunPrivacy:
         """Return the deviation of the noise in a round that was charged."""
         raise NotImplementedError
 
+    def ask(self, server_round: int, clients: Sequence[int]) -> None:
+        """Hear which clients are about to be asked to train, by partition id."""
+
     def columns(self, server_round: int) -> dict[str, float]:
         """Return what ``metrics.csv`` has of a round that is done."""
         charge = self._ledger.last_of(server_round) if self._ledger else None
@@ -34,3 +61,111 @@ class RunPrivacy:
     def _is_repeated(self, server_round: int) -> bool:
         assert self._ledger
         return self._repeats and self._ledger.last_of(server_round) is not None
+
+
+class PrivacyAtClients(RunPrivacy):
+    """Base of the notions in which clients add the noise, and the server keeps the account alone.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With ``dp``.
+    noise : float
+        z, the deviation of the noise over the clip.
+    """
+
+    notion: ClassVar[str]
+    """What is protected, in words."""
+    adjacency: ClassVar[str]
+    """In what two neighbouring sets of data differ."""
+    sampling: ClassVar[str]
+    """What hides who or what was used."""
+
+    def __init__(self, config: RunConfig, noise: float) -> None:
+        super().__init__(config)
+        assert config.clip
+        self.noise, self.clip = noise, config.clip
+
+    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
+        """Keep the ledger of a run in a folder; return None, since the server adds no noise.
+
+        Parameters
+        ----------
+        folder : Path
+            The run's, locked.
+        done : int
+            The round of the checkpoint from which the run goes on; 0 without one.
+        repeats : bool
+            Whether rounds that are run again would have the same bits with the same noise.
+
+        Raises
+        ------
+        UserError
+            When the ledger cannot be read, was begun with other noise, or the budget is spent.
+        """
+        config = self.config
+        self._ledger = Ledger(folder / ledger.NAME, record := self.record())
+        self._repeats = repeats and config.dp_seed != NO_SEED
+        if (kept := self._ledger.terms) != record:
+            wanted = f"{kept['rounds']}, for which the noise {kept['noise']:g} was found"
+            raise not_allowed("rounds", config.rounds, wanted)
+        if self._spends(0) and config.rounds > done and not self._is_repeated(done + 1):
+            last = self._ledger.charges[-1].round
+            wanted = f"{done}: the privacy budget is spent at round {last}"
+            raise not_allowed("rounds", config.rounds, wanted)
+        return None
+
+    def begin_round(self, server_round: int) -> bool:
+        """Return whether the budget is spent with this round, which is about to begin."""
+        new = 0 if self._is_repeated(server_round) else 1
+        return self._spends(new) and not self._is_repeated(server_round + 1)
+
+    def ask(self, server_round: int, clients: Sequence[int]) -> None:
+        """Charge a round to the ledger before any client is asked."""
+        assert self._ledger
+        if self._is_repeated(server_round):
+            return
+        attempt = len(self._ledger.of_round(server_round)) + 1
+        charge = Charge(server_round, attempt, self.clip, self.clip, 0.0, digest="")
+        self._ledger.charge(self._accounted(charge, clients))
+
+    def record(self) -> dict[str, Any]:
+        """Return the terms for the first line of a ledger."""
+        rounds = self.config.rounds if self.config.dp_epsilon else 0
+        return {"notion": self.notion, "noise": self.noise, "rounds": rounds}
+
+    def noise_std(self, charge: Charge) -> float:
+        """Return the deviation of the noise that a client adds to each entry: z times its clip."""
+        return self.noise * charge.clip
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of it."""
+        config, found = self.config, self._ledger
+        return {
+            "notion": self.notion,
+            "adjacency": self.adjacency,
+            "sampling": self.sampling,
+            "claim": GUARANTEE if config.dp_seed == NO_SEED else SIMULATED,
+            "epsilon": found.epsilon if found else 0.0,
+            "delta": config.dp_delta,
+            "planned-epsilon": config.dp_epsilon or self.epsilon(config.rounds),
+            "planned-rounds": config.rounds,
+            "published": len(found.charges) if found else 0,
+            "noise": self.noise,
+        }
+
+    def epsilon(self, rounds: int) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds."""
+        raise NotImplementedError
+
+    def _accounted(self, charge: Charge, clients: Sequence[int]) -> Charge:
+        """Return a new charge with its epsilon, as if each client trained in every round."""
+        return replace(charge, epsilon=self.epsilon(self._participations() + 1))
+
+    def _participations(self) -> int:
+        """Return in how many rounds a client has trained at most."""
+        assert self._ledger
+        return len(self._ledger.charges)
+
+    def _spends(self, new: int) -> bool:
+        return bool(self.config.dp_epsilon) and self._participations() + new >= self.config.rounds

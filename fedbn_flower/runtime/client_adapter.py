@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
 from fedbn_flower.strategies import ReplyRefused
-from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.messages.wire import (
     ARRAYS,
@@ -53,6 +52,7 @@ from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
+from ..privacy.local_privacy import released
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
@@ -77,8 +77,13 @@ def _client(message: Message, context: Context) -> FedAvgClient:
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
 
 
-def _codec(context: Context) -> Codec | None:
-    return RunConfig.of(context.run_config).codec
+def _released(message: Message, context: Context, client: FedAvgClient, update: Update) -> Update:
+    """An update with the noise of local privacy. A node with a ``state-dir`` has a ledger there."""
+    config, path = RunConfig.of(context.run_config), None
+    if state_dir := context.node_config.get("state-dir"):
+        run = Moment.of(message.content.config_records[CONFIG]).run
+        path = path_of(str(state_dir)) / config.memory_name / f"{_name(context)}-{run}.privacy.jsonl"
+    return released(config, client, _received(client, message), update, round_of(message), path)
 
 
 def round_of(message: Message) -> int:
@@ -151,13 +156,16 @@ def _trained(
     message: Message,
     client: FedAvgClient,
     update: Update,
-    codec: Codec | None = None,
+    context: Context,
     group: GroupSum | None = None,
 ) -> Message:
     """The reply with what `fit` gave; the client's memory changes now.
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
+    config = RunConfig.of(context.run_config)
+    if config.dp == "local":
+        update = _released(message, context, client, update)
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
@@ -166,7 +174,7 @@ def _trained(
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
     travels = model
-    if codec:
+    if codec := config.codec:
         codes, model, travels = compressed_model(codec, client, model, message.content, round_of(message))
     if group is None:
         content[ARRAYS] = _record(travels)
@@ -191,7 +199,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     client = _client(message, context)
-    return _trained(message, client, _fit(client, message), _codec(context))
+    return _trained(message, client, _fit(client, message), context)
 
 
 @app.evaluate()
@@ -247,7 +255,7 @@ def _answer(message: Message, context: Context, group: GroupSum | None) -> Messa
         if group is None:
             return app(message, context)
         client = _client(message, context)
-        return _trained(message, client, _fit(client, message), _codec(context), group)
+        return _trained(message, client, _fit(client, message), context, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -270,10 +278,9 @@ def _train_in_lockstep(
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, group) for message, context in pairs]
-    codec = _codec(contexts[0])
     return [
-        _trained_or_failed(message, client, result, codec, group)
-        for message, client, result in zip(messages, clients, results, strict=True)
+        _trained_or_failed(message, client, result, context, group)
+        for (message, context), client, result in zip(pairs, clients, results, strict=True)
     ]
 
 
@@ -281,12 +288,12 @@ def _trained_or_failed(
     message: Message,
     client: FedAvgClient,
     result: Update | Exception,
-    codec: Codec | None,
+    context: Context,
     group: GroupSum | None,
 ) -> Message:
     if isinstance(result, Exception):
         return _failed(message, result)
     try:
-        return _trained(message, client, result, codec, group)
+        return _trained(message, client, result, context, group)
     except Exception as error:  # one client's failure is no other's
         return _failed(message, error)

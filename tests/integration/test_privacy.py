@@ -11,6 +11,7 @@ from .processes import bits
 pytestmark = pytest.mark.slow
 
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
+LOCAL = {"dp": "local", "model": "linear", "client": "fedavg", "fraction-train": 0.5}
 EXAMPLE = {"dp": "example", "model": "linear", "client": "fedavg", "num-clients": 3}
 CYCLIC = {"num-clients": 4, "fraction-train": 0.5, "dp-sampling": "cyclic"}
 
@@ -19,16 +20,19 @@ def outcomes(folders):
     return {(bits(folder), (folder / ledger.NAME).read_text()) for folder in folders}
 
 
-def test_the_same_model_and_ledger_on_all_workers(on_all_workers):
-    """With sums on the workers, a Poisson sample of 40 clients and a clip that adapts."""
-    sampled = {"num-clients": 40, "fraction-train": 0.5, "dp-clip": "adaptive", "fraction-evaluate": 0.1}
-    assert len(outcomes(on_all_workers({**DP, **sampled}))) == 1
+@pytest.mark.parametrize(
+    "sampled", [{"fraction-train": 0.5, "dp-clip": "adaptive"}, LOCAL], ids=["client", "local"]
+)
+def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):
+    """With sums on the workers; a Poisson sample of 40 clients and a clip that adapts, or local noise."""
+    keys = {**DP, **sampled, "num-clients": 40, "fraction-evaluate": 0.1}
+    assert len(outcomes(on_all_workers(keys))) == 1
 
 
 @pytest.mark.parametrize(
     "sampled",
-    [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC, EXAMPLE],
-    ids=["poisson", "cyclic", "example"],
+    [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC, EXAMPLE, {**LOCAL, "num-clients": 4}],
+    ids=["poisson", "cyclic", "example", "local"],
 )
 def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run, sampled):
     here, flower = under_flwr_run({**DP, **sampled, "strategy": "fedadam"})

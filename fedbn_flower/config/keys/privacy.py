@@ -23,6 +23,8 @@ WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
 EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
 """Those that train once a round, by DP-SGD with ``dp`` example."""
+NOT_CLIENTS = "since not clients are protected"
+POST_PROCESSING = "a rule that declares post_processes_mean = True"
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
 
@@ -30,10 +32,10 @@ LEAST_DELTA = 1e-15
 class Privacy(KeyGroup):
     """Differential privacy"""
 
-    dp: Literal["none", "client", "example"] = setting(
+    dp: Literal["none", "client", "local", "example"] = setting(
         "none",
         description="what is published tells almost nothing of whether a client took part, or an example of "
-        "one client",
+        "one client; with local each client adds the noise itself",
     )
     dp_epsilon: float = setting(
         0.0, ge=0, description="the privacy budget, from which the noise is found; 0 with dp-noise"
@@ -121,7 +123,7 @@ def check_privacy(config: "RunConfig") -> None:
         for name, field in Privacy.model_fields.items():
             if (value := getattr(config, name)) != field.default:
                 raise UserError(
-                    f"{flag_of(name)}: {value} is not used without dp; give dp=client or dp=example with it"
+                    f"{flag_of(name)}: {value} is not used without dp; give dp=client, example or local"
                 )
         return
     if config.compress != NONE:
@@ -133,7 +135,10 @@ def check_privacy(config: "RunConfig") -> None:
 def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
     yield from _unfit_noise(config)
-    yield from _unfit_example(config) if config.dp == "example" else _unfit_client(config, settings)
+    if config.dp == "client":
+        yield from _unfit_client(config, settings)
+    else:
+        yield from _unfit_at_clients(config)
     if config.selection != "uniform":
         yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
     if config.normalize:
@@ -151,16 +156,29 @@ def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
     if config.dp_delta < LEAST_DELTA:
-        below = f"1/num-clients ({1 / config.num_training:.2g})" if config.dp == "client" else "1/examples"
+        below = f"1/num-clients ({1 / config.num_training:.2g})" if config.dp != "example" else "1/examples"
         yield "dp-delta", config.dp_delta, f"a number from {LEAST_DELTA:g} on, below {below},"
 
 
-def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+def _unfit_at_clients(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    local = config.dp == "local"
     if config.clip is None:
         yield "dp-clip", ADAPTIVE, "a number > 0"
+    why = "since no sampling hides a client from who reads its messages" if local else NOT_CLIENTS
     for key in ("dp_sampling", "dp_bands", "dp_simulate_cohort", "dp_simulate_population"):
         if (value := getattr(config, key)) != (default := Privacy.model_fields[key].default):
-            yield flag_of(key), value, f"{default!r}, since not clients are protected,"
+            yield flag_of(key), value, f"{default!r}, {why},"
+    yield from _unfit_local(config) if local else _unfit_example(config)
+
+
+def _unfit_local(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.weighting == "num-examples":
+        yield "weighting", config.weighting, "'uniform', since a client's number of examples is its own,"
+    if not post_processes_mean(STRATEGY.find(config.strategy)):
+        yield "strategy", config.strategy, POST_PROCESSING
+
+
+def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if config.precision != "fp32":
         yield "precision", config.precision, "'fp32'"
     if set(config.client.split("+")) - EXAMPLE_CLIENTS:
@@ -175,7 +193,7 @@ def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[
     if config.weighting == "num-examples":
         yield "weighting", config.weighting, "'uniform', since the sum of the weights is private,"
     if not post_processes_mean(STRATEGY.find(config.strategy)):
-        yield "strategy", config.strategy, "a rule that declares post_processes_mean = True"
+        yield "strategy", config.strategy, POST_PROCESSING
     mean = settings.get("mean", "weighted")
     if mean != "weighted":
         yield "mean", mean, "'weighted', since one client can move another mean further than its clip,"

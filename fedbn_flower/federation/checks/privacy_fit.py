@@ -13,18 +13,19 @@ from ...config.registry import LOSS, OBJECTIVE, models_named
 from ...core.errors import not_allowed
 from ...privacy.client_privacy import ClientPrivacy
 from ...privacy.example_privacy import ExamplePrivacy
+from ...privacy.local_privacy import LocalPrivacy
 from ..inputs import RunInputs
 from ..tasks import example_terms
 
 
-def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | None:
+def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | LocalPrivacy | None:
     """Return the privacy of a run, or None for a run without.
 
     Raises
     ------
     UserError
-        When DP-SGD does not protect examples; with ``dp`` client when BatchNorm statistics travel, nothing
-        that is trained does, or as `ClientPrivacy`.
+        When DP-SGD does not protect examples; otherwise when BatchNorm statistics travel, nothing that
+        is trained does, or as `ClientPrivacy`.
     """
     config, (model, entries) = inputs.config, inputs.model()
     if config.dp == "none":
@@ -43,7 +44,8 @@ def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | None:
     if not tensors:
         wanted = f"another one with dp {config.dp!r}: nothing that is trained is shared"
         raise not_allowed("client", config.client, wanted)
-    return ClientPrivacy(config, int(sum(np.size(entries[name]) for name in tensors)))
+    made = LocalPrivacy if config.dp == "local" else ClientPrivacy
+    return made(config, int(sum(np.size(entries[name]) for name in tensors)))
 
 
 def _example_privacy(inputs: RunInputs) -> ExamplePrivacy:

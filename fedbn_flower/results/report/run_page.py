@@ -43,10 +43,9 @@ SAMPLINGS = {
 """What happens first in a round with differential privacy."""
 SECRET = ("poisson", "fixed")
 """Samplings that protect only while it is not known who was asked."""
-OF_EXAMPLES = "add-or-remove-one-example"
 ADJACENT = {
     "add-or-remove-one": "whether a client took part at all",
-    OF_EXAMPLES: "whether an example was among a client's training data",
+    "add-or-remove-one-example": "whether an example was among a client's training data",
     "replace-one": "whether a client had these data or any others",
 }
 """What nobody can tell."""
@@ -57,12 +56,16 @@ CLAIMS = {
     "a round of {accounted-clients}, and this run had {clients-a-round:g}.",
 }
 """What is said of an epsilon that does not hold for the run itself."""
-PROTECTED_EXAMPLES = (
-    "Protected is each single example, from everybody, the server too: a client needs to trust nobody. In "
-    "every step each example was in the batch with the same probability, drawn in secret by its client. Its "
-    "gradient was scaled down to a bounded length, and Gaussian noise was added to their sum. Epsilon is the "
-    "greatest of the clients', as if each had trained in every round."
-)
+PROTECTED = {
+    "example, at each client": "Protected is each single example, from everybody, the server too: a client "
+    "needs to trust nobody. In every step each example was in the batch with the same probability, drawn in "
+    "secret by its client. Its gradient was scaled down to a bounded length, and Gaussian noise was added to "
+    "their sum. Epsilon is the greatest of the clients', as if each had trained in every round.",
+    "client, local": "Protected is each client with all of its data, from everybody, the server too: a "
+    "client needs to trust nobody. It scaled its update down to a bounded length and added Gaussian noise to "
+    "it before it sent anything. Epsilon is that of the client that was asked most often.",
+}
+"""Who is protected, by notion, where clients add the noise."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
@@ -206,15 +209,15 @@ def _privacy(run: Run) -> Iterator[str]:
     )
     if claim in CLAIMS:
         yield paragraph(CLAIMS[claim].format(**found))
-    of_examples = found["adjacency"] == OF_EXAMPLES
-    sender = "clients sent" if of_examples else "server published"
+    at_clients = PROTECTED.get(found["notion"])
+    sender = "clients sent" if at_clients else "server published"
     yield paragraph(
         f"From all models that the {sender} nobody can tell with certainty {unknown}. Whatever "
         "somebody thinks of the odds of it beforehand, the models change these by a factor of "
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
-    if of_examples:
-        yield paragraph(PROTECTED_EXAMPLES)
+    if at_clients:
+        yield paragraph(at_clients)
     else:
         yield from _protected_clients(found)
     yield paragraph("Not covered by this guarantee, and not to be published under it:")

@@ -17,7 +17,7 @@ class Own(FedAvg):
 """
 
 REFUSED = {
-    "dp: 'local' is not allowed; expected one of 'none', 'client', 'example'": {"dp": "local"},
+    "dp: 'server' is not allowed; expected one of 'none', 'client', 'local', 'example'": {"dp": "server"},
     "dp-epsilon: 0.0 is not allowed; expected a number > 0, or one of dp-noise, with dp 'client'": {
         "dp_noise": 0
     },
@@ -112,7 +112,7 @@ def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
     values = {"dp_clip": "adaptive", "dp_sampling": "all"}
     flag = key.replace("_", "-")
     with pytest.raises(
-        UserError, match=f"^{flag}: .* is not used without dp; give dp=client or dp=example with it$"
+        UserError, match=f"^{flag}: .* is not used without dp; give dp=client, example or local$"
     ):
         configured(**{key: values.get(key, 1)} if key != "dp_delta" else {key: 0.1})
 

@@ -6,6 +6,7 @@ from .html_page import page
 from .written import summary_of, write_run
 
 PRIVACY = {
+    "notion": "client, central",
     "adjacency": "add-or-remove-one",
     "sampling": "poisson",
     "claim": "guarantee",
@@ -57,10 +58,18 @@ def test_groups_that_take_turns_need_no_secret(tmp_path):
 
 
 def test_the_privacy_of_examples_is_said_in_words(tmp_path):
-    found = PRIVACY | {"adjacency": "add-or-remove-one-example", "claim": "guarantee"}
+    found = PRIVACY | {"notion": "example, at each client", "adjacency": "add-or-remove-one-example"}
     text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
     assert "From all models that the clients sent nobody can tell" in text
     assert "Protected is each single example, from everybody, the server too" in text
+    assert "the server is trusted" not in text
+
+
+def test_the_privacy_of_clients_that_trust_nobody_is_said_in_words(tmp_path):
+    found = PRIVACY | {"notion": "client, local", "adjacency": "replace-one", "sampling": "none"}
+    text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
+    assert "From all models that the clients sent nobody can tell with certainty whether a client had" in text
+    assert "Protected is each client with all of its data, from everybody, the server too" in text
     assert "the server is trusted" not in text
 
 

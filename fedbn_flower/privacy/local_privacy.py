@@ -1,0 +1,189 @@
+"""Local, client-level differential privacy of one run: each client adds the noise before its update leaves.
+
+No sampling hides a client from whoever reads its messages, so its epsilon is that of its own participations
+(`accounts.local_epsilon`). The run's is the greatest.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
+from fedbn_flower.clients.modules.local_dp import LocalMechanism
+
+from ..config.keys.privacy import NO_SEED
+from ..config.run_config import RunConfig
+from ..core.errors import UserError
+from ..core.process_cache import process_cache
+from .accounts import check_installed, local_epsilon, local_noise_for
+from .client_privacy import DROWNED
+from .keys import Key
+from .ledger import Charge, Ledger
+from .mechanism import ClientMechanism
+from .run_privacy import PUBLIC_KEY, PrivacyAtClients
+
+NOTION = "client, local"
+OUTSIDE = (
+    "metrics of training and evaluation, and how many examples a client has: they leave it beside its "
+    "update, for metrics.csv, clients.csv, the summary, trackers and logs",
+    "whether and when a client answers",
+    "several runs on the same data: their epsilons add up",
+    "the code and the configuration of the run, which each client has to trust",
+    "what stays at a client, and checkpoints, which hold the clients' memories",
+    "attacks on the rounding of floating-point noise",
+)
+"""What the guarantee does not cover."""
+
+
+_noise_for = process_cache(maxsize=16)(local_noise_for)
+
+
+def noise_of(config: RunConfig) -> float:
+    """Return z; with ``dp-epsilon`` it is found for clients that train in every round.
+
+    Raises
+    ------
+    UserError
+        When the package that accounts is missing.
+    """
+    check_installed("dp")
+    return config.dp_noise or _noise_for(config.dp_epsilon, config.rounds, config.dp_delta)
+
+
+class LocalPrivacy(PrivacyAtClients):
+    """The privacy of one run, as its server states it: it knows who was asked how often.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With ``dp`` local.
+    parameters : int
+        How many numbers of the model travel and are trained.
+
+    Raises
+    ------
+    UserError
+        As `noise_of`.
+    """
+
+    notion = NOTION
+    adjacency = "replace-one"
+    sampling = "none"
+
+    def __init__(self, config: RunConfig, parameters: int) -> None:
+        super().__init__(config, noise_of(config))
+        self.parameters = parameters
+        self._asked: Counter[int] = Counter()
+
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+        config = self.config
+        if config.dp_delta > 1 / config.num_training:
+            yield (
+                f"dp-delta: {config.dp_delta:g} is above 1/num-clients, {1 / config.num_training:.2g}: to "
+                "publish one client's data whole would be within it"
+            )
+        share = sqrt(config.clients_a_round / self.parameters) / self.noise
+        if share < DROWNED:
+            yield (
+                f"dp: the noise drowns the updates: the root of {config.clients_a_round} clients a round "
+                f"over noise {self.noise:g} times the root of {self.parameters} parameters is {share:.2g}, "
+                f"below {DROWNED:g}; take more clients, a smaller model or more epsilon"
+            )
+        if config.dp_seed != NO_SEED:
+            yield PUBLIC_KEY
+
+    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
+        """Keep the ledger of a run in a folder; see `PrivacyAtClients.begin`."""
+        mechanism = super().begin(folder, done, repeats)
+        assert self._ledger
+        self._asked = Counter(client for charge in self._ledger.charges for client in charge.clients)
+        return mechanism
+
+    def epsilon(self, rounds: int) -> float:
+        """Return epsilon of a client that has trained in so many rounds."""
+        return local_epsilon(self.noise, rounds, self.config.dp_delta)
+
+    def _accounted(self, charge: Charge, clients: Sequence[int]) -> Charge:
+        self._asked.update(clients)
+        return replace(charge, epsilon=self.epsilon(self._participations()), clients=tuple(clients))
+
+    def _participations(self) -> int:
+        return max(self._asked.values(), default=0)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of it."""
+        return super().summary() | {"participations": self._participations(), "outside": list(OUTSIDE)}
+
+
+def released(
+    config: RunConfig,
+    client: FedAvgClient,
+    received: NamedArrays,
+    update: Update,
+    server_round: int,
+    path: Path | None,
+) -> Update:
+    """Return what a client sends in the place of an update; its own ledger is charged first.
+
+    The trained entries move by a clipped and noisy update. Others are those received.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With ``dp`` local.
+    client : FedAvgClient
+        The client.
+    received : NamedArrays
+        The shared entries before training.
+    update : Update
+        What training gave.
+    server_round : int
+        The round.
+    path : Path, optional
+        The client's ledger; None in a simulation, where the run's has all clients.
+
+    Raises
+    ------
+    UserError
+        When it has further records, its budget is spent, or its ledger cannot be read or written. Then
+        nothing may leave.
+    """
+    if update.records:
+        raise UserError(f"privacy: dp 'local' does not protect the record {min(update.records)!r}")
+    assert config.clip
+    if path:
+        _charge(config, config.clip, server_round, path)
+    secret = config.dp_seed == NO_SEED
+    key = Key() if secret else Key.of_seed(config.dp_seed).of_client(client.task.seed[-1])
+    mechanism = LocalMechanism(config.clip, noise_of(config), key.numbers(server_round, 1, "noise"))
+    before, after = received.by_name(), by_name(update.arrays, client.shared_names)
+    names = [name for name in client.trained_names if name in before]
+    sent = mechanism.release({n: before[n] for n in names}, {n: after[n] for n in names})
+    by_every_name = {alias: array for n, array in sent.items() for alias in client.aliases.get(n, (n,))}
+    return Update(NamedArrays({**before, **by_every_name}), update.num_examples, update.metrics)
+
+
+def _charge(config: RunConfig, clip: float, server_round: int, path: Path) -> None:
+    """Charge a client's release to its ledger.
+
+    Raises
+    ------
+    UserError
+        See `released`.
+    """
+    noise, rounds = noise_of(config), config.rounds if config.dp_epsilon else 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    terms = {"notion": NOTION, "noise": noise, "rounds": rounds}
+    kept = Ledger(path, terms, "state-dir")
+    if kept.terms != terms:
+        raise UserError(f"privacy: the ledger {str(path)!r} was begun with other noise; begin a new run")
+    count = len(kept.charges) + 1
+    if rounds and count > rounds:
+        raise UserError(f"privacy: this client's budget is spent: it has sent {rounds} updates of {rounds}")
+    attempt = len(kept.of_round(server_round)) + 1
+    spent = local_epsilon(noise, count, config.dp_delta)
+    kept.charge(Charge(server_round, attempt, clip, clip, spent, digest=""))

@@ -1,0 +1,150 @@
+"""What leaves a client under local privacy: its own ledger comes first, and nothing leaves without noise."""
+
+import json
+import os
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from clients import FedAvgClient, NamedArrays, Update
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import accounts
+from fedbn_flower.privacy.local_privacy import released
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime.recorded_run import recorded_run
+from tests.clients.helpers import make_client
+from tests.fedbn_flower.results.test_supernodes import SuperNodes
+
+from .test_local_runs import sent, small
+from .test_runs import charges, simulated
+
+# ---- a client's own ledger ------------------------------------------------------------------------
+
+
+def with_state(config, folder, state):
+    federation, grid = Federation(config), SuperNodes(config, state)
+    results = RunFolder(folder, federation)
+    return recorded_run(federation, grid, results, [], None)
+
+
+def own(state):
+    """The ledgers of a node's state-dir, by client."""
+    found = sorted((state / "default").glob("*.privacy.jsonl"))
+    return {path.name.partition("-20")[0]: path.read_text().splitlines() for path in found}
+
+
+def test_a_client_keeps_its_own_ledger_in_its_state_dir(configured, tmp_path):
+    config = small(configured, dp_seed=-1, fraction_train=0.5, rounds=4)
+    summary = with_state(config, tmp_path, tmp_path / "state")
+    found, asked = own(tmp_path / "state"), Counter()
+    for charge in charges(tmp_path):
+        asked.update(f"client-{i}" for i in charge["clients"])
+    assert {client: len(lines) - 1 for client, lines in found.items()} == asked
+    spent = {client: json.loads(lines[-1])["epsilon"] for client, lines in found.items()}
+    assert spent == {client: accounts.local_epsilon(2.0, count, 1e-3) for client, count in asked.items()}
+    assert summary["privacy"]["epsilon"] == max(spent.values())
+
+
+def test_nothing_leaves_before_the_clients_ledger_is_on_the_disk(configured, tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def failing(handle):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".privacy.jsonl"):
+            raise OSError(5, "no disk")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(RunFailed, match=r"every client failed .* state-dir: cannot write to .*no disk"):
+        with_state(small(configured), tmp_path, tmp_path / "state")
+
+
+def test_a_client_whose_budget_is_spent_answers_no_more(configured, tmp_path):
+    config = small(configured, dp_noise=0, dp_epsilon=8, rounds=2)
+    client = make_client(FedAvgClient)
+    update = Update(client.get_parameters({}), 3, {})
+    path = tmp_path / "client-0.privacy.jsonl"
+    for t in (1, 2):
+        released(config, client, client.get_parameters({}), update, t, path)
+    assert 7.9 < json.loads(path.read_text().splitlines()[-1])["epsilon"] <= 8
+    with pytest.raises(
+        UserError, match=r"^privacy: this client's budget is spent: it has sent 2 updates of 2$"
+    ):
+        released(config, client, client.get_parameters({}), update, 2, path)
+    with pytest.raises(UserError, match=r"^privacy: the ledger .* was begun with other noise"):
+        released(small(configured), client, client.get_parameters({}), update, 3, path)
+
+
+# ---- which clients and rules -----------------------------------------------------------------------
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.last.weight = self.first.weight
+        self.register_buffer("count", torch.zeros(2))
+
+
+def test_a_tied_tensor_has_one_noise_and_what_is_not_trained_stays(configured):
+    client = make_client(FedAvgClient, model=Tied())
+    received = client.get_parameters({})
+    moved = NamedArrays({name: array + 1 for name, array in received.by_name().items()})
+    config = small(configured, dp_noise=1e-9)
+    found = released(config, client, received, Update(moved, 3, {"loss": 1.0}), 1, None)
+    assert (found.num_examples, found.metrics) == (3, {"loss": 1.0})
+    after, before = found.arrays.by_name(), received.by_name()
+    np.testing.assert_array_equal(after["first.weight"], after["last.weight"])
+    np.testing.assert_array_equal(after["count"], before["count"])
+    step = 1 / np.sqrt(9 + 3 + 3)  # of length 1 over 15 numbers, the tied tensor once
+    for name in ("first.weight", "first.bias", "last.bias"):
+        np.testing.assert_allclose(after[name] - before[name], step, rtol=1e-5)
+
+
+class SendsRecords(FedAvgClient):
+    def fit(self, parameters, config):
+        update = super().fit(parameters, config)
+        update.records = {"control": {"w": np.zeros(1)}}
+        return update
+
+
+def test_a_record_that_is_not_protected_does_not_leave(configured, tmp_path):
+    with pytest.raises(RunFailed, match="dp 'local' does not protect the record 'control'"):
+        simulated(small(configured, client=f"{__name__}:SendsRecords"), tmp_path)
+
+
+class Keeps(FedAvgClient):
+    """Returns what no policy would: a plain triple, far away."""
+
+    def fit(self, parameters, config):
+        return (
+            [array + 1000 for array in super().fit(parameters, config)[0]],
+            3,
+            {"loss": 0.0, "accuracy": 0.0},
+        )
+
+
+def test_also_a_client_of_ones_own_is_clipped(configured, tmp_path):
+    config = small(configured, client=f"{__name__}:Keeps", dp_noise=1e-6, rounds=1)
+    before, after = sent(config, tmp_path / "run")
+    np.testing.assert_allclose(np.linalg.norm(after - before, axis=1), 1, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"strategy": "fedavgm", "client": "fedbn", "model": "mlp-bn"},
+        {"strategy": "fedyogi", "client": "silobn", "model": "mlp-bn"},
+        {"strategy": "feddyn", "objective": "feddyn"},
+        {"client": "ditto"},
+        {"client": "fedrep", "model": "2nn"},
+        {"objective": "moon", "model": "2nn"},
+        {"mean": "median"},
+        {"clip_update_norm": 1.0, "min_replies": 2},
+    ],
+    ids=str,
+)
+def test_every_rule_that_steps_from_the_answers(configured, tmp_path, chosen):
+    assert simulated(small(configured, **chosen), tmp_path)["privacy"]["participations"] == 2
