@@ -261,8 +261,8 @@ class Federation:
         )
         last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
-        add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
         self.totals.simulated_seconds += self.clock.round_seconds if self.clock else 0.0
+        add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
         return RoundResult(
             server_round,
             seconds,

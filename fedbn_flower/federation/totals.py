@@ -23,7 +23,10 @@ FLOWER = {"backend": "flower"}
 
 
 def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:
-    """Add a round's seconds, bytes and used updates, and where its clients ran."""
+    """Add a round's seconds, bytes and used updates, and where its clients ran.
+
+    The round has been noted, and its simulated seconds have been added.
+    """
     place = dict(getattr(exchange.grid, "place", FLOWER))
     last = totals.runtime[-1] if totals.runtime else {}
     if {"from-round": last.get("from-round"), **place} != last:
@@ -35,6 +38,7 @@ def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Ex
     totals.bytes_sent += exchange.bytes_sent
     totals.bytes_received += exchange.bytes_received
     totals.client_updates += updates
+    totals.note_costs(server_round)
 
 
 def note_evaluation(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from .columns import SIMULATED_SECONDS
+
 
 @dataclass
 class RunTotals:
@@ -24,6 +26,10 @@ class RunTotals:
     """The first round in which the clients, over all held-out examples, reached the target."""
     global_reached: int | None = None
     """The same of the global model."""
+    mean_costs: dict[str, float] | None = None
+    """The run's bytes, sent and received, and simulated seconds, when `mean_reached` ended."""
+    global_costs: dict[str, float] | None = None
+    """The same of `global_reached`."""
     best: float | None = None
     """With patience, the best value so far of the metric that runs are compared by."""
     best_round: int | None = None
@@ -34,6 +40,16 @@ class RunTotals:
     runtime: list[dict[str, Any]] = field(default_factory=list)
     """Where clients ran (``backend``, ``workers``), each with the first round that ended there."""
 
+    def note_costs(self, server_round: int) -> None:
+        """Note what the run has cost so far, if the target was first reached in this round."""
+        costs: dict[str, float] = {"bytes": self.bytes_sent + self.bytes_received}
+        if self.simulated_seconds:
+            costs[SIMULATED_SECONDS] = round(self.simulated_seconds, 3)
+        if self.mean_reached == server_round:
+            self.mean_costs = costs
+        if self.global_reached == server_round:
+            self.global_costs = costs
+
     def rounds_to_target(self, target: tuple[str, float] | None) -> dict[str, str | float | None] | None:
         """The rounds in which the target was reached, for the summary; None without a target.
 
@@ -43,3 +59,7 @@ class RunTotals:
             return None
         metric, value = target
         return {"metric": metric, "target": value, "mean": self.mean_reached, "global": self.global_reached}
+
+    def costs_to_target(self) -> dict[str, dict[str, float] | None]:
+        """The bytes and simulated seconds until the target was reached, for the summary."""
+        return {"mean": self.mean_costs, "global": self.global_costs}

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.registry import short
 from ..core.files import PARQUET
+from ..records.columns import SIMULATED_SECONDS
 from .manifest import read_manifest
 from .summary import class_columns, columns_by_class
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 Points = dict[int, float]
 """Value by round."""
+SECONDS, MEGABYTES = "simulated seconds", "MB sent and received"
+COSTS = (SECONDS, MEGABYTES)
+"""What a figure may have on its axis in place of the round."""
 
 
 def dataset_name(text: str) -> str:
@@ -101,6 +106,19 @@ class Run:
     def points(self, column: str) -> Points:
         """Return a column of ``metrics.csv``, by round; empty cells are left out."""
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}
+
+    def costs(self, cost: str) -> Points:
+        """Return what the run had cost by the end of each round, in one of `COSTS`; empty if not counted."""
+        if cost == SECONDS:
+            return self.points(SIMULATED_SECONDS)
+        sent, received = self.points("bytes-sent"), self.points("bytes-received")
+        return dict(zip(sent, accumulate((sent[r] + received[r]) / 1e6 for r in sent), strict=True))
+
+    @property
+    def shown_costs(self) -> list[str]:
+        """The `COSTS` that say more than rounds do: with a clock, and where messages are compressed."""
+        compressed = any(self.config.get(key, "none") != "none" for key in ("compress", "compress-down"))
+        return [cost for cost in COSTS if self.costs(cost) and (cost == SECONDS or compressed)]
 
     def client_points(self) -> dict[int, Points]:
         """Return the main metric of each participating client, by partition and round."""

@@ -28,7 +28,8 @@ from ..records.totals import RunTotals
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
-ROUNDS = "rounds to "
+TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ")
+"""How columns of what it took to reach the target begin."""
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
@@ -140,6 +141,7 @@ def run_totals(
         "bytes-received": totals.bytes_received,
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
         "rounds-to-target": totals.rounds_to_target(target),
+        **({"costs-to-target": totals.costs_to_target()} if target else {}),
         "best-round": totals.best_round,
         "stopped": totals.stopped,
         **({"normalization": totals.normalization} if totals.normalization else {}),
@@ -180,13 +182,20 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
-def target_rounds(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of rounds to the target, by target and group."""
-    rounds = summary.get("rounds-to-target") or {}
-    found = {"global": rounds.get("global"), "mean over examples": rounds.get("mean")}
+def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the rounds, megabytes (sent and received) and simulated seconds to the target, by column."""
+    rounds, costs = summary.get("rounds-to-target") or {}, summary.get("costs-to-target") or {}
     of = rounds.get("metric", summary.get("compared-by"))
     name = f"{of}=" if of != summary.get("compared-by") else ""
-    return {f"{ROUNDS}{name}{rounds['target']}: {group}": n for group, n in found.items() if n is not None}
+    found: dict[str, float] = {}
+    for group, key in (("global", "global"), ("mean over examples", "mean")):
+        cost = costs.get(key) or {}
+        megabytes = cost["bytes"] / 1e6 if cost else None
+        took = (rounds.get(key), megabytes, cost.get(SIMULATED_SECONDS))
+        for kind, value in zip(TO_TARGET, took, strict=True):
+            if value is not None:
+                found[f"{kind}{name}{rounds['target']}: {group}"] = value
+    return found
 
 
 def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ from ..records.metrics import PERCENT, percent
 from ..results import report
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import ROUNDS, metrics_by_group, seeds_text, target_rounds
+from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -54,7 +54,7 @@ class Comparison:
             by = self.compared_by = summary["compared-by"]
             of_models = metrics_by_group(summary).items()
             metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
-            metrics |= target_rounds(summary)
+            metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
         self._rows[name] = {
@@ -130,7 +130,7 @@ class Comparison:
 
     def _compared_by(self) -> list[str]:
         """The metrics that the runs are compared by; several if their problems differ."""
-        found = (name.partition(": ")[0] for name in self._names() if not name.startswith(ROUNDS))
+        found = (name.partition(": ")[0] for name in self._names() if not name.startswith(TO_TARGET))
         return list(dict.fromkeys(found)) or [self.compared_by]
 
     def table(self) -> Table:
@@ -167,7 +167,7 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     if not values:
         return ""
     metric = name.partition(": ")[0]
-    factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(ROUNDS) else ".4g"
+    factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     completed = sum(row["status"] == "ok" for row in members)
     some = f" ({len(values)} of {completed})" if len(values) < completed else ""

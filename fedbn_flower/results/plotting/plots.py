@@ -1,5 +1,6 @@
 """Figures saved as PNG in a run's folder. Matplotlib is slow to import: it is imported when one is drawn."""
 
+from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,10 +131,13 @@ def metric_names(run: Run) -> list[str]:
     return [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
 
 
-def draw_curves(axes: "Axes", rows: list[dict[str, str]], name: str) -> None:
-    """Draw a metric by round; a round without a value leaves no gap."""
+def draw_curves(
+    axes: "Axes", rows: list[dict[str, str]], name: str, at: Mapping[int, float] | None = None
+) -> None:
+    """Draw a metric by round; a round without a value leaves no gap. ``at`` says where to draw a round."""
+    at = at or {int(r["round"]): int(r["round"]) for r in rows}
     for number, (prefix, label) in enumerate(CURVES):
-        points = [(int(r["round"]), float(r[prefix + name])) for r in rows if r.get(prefix + name)]
+        points = [(at[int(r["round"])], float(r[prefix + name])) for r in rows if r.get(prefix + name)]
         if points:
             axes.plot(*zip(*points, strict=True), label=label, **line_style(number, len(points)))
     set_round_axes(axes, name)
@@ -147,6 +151,14 @@ def set_round_axes(axes: "Axes", ylabel: str) -> None:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     integer_ticks(axes)
+
+
+def set_cost_axis(axes: "Axes", cost: str) -> None:
+    """Format an x axis that is no longer the round's: of what the rounds cost, in their unit."""
+    from matplotlib.ticker import AutoLocator
+
+    axes.xaxis.set_major_locator(AutoLocator())
+    axes.set_xlabel(cost)
 
 
 def integer_ticks(axes: "Axes") -> None:

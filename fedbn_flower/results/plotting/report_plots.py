@@ -13,7 +13,7 @@ from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, line_style
-from .plots import class_counts, draw_curves, integer_ticks, new_figure, plain, set_round_axes
+from .plots import class_counts, draw_curves, integer_ticks, new_figure, plain, set_cost_axis, set_round_axes
 
 if TYPE_CHECKING:
     from .svg_figure import InlineFigure
@@ -26,34 +26,47 @@ MAX_LABEL = 40  # characters of a legend's label, above which the legend has one
 PARTS = ("train", "evaluate", "server")
 
 
-def metric_curve(run: Run, name: str) -> "InlineFigure":
-    """Draw a held-out metric by round."""
+def metric_curve(run: Run, name: str, cost: str = "") -> "InlineFigure":
+    """Draw a held-out metric by round, or by one of `run_reader.COSTS`."""
     figure = new_figure(4.6, 3.1)
-    draw_curves(figure.subplots(), run.metrics, name)
+    axes = figure.subplots()
+    draw_curves(axes, run.metrics, name, run.costs(cost) if cost else None)
+    if cost:
+        set_cost_axis(axes, cost)
     return figure
 
 
-def mean_curves(lines: Mapping[str, Sequence[Points]], ylabel: str, title: str = "") -> "InlineFigure":
+def mean_curves(
+    lines: Mapping[str, Sequence[Points]],
+    ylabel: str,
+    title: str = "",
+    costs: Mapping[str, Sequence[Points]] | None = None,
+    cost: str = "",
+) -> "InlineFigure":
     """Draw a line per group of runs that differ only in their seed.
 
     The line is the mean of the runs that have the round. The band is one sample standard deviation (n - 1),
-    where at least two runs have it.
+    where at least two runs have it. With the ``costs`` of the same runs each round is drawn at their mean.
     """
     columns = 2 if max(map(len, lines), default=0) <= MAX_LABEL else 1
     figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // columns))
     axes = figure.subplots()
     seeds = seeds_text(list(map(len, lines.values())))
     means = [_means(runs) for runs in lines.values()]
+    spent = {label: _means(runs) for label, runs in (costs or {}).items()}
     for number, (label, runs) in enumerate(lines.items()):
         values = {r: [run[r] for run in runs if r in run] for r in means[number]}
         style = line_style(number, len(values))
         covering = sum(later == means[number] for later in means[number + 1 :])
         style["linewidth"] += EXTRA_WIDTH * covering  # visible on both sides of equal lines on top of it
-        axes.plot(list(values), list(means[number].values()), label=plain(label), **style)
+        at = spent.get(label, {r: r for r in values})
+        axes.plot([at[r] for r in values], list(means[number].values()), label=plain(label), **style)
         band = {r: (mean(v), stdev(v)) for r, v in values.items() if len(v) > 1}
         low, high = [m - s for m, s in band.values()], [m + s for m, s in band.values()]
-        axes.fill_between(list(band), low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between([at[r] for r in band], low, high, color=style["color"], alpha=0.15, linewidth=0)
     set_round_axes(axes, ylabel)
+    if cost:
+        set_cost_axis(axes, cost)
     note = f"mean of {seeds} seeds, band: ± sample standard deviation" if seeds else ""
     axes.set_title("\n".join(filter(None, (plain(title), note))), fontsize="medium")
     if lines:

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from ...records.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..run_reader import Points, Run, rows_of
-from ..summary import metrics_by_group, seeds_text, target_rounds
+from ..summary import metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -38,17 +38,18 @@ class Group:
         return found
 
     @property
-    def rounds(self) -> dict[str, list[float]]:
-        """Rounds to the target, of the runs that reached it, by column of the table."""
+    def to_target(self) -> dict[str, list[float]]:
+        """What it took to reach the target, of the runs that did, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for column, number in target_rounds(run.summary).items():
+            for column, number in to_target(run.summary).items():
                 found.setdefault(column, []).append(number)
         return found
 
-    def lines(self, column: str) -> list[Points]:
-        """Return a column of ``metrics.csv`` of each run that has it."""
-        return [points for run in self.runs if (points := run.points(column))]
+    def lines(self, column: str, cost: str = "") -> list[Points]:
+        """Return a column of ``metrics.csv`` of each run that has it, and has counted the cost."""
+        runs = [run for run in self.runs if not cost or run.costs(cost)]
+        return [points for run in runs if (points := run.points(column))]
 
 
 @dataclass(frozen=True)
@@ -121,26 +122,26 @@ def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
 def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = ()) -> Table:
     """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds."""
     values = [group.values(metric) for group in groups]
-    reached = [group.rounds for group in groups]
+    reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
-    rounds = list(dict.fromkeys(name for found in reached for name in found))
+    costs = list(dict.fromkeys(name for found in reached for name in found))
     keys = list(dict.fromkeys(key for group in groups for key in group.names))
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
             *(spread(means.get(name, []), metric) for name in columns),
-            *(_target_cell(targets.get(name, []), group) for name in rounds),
+            *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
         ]
         for group, means, targets in zip(groups, values, reached, strict=True)
     ]
-    return Table([*keys, *columns, *rounds, "seconds"], rows, len(keys), links)
+    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links)
 
 
-def _target_cell(rounds: Sequence[float], group: Group) -> str:
-    """Return the rounds to the target and, if not all runs reached it, how many did."""
-    some = f" ({len(rounds)} of {len(group.runs)})" if 0 < len(rounds) < len(group.runs) else ""
-    return f"{spread(rounds, 'rounds')}{some}"
+def _target_cell(took: Sequence[float], group: Group) -> str:
+    """Return what it took to reach the target and, if not all runs reached it, how many did."""
+    some = f" ({len(took)} of {len(group.runs)})" if 0 < len(took) < len(group.runs) else ""
+    return f"{spread(took, 'rounds')}{some}"
 
 
 def legend(groups: Sequence[Group], metric: str) -> str:

@@ -6,6 +6,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
+from ...records.columns import SIMULATED_SECONDS
 from ...records.metrics import shown
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
@@ -76,6 +77,10 @@ def run_page(run: Run) -> str:
         f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run)
     }
     figures |= {
+        f"{run.main_metric.capitalize()} by {cost}": metric_curve(run, run.main_metric, cost)
+        for cost in run.shown_costs
+    }
+    figures |= {
         f"{run.main_metric.capitalize()} of each client": client_curves(run),
         "Training examples by client": partition_counts(run),
         "Learning rate by round": learning_rates(run),
@@ -140,7 +145,13 @@ def _key_metrics(run: Run) -> dict[str, str]:
         reached = next((target[key] for key in ("mean", "global") if target.get(key) is not None), None)
         metric = target.get("metric", run.main_metric)
         name = "" if metric == run.main_metric else f"{metric} "
-        values[f"rounds to {name}{shown(metric, target['target'])}"] = str(reached or "not reached")
+        goal = f"{name}{shown(metric, target['target'])}"
+        values[f"rounds to {goal}"] = str(reached or "not reached")
+        costs = summary.get("costs-to-target") or {}
+        if cost := costs.get("mean") or costs.get("global"):
+            values[f"sent and received to {goal}"] = size(cost["bytes"])
+            if SIMULATED_SECONDS in cost:
+                values[f"simulated seconds to {goal}"] = f"{cost[SIMULATED_SECONDS]:.1f}"
     if "seconds-per-round" in summary:
         values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"
     if "client-updates-per-second" in summary:

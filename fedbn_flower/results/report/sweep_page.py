@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ...records.metrics import PERCENT
 from ..manifest import EXPERIMENT
 from ..plotting.report_plots import mean_curves
+from ..run_reader import COSTS
 from .groups import Group, Sweep, best_rows, common_metric, headline, legend, metrics_table
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
@@ -63,20 +64,24 @@ def sweep_command(sweep: Sweep) -> Iterator[str]:
 def curves(groups: Sequence[Group], metric: str) -> str:
     """Return figures of the groups by round, each with at most `LINES` lines."""
     parts = [groups[i : i + LINES] for i in range(0, len(groups), LINES)]
+    spent = [cost for cost in COSTS if any(cost in run.shown_costs for g in groups for run in g.runs)]
     figures = {}
     for number, part in enumerate(parts, start=1):
         of = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
         figures[f"{metric.capitalize()} by round{of}"] = curves_figure(part, metric)
+        for cost in spent:
+            figures[f"{metric.capitalize()} by {cost}{of}"] = curves_figure(part, metric, cost=cost)
     return gallery(figures, wide=True) if any(run.metrics for g in groups for run in g.runs) else ""
 
 
-def curves_figure(groups: Sequence[Group], metric: str, title: str = "") -> "InlineFigure":
-    """Draw the headline metric by round, one line per group."""
+def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: str = "") -> "InlineFigure":
+    """Draw the headline metric by round, or by one of `run_reader.COSTS`, one line per group."""
     name, column = headline(groups, metric)
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
-    lines = {group.label: found for group in groups if (found := group.lines(column))}
-    return mean_curves(lines, f"{metric} ({label})", title)
+    lines = {group.label: found for group in groups if (found := group.lines(column, cost))}
+    costs = {group.label: [run.costs(cost) for run in group.runs] for group in groups} if cost else None
+    return mean_curves(lines, f"{metric} ({label})", title, costs, cost)
 
 
 def heat_table(groups: Sequence[Group], metric: str) -> str:

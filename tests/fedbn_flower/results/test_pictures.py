@@ -11,14 +11,18 @@ from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
 from fedbn_flower.results.plotting.report_plots import (
     client_curves,
     mean_curves,
+    metric_curve,
     partition_counts,
     seconds_split,
     trial_values,
 )
 from fedbn_flower.results.report import sweep_figure
+from fedbn_flower.results.report.groups import Sweep
+from fedbn_flower.results.report.sweep_page import curves_figure
 from fedbn_flower.results.run_reader import Run
 
-from .written import METRICS, change_run, write_run, write_sweep
+from .html_page import page
+from .written import METRICS, change_run, summary_of, write_run, write_sweep
 
 
 def test_lines_differ_by_more_than_colour():
@@ -53,6 +57,44 @@ def test_a_band_is_the_sample_standard_deviation():
     assert [corners[:, 1].min(), corners[:, 1].max()] == pytest.approx([0.6 - deviation, 0.6 + deviation])
     assert "mean of 2 seeds, band: ± sample standard deviation" in axes.get_title()
     assert "all" in figure.as_svg("a")  # and no formula of it
+
+
+COSTS = (
+    "round,accuracy,bytes-sent,bytes-received,simulated-seconds\n"
+    "1,0.25,2000000,1000000,1.5\n2,,1000000,500000,4\n3,0.75,2000000,1000000,7.5\n"
+)
+
+
+def test_a_curve_by_what_it_cost(tmp_path):
+    """A round without a metric has cost something too; megabytes are shown where some were saved."""
+    plain, small = (
+        Run.read(write_run(tmp_path / name, summary_of([0.75]), COSTS, compress=name))
+        for name in ("none", "sign")
+    )
+    assert plain.shown_costs == ["simulated seconds"]
+    assert small.shown_costs == ["simulated seconds", "MB sent and received"]
+    for cost, at in {"simulated seconds": [1.5, 7.5], "MB sent and received": [3.0, 7.5]}.items():
+        (axes,) = metric_curve(small, "accuracy", cost).axes
+        assert axes.lines[0].get_xdata().tolist() == at
+        assert axes.get_xlabel() == cost
+    captions = page(small.folder).text["figcaption"]
+    assert {"Accuracy by simulated seconds", "Accuracy by MB sent and received"} < set(captions)
+
+
+def test_a_sweeps_curves_by_what_they_cost(tmp_path):
+    """Of two seeds each round is at the mean of what they had cost; all cells are in the figure."""
+    sweep = write_sweep(tmp_path / "sweep")
+    for number, folder in enumerate(sorted(path for path in sweep.iterdir() if path.is_dir())):
+        seconds = "simulated-seconds\n", f"{number}\n", f"{number + 1}\n", f"{number + 3}\n"
+        lines = (folder / "metrics.csv").read_text().splitlines()
+        text = "".join(f"{line},{more}" for line, more in zip(lines, seconds, strict=True))
+        (folder / "metrics.csv").write_text(text)
+    groups = Sweep.read(sweep).groups
+    (axes,) = curves_figure(groups, "accuracy", cost="simulated seconds").axes
+    found = {line.get_label(): line.get_xdata().tolist() for line in axes.lines}
+    assert found["fedavg fedbn"] == [0.5, 3.5]
+    assert len(found) == 4
+    assert "Accuracy by simulated seconds" in page(sweep).text["figcaption"]
 
 
 def test_one_round_is_a_point(tmp_path):

@@ -43,6 +43,7 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
         "per-class": {"names": ["cat", "a<b"], "examples": [3, 4], "accuracy": [0.25, None]},
         "global-per-class": None,
         "rounds-to-target": {"target": 0.9, "mean": 12, "global": None},
+        "costs-to-target": {"mean": {"bytes": 2_500_000, "simulated-seconds": 42.25}, "global": None},
         "stopped": "patience",
         "best-round": 2,
         "bytes-sent": 1_500_000,
@@ -75,6 +76,8 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
     facts = dict(zip(found.text["dt"], found.text["dd"], strict=True))
     assert facts["sent to clients"] == "1.5 MB"
     assert facts["rounds to 90.0 %"] == "12"
+    assert facts["sent and received to 90.0 %"] == "2.5 MB"
+    assert facts["simulated seconds to 90.0 %"] == "42.2"
     assert {"Worst clients", "Classes", "New clients", "Failures"} <= set(found.text["h2"])
 
 

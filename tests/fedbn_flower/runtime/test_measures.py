@@ -171,7 +171,7 @@ def test_seconds_are_split(configured, tmp_path):
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_path, resumed):
-    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8}
+    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8, "devices": "uniform"}
     output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
     if resumed:
         output = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
@@ -186,6 +186,12 @@ def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_pat
     assert 1 < reached["accuracy"] < 6
     rows = table(tmp_path, "metrics.csv")
     assert output["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
+    for group, name in (("mean", "accuracy"), ("global", "global-accuracy")):
+        until = rows[: reached[name]]
+        assert output["costs-to-target"][group] == {
+            "bytes": sum(int(row["bytes-sent"]) + int(row["bytes-received"]) for row in until),
+            "simulated-seconds": float(until[-1]["simulated-seconds"]),
+        }
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])

@@ -62,8 +62,12 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
     for seed, reached in enumerate((10, 13, None)):
         run = summary(0.5, 0.5, [0.5, 0.5], 0.75)
         run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
+        costs = reached and {"bytes": reached * 10**6, "simulated-seconds": reached / 2}
+        run["costs-to-target"] = {"mean": None, "global": costs}
         grid.add(configured(seed=seed), run)
     (row,) = table(tmp_path)
+    assert row["MB to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
+    assert row["simulated seconds to 0.9: global"] == "5.8 +- 1.1 (2 of 3)"
     assert row["rounds to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
     assert "rounds to 0.9: mean over examples" not in row
     assert row["global"] == "75.0 +- 0.0"
