@@ -1,6 +1,5 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,27 +11,17 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
+from .aggregation.buffers import Buffer
 from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Fold, PartialSum, Round, TrainPhase
 from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
-from .messages.nodes import KnowsWhoIsFirst, sample, sample_size
+from .messages.nodes import KnowsWhoIsFirst, log_absentees, sample, sample_size
 from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
 from .messages.wire import SERVER_ROUND, UPDATE_BOUND
 from .reply_reader import ReplyReader
 from .rule import ServerRule
-
-
-def _log_absentees(server_round: int, connected: int, available: int, sampled: int, training: int) -> None:
-    """Log how many nodes are unavailable or will not answer; a warning if no node trains."""
-    if available == connected and training == sampled:
-        return
-    unavailable = f"{connected - available} of {connected} nodes unavailable"
-    silent = f"{sampled - training} of {sampled} sampled will not answer"
-    level = logging.INFO if training else logging.WARNING
-    unchanged = "" if training else ": the model is unchanged"
-    LOGGER.log(level, "round %d, train: %s, %s%s", server_round, unavailable, silent, unchanged)
 
 
 class PseudoGradientStrategy(ServerRule):
@@ -84,7 +73,31 @@ class PseudoGradientStrategy(ServerRule):
         """Return messages with the model for the nodes that train in this round."""
         model = {name: viewed(array) for name, array in arrays.items()}
         self._train_phase_ = TrainPhase(model, bound=self.mechanism.bound if self.mechanism else 0.0)
+        if self._buffer_:
+            return self.__configure_buffer(self._buffer_, server_round, config, grid)
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
+
+    def __configure_buffer(
+        self, buffer: Buffer, server_round: int, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Return messages to the buffer's clients, each with the version of the model that it trains."""
+        config[SERVER_ROUND] = server_round
+        nodes = self.node_directory.connected(grid, 1, f"round {server_round}, train: a buffer")
+        holding = {self.node_directory.partition(node): node for node in nodes}
+        present = [answer for answer in buffer.answers if answer.partition in holding]
+        contents = {
+            version: RecordDict({self.arrayrecord_key: model, self.configrecord_key: config})
+            for version, model in buffer.models.items()
+        }
+        sent = [
+            Message(contents[answer.version], holding[answer.partition], MessageType.TRAIN)
+            for answer in present
+        ]
+        log_absentees(server_round, len(nodes), len(nodes), len(buffer.answers), len(present))
+        buffer = replace(buffer, answers=present)
+        self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes), buffer=buffer)
+        self._phase_replies_.expect(MessageType.TRAIN, server_round, sent)
+        return sent
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -125,9 +138,10 @@ class PseudoGradientStrategy(ServerRule):
             LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
             if training:
                 sampled = len(chosen)
-                chosen = self.__answering(server_round, chosen, sampled if self.mechanism else wanted_answers)
+                wanted_answers = sampled if self.mechanism else wanted_answers
+                chosen = self.node_directory.answering(who, server_round, chosen, wanted_answers)
                 if not self.mechanism:  # with one, a round without answers is a round like any other
-                    _log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
+                    log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
             if training and self.mechanism:
                 config[UPDATE_BOUND] = self._train_phase_.bound
             if training:
@@ -149,15 +163,6 @@ class PseudoGradientStrategy(ServerRule):
         if self.node_selection:
             return self.node_selection(server_round, nodes, number, np.random.default_rng(seed), content)
         return sample(nodes, number, seed)
-
-    def __answering(self, server_round: int, nodes: list[int], number: int) -> list[int]:
-        """Return those of the nodes that will answer; the first ``number`` where that is known."""
-        who, asked = self.node_participation, list(map(self.node_directory.partition, nodes))
-        if isinstance(who, KnowsWhoIsFirst):
-            answering = who.first_answers(server_round, np.array(asked), number).tolist()
-        else:
-            answering = [who.answers(server_round, one) for one in asked]
-        return [node for node, answers in zip(nodes, answering, strict=True) if answers]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

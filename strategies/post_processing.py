@@ -18,3 +18,11 @@ def post_processes_mean(rule: type[PseudoGradientStrategy]) -> bool:
     return vars(owner).get("post_processes_mean") is True and all(
         getattr(rule, name) is getattr(base, name) for name in BETWEEN
     )
+
+
+def goes_with_buffers(rule: type[PseudoGradientStrategy]) -> bool:
+    """Return whether a rule goes with an asynchronous protocol, which scales answers by their staleness.
+
+    Its step uses nothing but their mean, and needs no equal weights.
+    """
+    return post_processes_mean(rule) and not rule.weighs_alike

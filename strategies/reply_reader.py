@@ -8,9 +8,11 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from .aggregation.buffers import Stale
 from .aggregation.fold import WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import new_mean
 from .aggregation.vectors import all_finite, finite
+from .messages.npy import viewed
 from .messages.validation import (
     MAX_WEIGHT,
     Answer,
@@ -68,6 +70,7 @@ class ReplyReader:
         self.contents: list[RecordDict] = []
         self.reference: Mapping[str, NDArray] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the extras, from the first answer
+        self._versions: dict[int, Mapping[str, NDArray]] = {}  # models of the buffer
         if phase.model:
             self._begin(phase)
 
@@ -130,8 +133,27 @@ class ReplyReader:
             if not all_finite(answer.arrays[name]):
                 raise ReplyRefused(f"{name}: not finite")
 
-    def sum(self, into: PartialSum, answer: Answer, extras: Extras, hold: bool = False) -> None:
-        """Add an answer to a partial sum; ``hold`` as in `PartialSum.add`."""
+    def _stale(self, position: int) -> Stale | None:
+        """Return how the answer to a buffer's message counts."""
+        if not (buffer := self.phase.buffer) or position >= len(buffer.answers):
+            return None
+        version = buffer.answers[position].version
+        factor = buffer.protocol.factor(buffer.current - version)
+        if buffer.protocol.from_current or version == buffer.current:
+            return Stale(factor, None)
+        if version not in self._versions:
+            self._versions[version] = {name: viewed(a) for name, a in buffer.models[version].items()}
+        return Stale(factor, self._versions[version])
+
+    def sum(
+        self,
+        into: PartialSum,
+        answer: Answer,
+        extras: Extras,
+        hold: bool = False,
+        stale: Stale | None = None,
+    ) -> None:
+        """Add an answer to a partial sum; ``hold`` and ``stale`` as in `PartialSum.add`."""
         assert self.round
         rule, factor, tensors = self.rule, extras.factor, self.round.layout.tensors
         if bound := self.phase.bound:
@@ -141,16 +163,20 @@ class ReplyReader:
             return
         if rule._clip_update_norm_:
             bound = rule._clip_update_norm_ / max(1.0, abs(factor))
-            factor *= clipping_factor(update_norm(answer.arrays, self.round.sent, tensors), bound)
+            sent = (stale and stale.model) or self.round.sent
+            factor *= clipping_factor(update_norm(answer.arrays, sent, tensors), bound)
+        if stale and stale.model:
+            stale = stale._replace(model=finite(stale.model))
         weight = 1.0 if rule.weighs_alike else answer.weight
-        into.add(answer, weight, factor, extras.vectors, extras.weight, hold)
+        into.add(answer, weight, factor, extras.vectors, extras.weight, hold, stale)
 
     def add(self, fold: Fold, position: int, partition: int, read: CheckedReply) -> None:
         """Add an answer to a fold of `new_partial_sum`. ``position`` is that of its message in the round."""
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})
         if read.answer:
-            self.sum(fold.group_of(position), read.answer, read.extras, hold=True)
+            stale = self._stale(position)
+            self.sum(fold.group_of(position), read.answer, read.extras, hold=True, stale=stale)
             # Only a custom metric function gets the whole answer: it keeps a model per client in memory.
             custom = self.rule.train_metrics_aggr_fn is not weighted_metrics
             content = read.answer.content if custom else content

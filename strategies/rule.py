@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
+from .aggregation.buffers import Buffer
 from .aggregation.fold import Extras, Round, TrainPhase
 from .aggregation.means import MeanKind
 from .aggregation.mechanism import Mechanism
@@ -98,6 +99,9 @@ class ServerRule(FlowerFedAvg):
         """The allowed metrics of both phases; anything by default. Assign another to change it."""
         self.mechanism: Mechanism | None = None
         """Differential privacy of a run; none by default. Assign one before the first round."""
+        self._buffer_: Buffer | None = None
+        """Who trains which version of the model under an asynchronous protocol; none by default. Assign one
+        before each round. `goes_with_buffers` says with which rules."""
         self._phase_replies_ = Replies(self.node_directory)
 
     @property

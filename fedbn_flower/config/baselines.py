@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import RUN_KEYS, Devices, Privacy, flag_of
+from .keys import RUN_KEYS, Devices, Privacy, Protocol, flag_of
 from .registry import LOSS
 from .selection import settings_of
 
@@ -11,7 +11,7 @@ WITHOUT_MEANING = (
     *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback"),
-    *map(flag_of, (*Devices.model_fields, *Privacy.model_fields)),
+    *map(flag_of, (*Devices.model_fields, *Protocol.model_fields, *Privacy.model_fields)),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

@@ -50,6 +50,7 @@ class RunConfig(
     keys.Runtime,
     keys.Evaluation,
     keys.Privacy,
+    keys.Protocol,
     keys.Devices,
     keys.System,
     keys.Start,
@@ -134,7 +135,9 @@ class RunConfig(
 
     @property
     def clients_a_round(self) -> int:
-        """The number of clients that train in a round; 1 with ``reference pooled``."""
+        """The number of clients that train in a round; 1 with ``reference pooled``; of a buffer its size."""
+        if self.asynchronous:
+            return self.asynchronous.size
         if self.reference == "pooled":
             return 1
         return max(1, int(self.num_training * self.fraction_train + 1e-9))
@@ -195,7 +198,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
     if config.weighting == NOT_GIVEN:
-        alike = config.dp in ("client", "local") or config.selection != UNIFORM
+        alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
     _ = [MODEL.find(name) for name in models_named(config.model)]
     if config.problem != NOT_GIVEN:
@@ -231,8 +234,6 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     _check_start(config)
     check_privacy(config)
     check_devices(config)
-    if config.drop_stragglers and config.stragglers == 1:
-        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     return config
 
 

@@ -43,7 +43,8 @@ def why_one_by_one(inputs: RunInputs) -> str:
     sizes = inputs.partitions.train.sizes
     most, products = int(sizes.max()), np.mean(sizes) * config.local_epochs * _weights(task.model)
     enough = GROUP if products < LITTLE_WORK else 2 * GROUP
-    if int(config.fraction_train * config.num_training) < enough:
+    buffered = config.asynchronous
+    if (buffered.size if buffered else int(config.fraction_train * config.num_training)) < enough:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"

@@ -4,7 +4,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,12 +27,11 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.partial_sums import takes_sums
 
-from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
+from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
-from ..records.columns import SIMULATED_SECONDS
 from ..records.events import Observer, RoundResult
 from ..records.metrics import pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
@@ -45,9 +44,18 @@ from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange
 from .inputs import inputs_of
+from .participation.asynchronous import buffers_of
 from .refusals import Refusals
-from .strategy import clock_of, make_strategy, participation, prepare_round, step_more
-from .totals import add_round, ends_run, note_evaluation
+from .strategy import (
+    client_settings,
+    clock_of,
+    errors_of_custom_rules,
+    make_strategy,
+    participation,
+    prepare_round,
+    step_more,
+)
+from .totals import add_round, end_on_clock, ends_run, last_sure_checkpoint, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -96,6 +104,7 @@ class Federation:
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
+        self.buffers = buffers_of(self.inputs, self.clock)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
@@ -127,13 +136,12 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
+            if self.buffers:
+                self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
         updates, sampled, trained = strategy.rule_state.updates, False, False
         divergence, refusals = Divergence(), Refusals()
-        settings = {
-            **config.messages_for(CLIENT.find(config.client)),
-            **config.messages_for(OBJECTIVE.find(config.objective)),
-        }
+        settings = client_settings(config)
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
             result = self._round(server_round, arrays, settings, grid, observers)
@@ -200,7 +208,7 @@ class Federation:
         moment: dict[str, Any] = {
             RUN: self.run_name,
             **self.totals.normalization,
-            CHECKPOINT_ROUND: self._last_sure_checkpoint(server_round),
+            CHECKPOINT_ROUND: last_sure_checkpoint(config, server_round),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }
         rates = config.scheduled_rates(server_round)
@@ -209,6 +217,7 @@ class Federation:
             CLIENT_LR_DECAY: config.client_lr_decay,
         }
         prepare_round(strategy, self.inputs, server_round, exchange)
+        strategy._buffer_ = self.buffers.begin_round(server_round, arrays) if self.buffers else None
         fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
@@ -226,12 +235,12 @@ class Federation:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, total)
 
-        with self._errors_of_custom_strategies():
+        with errors_of_custom_rules(config, ONE_LINE_ERRORS):
             messages = strategy.configure_train(server_round, arrays, train_config, grid)
         replies = exchange.answers(
             MessageType.TRAIN, charged(self.privacy, server_round, messages, strategy), on_answer
         )
-        with self._errors_of_custom_strategies():
+        with errors_of_custom_rules(config, ONE_LINE_ERRORS):
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
@@ -239,10 +248,10 @@ class Federation:
 
         if splits and not after_training:
             evaluate_config = ConfigRecord({**evaluation, **by_class})
-            with self._errors_of_custom_strategies():
+            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
-            with self._errors_of_custom_strategies():
+            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
             evaluate_report = strategy.phase_report
         elif not splits:
@@ -261,7 +270,6 @@ class Federation:
         )
         last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
-        self.totals.simulated_seconds += self.clock.round_seconds if self.clock else 0.0
         add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
         return RoundResult(
             server_round,
@@ -284,19 +292,6 @@ class Federation:
             improved=improved,
             diverged=diverged,
             last=last,
-            clock={SIMULATED_SECONDS: round(self.totals.simulated_seconds, 3)} if self.clock else {},
+            clock=end_on_clock(self.totals, server_round, self.clock, self.buffers),
+            staleness=strategy._buffer_.staleness if strategy._buffer_ else {},
         )
-
-    def _errors_of_custom_strategies(self) -> AbstractContextManager[None]:
-        """Turn exceptions of a user's strategy into errors of one line."""
-        name = self.config.strategy
-        return (
-            nullcontext()
-            if name in STRATEGY.names
-            else as_user_error("strategy", name, RunFailed, ONE_LINE_ERRORS)
-        )
-
-    def _last_sure_checkpoint(self, server_round: int) -> int:
-        """The last round whose checkpoint is on the disk by now; a later one may still be on its way."""
-        every = self.config.checkpoint_every or 1
-        return max(0, (server_round - 1) // every - 1) * every

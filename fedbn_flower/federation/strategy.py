@@ -1,9 +1,11 @@
-"""Make the server rule of a configuration."""
+"""Make the server rule of a configuration, and what its rounds need."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 
 import numpy as np
+from flwr.app import UserConfig
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
@@ -13,10 +15,10 @@ from fedbn_flower.strategies.messages.npy import encoded_bytes
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
 from ..config.keys.devices import NONE
-from ..config.registry import STRATEGY, as_user_error
+from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..config.selection import flags
-from ..core.errors import not_allowed
+from ..core.errors import RunFailed, not_allowed
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand
 from .exchange import Exchange
@@ -93,6 +95,20 @@ def prepare_round(
     """Set what a round of the strategy needs: its ``server-lr``, and how its nodes are selected."""
     set_server_rate(strategy, inputs.config, server_round)
     strategy.node_selection = select_by(inputs, exchange, strategy)
+
+
+def client_settings(config: RunConfig) -> UserConfig:
+    """Return the settings of the client and of the objective, as train messages carry them."""
+    client, objective = CLIENT.find(config.client), OBJECTIVE.find(config.objective)
+    return {**config.messages_for(client), **config.messages_for(objective)}
+
+
+def errors_of_custom_rules(
+    config: RunConfig, but: tuple[type[Exception], ...]
+) -> AbstractContextManager[None]:
+    """Turn exceptions of a user's strategy, ``but`` these, into errors of one line."""
+    name = config.strategy
+    return nullcontext() if name in STRATEGY.names else as_user_error("strategy", name, RunFailed, but)
 
 
 def participation(config: RunConfig) -> SeededParticipation:

@@ -10,8 +10,11 @@ from flwr.app import MessageType
 from fedbn_flower.clients import Problem
 
 from ..config.run_config import RunConfig
+from ..records.columns import SIMULATED_SECONDS
 from ..records.totals import RunTotals
 from .exchange import Exchange
+from .participation import Clock
+from .participation.asynchronous import Buffers
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -23,10 +26,7 @@ FLOWER = {"backend": "flower"}
 
 
 def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:
-    """Add a round's seconds, bytes and used updates, and where its clients ran.
-
-    The round has been noted, and its simulated seconds have been added.
-    """
+    """Add a round's seconds, bytes and used updates, and where its clients ran."""
     place = dict(getattr(exchange.grid, "place", FLOWER))
     last = totals.runtime[-1] if totals.runtime else {}
     if {"from-round": last.get("from-round"), **place} != last:
@@ -38,7 +38,27 @@ def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Ex
     totals.bytes_sent += exchange.bytes_sent
     totals.bytes_received += exchange.bytes_received
     totals.client_updates += updates
+
+
+def end_on_clock(
+    totals: RunTotals, server_round: int, clock: Clock | None, buffers: Buffers | None
+) -> dict[str, float]:
+    """Advance the simulated seconds to the end of a round, and note what its target cost if it reached it.
+
+    Returns the column of the simulated seconds; empty without a clock.
+    """
+    if buffers:
+        totals.simulated_seconds = buffers.schedule.buffer(server_round).seconds
+    elif clock:
+        totals.simulated_seconds += clock.round_seconds
     totals.note_costs(server_round)
+    return {SIMULATED_SECONDS: round(totals.simulated_seconds, 3)} if clock else {}
+
+
+def last_sure_checkpoint(config: RunConfig, server_round: int) -> int:
+    """Return the last round whose checkpoint is on the disk by now; a later one may still be on its way."""
+    every = config.checkpoint_every or 1
+    return max(0, (server_round - 1) // every - 1) * every
 
 
 def note_evaluation(

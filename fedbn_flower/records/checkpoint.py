@@ -1,6 +1,6 @@
 """What a run needs to go on as if it had never stopped."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -13,7 +13,7 @@ class Checkpoint:
 
     ``counters`` are those of the run folder; ``run`` is the name that clients know the run by; ``signature``
     says which memories fit, and is None where none belong to it (Flower's runtimes keep
-    them where we cannot read them).
+    them where we cannot read them). ``versions`` are older models that clients still train, by number.
     """
 
     server_round: int
@@ -24,3 +24,4 @@ class Checkpoint:
     run: str
     signature: str | None
     draws: dict[str, int]
+    versions: dict[int, ArrayRecord] = field(default_factory=dict)

@@ -11,6 +11,9 @@ RATES = (CLIENT_LR, SERVER_LR)
 """The learning rates of a round, if they have a schedule."""
 SIMULATED_SECONDS = "simulated-seconds"
 """Since the run began, on the clock of its devices, if they are named."""
+STALENESS = "staleness"
+"""Of a client's answer under an asynchronous protocol: how many updates old the model was that it trained."""
+STALENESS_OF_ROUND = (f"{STALENESS}-mean", f"{STALENESS}-max")
 PRIVACY = ("epsilon", "noise-std", "clip-norm")
 """Of a round with differential privacy: epsilon so far, the deviation of the noise on each entry of the mean
 update, and the bound on a client's update."""

@@ -91,6 +91,8 @@ class RoundResult:
     last: bool = False
     clock: Mapping[str, float] = field(default_factory=dict)
     """With named devices, the simulated seconds since the run began, by `columns.SIMULATED_SECONDS`."""
+    staleness: Mapping[int, int] = field(default_factory=dict)
+    """With an asynchronous protocol, how many updates old a client's model was, by partition."""
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -36,6 +36,8 @@ from .summary import (
     round_header,
     round_metrics,
     run_totals,
+    staleness_of_answer,
+    staleness_of_round,
     without_lists,
 )
 
@@ -182,7 +184,7 @@ class RunFolder(Observer):
                     "failures": result.failures,
                     **result.metrics,
                     **round_costs(result),
-                    **{**result.rates, **result.privacy, **result.clock},
+                    **{**result.rates, **result.privacy, **result.clock, **staleness_of_round(result)},
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
@@ -197,7 +199,7 @@ class RunFolder(Observer):
                     "round": result.server_round,
                     "phase": phase,
                     "partition": partition,
-                    **without_lists(metrics),
+                    **{**without_lists(metrics), **staleness_of_answer(result, phase, partition)},
                 }
                 for phase, answers in phases.items()
                 for partition, metrics in answers.metrics.items()
@@ -270,12 +272,8 @@ class RunFolder(Observer):
 
     def _save_checkpoint(self, result: RoundResult, name: str) -> None:
         strategy = self.federation.strategy
-        counters = {
-            "seconds": self.seconds,
-            "failures": self.failures,
-            "train-examples": self.train_examples,
-            "account": asdict(self.federation.totals),
-        }
+        counters = {"seconds": self.seconds, "failures": self.failures, "train-examples": self.train_examples}
+        counters["account"] = asdict(self.federation.totals)
         if name == BEST and self.kept:
             counters["figures"] = self.kept.metrics
         checkpoint = Checkpoint(
@@ -287,6 +285,7 @@ class RunFolder(Observer):
             self.federation.run_name,
             self.signature,
             dict(strategy.rule_state.draws),
+            dict(self.federation.buffers.versions) if self.federation.buffers else {},
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

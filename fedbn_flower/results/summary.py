@@ -18,6 +18,8 @@ from ..records.columns import (
     PRIVACY,
     ROUND_COLUMNS,
     SIMULATED_SECONDS,
+    STALENESS,
+    STALENESS_OF_ROUND,
     WORST,
     WORST_TENTH,
 )
@@ -159,6 +161,18 @@ def round_costs(result: RoundResult) -> dict[str, float]:
 def without_lists(metrics: MetricRecord) -> dict[str, object]:
     """Return the metrics that fit a CSV cell: all but the lists."""
     return {name: value for name, value in metrics.items() if not isinstance(value, list)}
+
+
+def staleness_of_answer(result: RoundResult, phase: str, partition: int) -> dict[str, int]:
+    """Return a train answer's staleness by its column; nothing of others."""
+    found = result.staleness if phase == MessageType.TRAIN else {}
+    return {STALENESS: found[partition]} if partition in found else {}
+
+
+def staleness_of_round(result: RoundResult) -> dict[str, float]:
+    """Return the mean and the greatest staleness of the answers that were used; nothing without a buffer."""
+    found = [result.staleness[p] for p in result.train.metrics if p in result.staleness]
+    return dict(zip(STALENESS_OF_ROUND, (sum(found) / len(found), max(found)), strict=True)) if found else {}
 
 
 def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

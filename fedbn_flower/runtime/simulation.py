@@ -76,7 +76,8 @@ def check_simulation(config: RunConfig) -> None:
 def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
     """A Grid for this federation with one virtual node for each partition."""
     config = federation.config
-    if sums := federation.shares and can_be_summed(federation.strategy):
+    # Answers of a buffer have weights that workers do not know.
+    if sums := federation.shares and not federation.buffers and can_be_summed(federation.strategy):
         take_sums(federation.strategy)
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()

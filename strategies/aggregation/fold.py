@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
+from .buffers import Buffer, Stale
 from .means import MeanOfDifferences, WeightedMean
 from .vectors import Layout, Vector
 
@@ -32,11 +33,14 @@ class TrainPhase:
         Number of connected nodes that take part.
     bound : float
         Of the L2 norm of an answer's difference, under a `Mechanism`: answers then weigh 1. 0 without one.
+    buffer : Buffer, optional
+        Which version of the model each client was sent, under an asynchronous protocol.
     """
 
     model: Mapping[str, NDArray] | ArrayRecord | None = None
     num_nodes: int = 0
     bound: float = 0.0
+    buffer: Buffer | None = None
 
     def sent(self) -> Mapping[str, NDArray]:
         """Return the model's arrays by name."""
@@ -134,19 +138,22 @@ class PartialSum:
         extras: Mapping[str, Vector],
         extras_weight: float | None = None,
         hold: bool = False,
+        stale: Stale | None = None,
     ) -> None:
         """Add an answer. With ``hold`` its model, which must not change then, is summed with the next ones.
 
         ``factor`` scales the difference of its parameters. ``extras_weight`` weighs the extras; by default
-        it is ``weight``.
+        it is ``weight``. ``stale`` says how an answer in a buffer counts.
         """
         arrays, layout = answer.arrays, self.layout
-        for kind, names, scale in (
-            (PARAMETERS, layout.parameters, factor),
-            (STATISTICS, layout.statistics, 1.0),
+        own = [stale.model[n].reshape(-1) for n in layout.parameters] if stale and stale.model else None
+        kept = stale.factor if stale else 1.0
+        for kind, names, scale, reference in (
+            (PARAMETERS, layout.parameters, factor * kept, own),
+            (STATISTICS, layout.statistics, kept, None),
         ):
             mean = self.sums[kind]
-            (mean.hold if hold else mean.add)((arrays[name] for name in names), weight, scale)
+            (mean.hold if hold else mean.add)((arrays[name] for name in names), weight, scale, reference)
         for name, vector in extras.items():
             self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
 

@@ -23,10 +23,25 @@ MeanKind = Literal["weighted", "median", "trimmed"]
 class MeanOfDifferences(Protocol):
     """A mean of clients' differences to a reference, accumulated in parts."""
 
-    def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        """Add ``factor`` times the difference of one client's vector. It comes entry by entry."""
+    def add(
+        self,
+        entries: Iterable[NDArray],
+        weight: float,
+        factor: float = 1.0,
+        reference: Sequence[NDArray] | None = None,
+    ) -> None:
+        """Add ``factor`` times the difference of one client's vector. It comes entry by entry.
 
-    def hold(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+        The difference is to ``reference`` if that is given, and else to the reference of all.
+        """
+
+    def hold(
+        self,
+        entries: Iterable[NDArray],
+        weight: float,
+        factor: float = 1.0,
+        reference: Sequence[NDArray] | None = None,
+    ) -> None:
         """As `add`, at any time until `merge` or `mean`: the entries must not change before."""
 
     def merge(self, other: Self) -> None:
@@ -58,7 +73,7 @@ class WeightedMean:
         self.dtype = dtype
         self.total_weight = 0.0
         self._sum: Vector | None = None
-        self._held: list[tuple[list[NDArray], np.floating]] = []
+        self._held: list[tuple[list[NDArray], np.floating, Sequence[NDArray]]] = []
 
     @property
     def sum(self) -> Vector:
@@ -72,13 +87,26 @@ class WeightedMean:
     def sum(self, vector: Vector) -> None:
         self._sum = vector
 
-    def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
-        self.hold(entries, weight, factor)
+    def add(
+        self,
+        entries: Iterable[NDArray],
+        weight: float,
+        factor: float = 1.0,
+        reference: Sequence[NDArray] | None = None,
+    ) -> None:
+        self.hold(entries, weight, factor, reference)
         self._add_held(self.sum)
 
-    def hold(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+    def hold(
+        self,
+        entries: Iterable[NDArray],
+        weight: float,
+        factor: float = 1.0,
+        reference: Sequence[NDArray] | None = None,
+    ) -> None:
         flat = [entry.reshape(-1) for entry in entries]
-        self._held.append((flat, self.dtype.type(weight * factor)))
+        own = self.reference if reference is None else reference
+        self._held.append((flat, self.dtype.type(weight * factor), own))
         self.total_weight += weight
         if len(self._held) * sum(entry.nbytes for entry in flat) > HELD:
             self._add_held(self.sum)
@@ -107,8 +135,8 @@ class WeightedMean:
                 summed = group[: into.size] if apart else into
                 if apart:
                     summed[:] = 0
-                for entries, scale in self._held:
-                    np.subtract(entries[number][part], reference[part], out=scratch, dtype=self.dtype)
+                for entries, scale, own in self._held:
+                    np.subtract(entries[number][part], own[number][part], out=scratch, dtype=self.dtype)
                     scratch *= scale
                     summed += scratch
                 if apart:
@@ -142,11 +170,18 @@ class TrimmedMean:
         self.reference = reference
         self.dtype = dtype
         self.trim = trim
-        self.answers: list[tuple[list[NDArray], float]] = []
+        self.answers: list[tuple[list[NDArray], float, Sequence[NDArray]]] = []
 
-    def add(self, entries: Iterable[NDArray], weight: float, factor: float = 1.0) -> None:
+    def add(
+        self,
+        entries: Iterable[NDArray],
+        weight: float,
+        factor: float = 1.0,
+        reference: Sequence[NDArray] | None = None,
+    ) -> None:
         """Add an answer. The paper's means ignore ``weight``; the entries must not change before `mean`."""
-        self.answers.append(([entry.reshape(-1) for entry in entries], factor))
+        own = self.reference if reference is None else reference
+        self.answers.append(([entry.reshape(-1) for entry in entries], factor, own))
 
     hold = add
 
@@ -161,10 +196,13 @@ class TrimmedMean:
         mean = np.empty(starts[-1], dtype)
         for part in blocks(mean.size):
             values = np.empty((part.stop - part.start, n), dtype)
-            reference = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
-            for column, (entries, factor) in enumerate(self.answers):
+            common = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
+            for column, (entries, factor, own) in enumerate(self.answers):
                 difference = np.concatenate(_slice_entries(entries, starts, part), dtype=dtype)
-                difference -= reference
+                if own is self.reference:
+                    difference -= common
+                else:
+                    difference -= np.concatenate(_slice_entries(own, starts, part), dtype=dtype)
                 difference *= dtype.type(factor)
                 values[:, column] = difference
             values.sort(axis=1)  # faster than np.partition for so few values

@@ -1,5 +1,6 @@
 """The connected nodes in partition order, and which of them take part in a round."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
@@ -189,6 +190,15 @@ class NodeDirectory:
             available = np.array([member and who.available(server_round, p) for p, member in pairs], bool)
         return self._nodes[takes_part], self._nodes[available]
 
+    def answering(self, who: Participation, server_round: int, nodes: list[int], number: int) -> list[int]:
+        """Return those of the nodes that will answer; the first ``number`` where that is known."""
+        asked = list(map(self.partition, nodes))
+        if isinstance(who, KnowsWhoIsFirst):
+            answers = who.first_answers(server_round, np.array(asked), number).tolist()
+        else:
+            answers = [who.answers(server_round, one) for one in asked]
+        return [node for node, there in zip(nodes, answers, strict=True) if there]
+
     def _learn_partitions(self, grid: Grid, nodes: list[int]) -> None:
         new = [node for node in nodes if node not in self._claims]
         if isinstance(grid, KnowsPartitions):
@@ -249,3 +259,14 @@ def sample(nodes: Sequence[int] | NDArray, size: int, seed: Iterable[int]) -> li
     """Return a reproducible sample of ``size`` nodes, in the order given."""
     chosen = np.random.default_rng(list(seed)).choice(len(nodes), size=size, replace=False)
     return [nodes[i] for i in sorted(chosen)]
+
+
+def log_absentees(server_round: int, connected: int, available: int, sampled: int, training: int) -> None:
+    """Log how many nodes are unavailable or will not answer; a warning if no node trains."""
+    if available == connected and training == sampled:
+        return
+    unavailable = f"{connected - available} of {connected} nodes unavailable"
+    silent = f"{sampled - training} of {sampled} sampled will not answer"
+    level = logging.INFO if training else logging.WARNING
+    unchanged = "" if training else ": the model is unchanged"
+    LOGGER.log(level, "round %d, train: %s, %s%s", server_round, unavailable, silent, unchanged)

@@ -8,6 +8,7 @@ from .devices import Devices
 from .group import KeyGroup, flag_of
 from .groups import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
 from .privacy import Privacy
+from .protocol import Protocol
 
 __all__ = [
     "FORMER_KEYS",
@@ -20,6 +21,7 @@ __all__ = [
     "Folder",
     "KeyGroup",
     "Privacy",
+    "Protocol",
     "Run",
     "Runtime",
     "Start",
@@ -36,6 +38,7 @@ GROUPS: tuple[type[KeyGroup], ...] = (
     Start,
     System,
     Devices,
+    Protocol,
     Privacy,
     Evaluation,
     Runtime,

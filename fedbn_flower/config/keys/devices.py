@@ -9,6 +9,7 @@ from ...core.errors import not_allowed
 from ...core.files import absolute
 from ...models import InputSpec
 from .group import KeyGroup
+from .protocol import check_protocol
 
 if TYPE_CHECKING:
     from ..run_config import RunConfig
@@ -71,13 +72,16 @@ def absolute_devices(text: str) -> str:
 
 
 def check_devices(config: "RunConfig") -> None:
-    """Refuse keys of devices that do not go together, or with the other keys.
+    """Refuse keys of devices, and of the protocol on their clock, that do not go together or with others.
 
     Raises
     ------
     UserError
         For the first one.
     """
+    check_protocol(config)
+    if config.drop_stragglers and config.stragglers == 1:
+        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
     deadline, more = config.round_deadline, config.over_select
     if config.devices == NONE:
         if deadline:

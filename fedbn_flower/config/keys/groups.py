@@ -127,7 +127,8 @@ class Training(KeyGroup):
     softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
     weighting: Literal["auto", "num-examples", "uniform"] = setting(
         "auto",
-        description="what weighs a client; auto is num-examples, or uniform with dp or a selection",
+        description="what weighs a client; auto is num-examples, or uniform with dp, a selection or a "
+        "protocol",
     )
     fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
     selection: Annotated[str, SELECTIONS] = setting(

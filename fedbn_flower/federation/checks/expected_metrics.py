@@ -33,6 +33,8 @@ from ...records.columns import (
     RATES,
     ROUND_COLUMNS,
     SIMULATED_SECONDS,
+    STALENESS,
+    STALENESS_OF_ROUND,
     TEST,
     WORST,
     WORST_TENTH,
@@ -93,7 +95,10 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
         ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
     return ExpectedMetrics(
         ranges,
-        frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, SIMULATED_SECONDS, SENT_BYTES}),
+        frozenset(
+            {*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, *STALENESS_OF_ROUND}
+            | {SIMULATED_SECONDS, STALENESS, SENT_BYTES}
+        ),
         (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,

@@ -1,6 +1,7 @@
 """Checkpoints: everything needed to resume a run as if it had never stopped.
 
-``checkpoint/server.safetensors`` holds the model, the rule's vectors and, as metadata, the counters.
+``checkpoint/server.safetensors`` holds the model, older versions of it that clients still train, the rule's
+vectors and, as metadata, the counters.
 ``checkpoint/clients`` holds the clients' memories. The server file is replaced last, so it always names a
 round whose client files are complete. A client file of a later round belongs to an unfinished checkpoint and
 is ignored.
@@ -64,6 +65,8 @@ class CheckpointFolder:
                 writer.submit(file.write, len(file.content))
         entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
+        for version, arrays in checkpoint.versions.items():
+            entries |= {f"version/{version}/{name}": array.numpy() for name, array in arrays.items()}
         metadata = {
             "round": checkpoint.server_round,
             "updates": checkpoint.updates,
@@ -112,6 +115,10 @@ class CheckpointFolder:
             metadata = json.loads(file.metadata()["facts"])
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model = {n.removeprefix("model/"): a for n, a in entries.items() if n.startswith("model/")}
+        versions: dict[int, ArrayRecord] = {}
+        for number, name in (n.split("/", 2)[1:] for n in entries if n.startswith("version/")):
+            array = Array(entries[f"version/{number}/{name}"])
+            versions.setdefault(int(number), ArrayRecord())[name] = array
         return Checkpoint(
             metadata["round"],
             metadata["updates"],
@@ -121,6 +128,7 @@ class CheckpointFolder:
             metadata["run"],
             metadata["signature"],
             metadata.get("draws", {}),  # older checkpoints have no draws
+            versions,
         )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
 from fedbn_flower.strategies.aggregation.means import MEANS
 
 from ...config.client_unions import parts
@@ -35,9 +36,10 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in tables.items():
             names = parts(str(config.get(kind, "")), known)
             keys += [paper_of(known[name]) for name in names if name in known]
-        for kind, registry in WITH_ARGUMENT.items():
+        with_argument = {kind: registry.names for kind, registry in WITH_ARGUMENT.items()}
+        for kind, known in {**with_argument, "protocol": PROTOCOLS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
-            keys += [paper_of(registry.names[name])] if name in registry.names else []
+            keys += [paper_of(known[name])] if name in known else []
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]
     bibliography = entries()

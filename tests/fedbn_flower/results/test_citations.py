@@ -9,6 +9,7 @@ from fedbn_flower.config.selection import NAMED
 from fedbn_flower.core.papers import paper_of
 from fedbn_flower.results.report.citations import FLOWER, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
+from strategies.aggregation.buffers import PROTOCOLS
 from strategies.aggregation.means import MEANS
 
 from .written import CONFIG
@@ -17,7 +18,7 @@ from .written import CONFIG
 def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
     named = {
         paper_of(cls)
-        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, SELECTIONS, CODECS)
+        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
     assert named | {FLOWER} == entries().keys()
@@ -40,6 +41,15 @@ def test_cited_are_the_algorithms_that_ran():
     cited = citations([CONFIG | {"client": "fedbn+fedper", "strategy": "my.py:Rule", "mean": "median"}])
     keys = re.findall(r"^@\w+\{(.*),$", cited, re.MULTILINE)
     assert keys == ["beutel2020flower", "li2021fedbn", "arivazhagan2019fedper", "yin2018byzantine"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "cited"),
+    [("sync", False), ("fedbuff:3", "nguyen2022fedbuff"), ("fedasync:hinge:1:2", "xie2019fedasync")],
+)
+def test_cited_is_the_protocol(protocol, cited):
+    keys = re.findall(r"^@\w+\{(.*),$", citations([CONFIG | {"protocol": protocol}]), re.MULTILINE)
+    assert set(keys) & {"nguyen2022fedbuff", "xie2019fedasync"} == {cited} - {False}
 
 
 def test_a_class_names_the_paper_of_its_own_method():

@@ -1,0 +1,158 @@
+"""Asynchronous protocols: how many answers make an update, and how far one of an older model counts.
+
+Versions of the model are numbered by its updates: 0 is the first, and the n-th update makes version n. The
+staleness of an answer is the number of updates since the version that its client trained.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import ClassVar, NamedTuple
+
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+SYNC = "sync"
+FORM = "sync, fedbuff:K, fedasync, or fedasync with constant, polynomial:A or hinge:A:B after a colon"
+
+
+class AsynchronousProtocol(ABC):
+    """What an update is made of: ``size`` answers, each with a factor by its staleness.
+
+    Of statistics and counters, ``x += sum_i w_i f_i (b_i - x) / sum_i w_i`` in every protocol: a variance
+    stays between those of the server and the clients.
+    """
+
+    size: int
+    """K, the number of answers that make an update."""
+    from_current: ClassVar[bool]
+    """Whether an answer's difference is to the server's model, rather than to the one that was trained."""
+
+    @abstractmethod
+    def factor(self, staleness: int) -> float:
+        """Return f_i, the factor on an answer's difference."""
+
+
+@dataclass(frozen=True)
+class FedBuff(AsynchronousProtocol):
+    """``D = sum_i w_i f_i (x_i - y_i) / sum_i w_i`` over K answers, ``f_i = 1/sqrt(1 + staleness)``.
+
+    Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation" (arXiv 2106.06639),
+    Algorithm 1, with its scaling of stale answers. y_i is the model that client i got. The paper has equal
+    weights w_i.
+    """
+
+    paper = "nguyen2022fedbuff"
+    from_current = False
+
+    size: int
+
+    def factor(self, staleness: int) -> float:
+        return float((1 + staleness) ** -0.5)
+
+
+@dataclass(frozen=True)
+class FedAsync(AsynchronousProtocol):
+    """``D = f (x_i - x)`` of a single answer, ``f = alpha s(staleness)``: FedAvg makes x (1 - f) x + f x_i.
+
+    Xie et al. 2019, "Asynchronous Federated Optimization" (arXiv 1903.03934), Algorithm 1. The regulariser
+    of its clients is the objective ``fedprox``. s is 1, `polynomial` or `hinge`.
+    """
+
+    paper = "xie2019fedasync"
+    from_current = True
+
+    alpha: float
+    s: Callable[[int], float]
+    size: int = 1
+
+    def factor(self, staleness: int) -> float:
+        return self.alpha * self.s(staleness)
+
+
+def polynomial(a: float) -> Callable[[int], float]:
+    """``s(t) = (1 + t)^-a``."""
+    return lambda staleness: float((1 + staleness) ** -a)
+
+
+def hinge(a: float, b: float) -> Callable[[int], float]:
+    """``s(t) = 1`` up to b, then ``1 / (a (t - b) + 1)``."""
+    return lambda staleness: 1 / (a * max(0.0, staleness - b) + 1)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Callable[[int], float]]] = {
+    "constant": lambda: lambda staleness: 1.0,
+    "polynomial": polynomial,
+    "hinge": hinge,
+}
+"""The functions s of FedAsync by name."""
+PROTOCOLS: Mapping[str, type[AsynchronousProtocol]] = {"fedbuff": FedBuff, "fedasync": FedAsync}
+
+
+def protocol_of(text: str, alpha: float) -> AsynchronousProtocol | None:
+    """Return the protocol that a text of the `FORM` names; None for ``sync``.
+
+    Raises
+    ------
+    ValueError
+        When it is none of them.
+    """
+    name, *arguments = text.split(":")
+    try:
+        if text == SYNC:
+            return None
+        if name == "fedbuff" and (size := int(*arguments)) >= 1:
+            return FedBuff(size)
+        if name == "fedasync":
+            kind, *numbers = arguments or ["constant"]
+            values = [float(number) for number in numbers]
+            if all(isfinite(value) and value >= 0 for value in values):
+                return FedAsync(alpha, FUNCTIONS[kind](*values))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(f"expected {FORM}")
+
+
+class BufferedAnswer(NamedTuple):
+    """Whose answer it is, and the version of the model that it was trained from."""
+
+    version: int
+    partition: int
+
+
+class Stale(NamedTuple):
+    """How an answer counts: the factor on its differences, and what its parameters' is to.
+
+    Without a model, it is to the server's.
+    """
+
+    factor: float
+    model: Mapping[str, NDArray] | None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The answers that make the next update.
+
+    Parameters
+    ----------
+    protocol : AsynchronousProtocol
+        How they count.
+    current : int
+        The version of the server's model.
+    answers : Sequence[BufferedAnswer]
+        At most one of a client, in the order in which they are summed.
+    models : Mapping[int, ArrayRecord]
+        Their models by version.
+    """
+
+    protocol: AsynchronousProtocol
+    current: int
+    answers: Sequence[BufferedAnswer]
+    models: Mapping[int, ArrayRecord]
+
+    @property
+    def staleness(self) -> dict[int, int]:
+        """The staleness of each answer, by partition."""
+        return {answer.partition: self.current - answer.version for answer in self.answers}

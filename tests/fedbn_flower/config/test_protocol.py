@@ -1,0 +1,63 @@
+"""The keys of asynchronous protocols: what goes together, and every mistake."""
+
+import pytest
+
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+
+FOUR = {"num-clients": 4, "partition": "iid"}
+ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR}
+
+
+@pytest.mark.parametrize(
+    ("values", "output"),
+    [
+        ({"protocol": "fedbuff"}, "protocol: 'fedbuff' is not allowed; expected sync, fedbuff:K"),
+        (ASYNC | {"protocol": "fedbuff:5"}, "protocol: 'fedbuff:5' is not allowed; expected a buffer of at"),
+        ({"concurrency": 2}, "concurrency: 2 is not allowed; expected 0 with protocol 'sync'"),
+        (ASYNC | {"concurrency": 0}, "concurrency: 0 is not allowed; expected from 1 to 4, the"),
+        (ASYNC | {"concurrency": 4, "holdout-clients": 1}, "concurrency: 4 is not allowed; expected from 1"),
+        ({"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with protocol 'sync'"),
+        (ASYNC | {"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with "),
+        ({"mixing": 0}, "mixing: 0 is not allowed; expected a number in (0, 1]"),
+        (ASYNC | {"devices": "none"}, "devices: 'none' is not allowed; expected 'uniform' or others, since"),
+        (ASYNC | {"fraction-train": 0.5}, "fraction-train: 0.5 is not allowed; expected 1.0 (concurrency"),
+        (ASYNC | {"selection": "by-size"}, "selection: 'by-size' is not allowed; expected 'uniform' with"),
+        (ASYNC | {"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0, since no answer"),
+        (ASYNC | {"over-select": 1.5}, "over-select: 1.5 is not allowed; expected 1, since no answer"),
+        (ASYNC | {"stragglers": 0.5}, "stragglers: 0.5 is not allowed; expected 0.0, since who is slow"),
+        (ASYNC | {"dropout": 0.5}, "dropout: 0.5 is not allowed; expected 0.0, since every client that"),
+        (ASYNC | {"availability": "cycle:2,1"}, "availability: 'cycle:2,1' is not allowed; expected 'al"),
+        (ASYNC | {"freeze": "fc1", "unfreeze-at": 2}, "unfreeze-at: 2 is not allowed; expected 0, since"),
+        (ASYNC | {"min-replies": 3}, "min-replies: 3 is not allowed; expected at most 2"),
+        *(
+            (
+                ASYNC | {"strategy": name, "objective": objective},
+                f"strategy: '{name}' is not allowed; expected a rule that uses nothing but the mean",
+            )
+            for name, objective in {
+                "scaffold": "scaffold", "fednova": "sgd", "feddyn": "feddyn", "fedproto": "fedproto",
+                "fedsat": "fedsat",
+            }.items()
+        ),
+        (
+            ASYNC | {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3},
+            "dp: 'client' is not allowed; expected 'none', since an answer's weight",
+        ),
+        (ASYNC | {"dataset": "shape:1x8x8:10"}, "devices: 'uniform' is not allowed; expected none with"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_line(values, output):
+    with pytest.raises(UserError) as caught:
+        RunConfig.of(values)
+    assert str(caught.value).startswith(output)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reference_has_rounds():
+    assert RunConfig.of(ASYNC | {"reference": "alone"}) == RunConfig.of(FOUR | {"reference": "alone"})
+
+
+def test_clients_weigh_alike_unless_said():
+    assert RunConfig.of(ASYNC).weighting == "uniform"
+    assert RunConfig.of(ASYNC | {"weighting": "num-examples"}).weighting == "num-examples"
