@@ -38,9 +38,11 @@ def _listed(module: Any, name: str) -> type | None:
 
 def is_torchmetric(value: object) -> bool:
     """Return whether a value is a class of metrics of torchmetrics."""
+    if not isinstance(value, type) or issubclass(value, Metric):
+        return False  # without torchmetrics, whose import takes seconds
     import torchmetrics
 
-    return isinstance(value, type) and issubclass(value, torchmetrics.Metric)
+    return issubclass(value, torchmetrics.Metric)
 
 
 class TorchMetric(Metric):

@@ -1,6 +1,7 @@
 """The key ``metrics``: names, files, what is refused."""
 
 import json
+import sys
 
 import pytest
 
@@ -35,6 +36,14 @@ def test_paths_are_absolute_for_other_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert absolute_metrics("f1,mine.py:A") == f"f1,{tmp_path}/mine.py:A"
     assert absolute_metrics("none") == "none"
+
+
+def test_metrics_of_ours_do_not_wait_for_the_import_of_torchmetrics(configured, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)  # its import fails
+    problem = Federation(configured(metrics="auroc,f1")).inputs.dataset.problem
+    assert {"auroc", "f1"} <= {*problem.metrics}
+    with pytest.raises(ImportError):
+        Federation(configured(metrics="cohen-kappa"))
 
 
 MISTAKES = [
