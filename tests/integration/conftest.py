@@ -1,6 +1,7 @@
 """Shared by the integration tests: what takes long to start."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +35,10 @@ def hospital(tmp_path_factory, cache_dir, write_site):
 def flwr_run(tmp_path_factory):
     """`flwr run`, by default of the project, on one managed SuperLink: what it printed."""
     home = tmp_path_factory.mktemp("flwr_home")
+    # Without the virtual environment, through whose files Flower looks for those of the app.
+    project = tmp_path_factory.mktemp("project") / "fedbn-flower"
+    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests"))
+    shutil.copy(ROOT / ".gitignore", project)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,7 +50,7 @@ def flwr_run(tmp_path_factory):
             "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
         }
 
-        def run(keys, supernodes, app=ROOT):
+        def run(keys, supernodes, app=project):
             words = (f"{key}={json.dumps(value, default=str)}" for key, value in keys.items())
             simulation = f"num-supernodes={supernodes} client-resources-num-cpus=1 init-args-num-cpus=2"
             command = ["flwr", "run", app, "--stream", "-c", " ".join(words)]
