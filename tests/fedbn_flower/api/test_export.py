@@ -32,7 +32,9 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     }
 
 
-@pytest.mark.parametrize(("format", "suffix"), [("onnx", ".onnx"), ("torchscript", ".pt")])
+@pytest.mark.parametrize(
+    ("format", "suffix"), [pytest.param("onnx", ".onnx", marks=pytest.mark.slow), ("torchscript", ".pt")]
+)
 def test_a_file_gives_the_outputs_of_the_model(trained, tmp_path, format, suffix):
     """For another number of examples than it was traced with; of a client with its own BatchNorm."""
     inputs = torch.rand(5, 1, 8, 8)

@@ -197,9 +197,7 @@ def project(tmp_path_factory):
     """A copy of the project's packages, with one of each kind added; as it was before and then."""
     folder = tmp_path_factory.mktemp("project")
     for name in COPIED:
-        shutil.copytree(
-            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / name, folder / name, symlinks=True)  # with what is compiled of it
     (folder / "docs").mkdir()
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)

@@ -15,7 +15,7 @@ from fedbn_flower.runtime.simulation import simulate
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
 
-DP = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "fedavg", "model": "2nn"}
+DP = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "fedavg", "model": "linear"}
 SMALL = {"num_clients": 3, "partition": "iid", "batch_size": 240, "local_epochs": 1}
 
 
@@ -166,7 +166,8 @@ def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkey
 )  # fmt: skip
 def test_every_objective_and_client_that_can(configured, tmp_path, objective, client):
     strategy = objective if objective in ("feddyn", "scaffold") else "fedavg"
-    config = small(configured, objective=objective, strategy=strategy, client=client, rounds=2)
+    keys = {"objective": objective, "strategy": strategy, "client": client, "model": "2nn"}
+    config = small(configured, **keys, rounds=2, num_clients=2, batch_size=120)
     assert simulated(config, tmp_path / "run")["privacy"]["epsilon"] < inf
 
 
@@ -214,7 +215,7 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_is_refused_in_one_line(configured, line):
     with pytest.raises(UserError) as error:
-        Federation(small(configured, **REFUSED[line]))
+        Federation(small(configured, **{"model": "2nn", **REFUSED[line]}))
     assert str(error.value) == line
 
 

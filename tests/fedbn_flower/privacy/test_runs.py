@@ -123,9 +123,16 @@ def resume(config, folder, **changed):
 
 
 @pytest.mark.parametrize(
-    ("clip", "sampling"), [("0.5", "poisson"), ("adaptive", "poisson"), ("0.5", "cyclic")]
+    ("clip", "sampling", "secret"),
+    [
+        ("0.5", "poisson", True),
+        ("adaptive", "poisson", False),
+        ("0.5", "cyclic", True),
+        pytest.param("0.5", "poisson", False, marks=pytest.mark.exhaustive),
+        pytest.param("adaptive", "poisson", True, marks=pytest.mark.exhaustive),
+        pytest.param("0.5", "cyclic", False, marks=pytest.mark.exhaustive),
+    ],
 )
-@pytest.mark.parametrize("secret", [False, True])
 def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
     configured, tmp_path, clip, sampling, secret, monkeypatch
 ):
