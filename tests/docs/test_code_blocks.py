@@ -203,7 +203,7 @@ def test_python_is_typed(tmp_path):
 
 
 @pytest.fixture
-def small_runs(cache_dir, monkeypatch):
+def small_runs(cache_dir, monkeypatch, pictures_not_drawn):
     """``from fedbn_flower import simulate`` gives one that runs two rounds in this process."""
     real = fedbn_flower.simulate
 

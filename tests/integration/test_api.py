@@ -16,8 +16,10 @@ DEFINITIONS = (
     + """
 import json, sys
 import ray
+from tests.pictures import draw_none
 from fedbn_flower import RunFailed, UserError, simulate
 
+draw_none()
 width = 12
 own = {
     "strategy": Scaled, "scale": 0.5, "client": KeepsBiases, "objective": Pull, "pull": 0.1,
@@ -52,12 +54,13 @@ def script(tmp_path, cache_dir, marked_environment):
 def test_own_objects_reach_the_workers_and_what_cannot_be_sent_is_one_line(
     script, tmp_path, marked_environment
 ):  # fmt: skip
-    """Either way the Ray that was started has ended."""
+    """Of a Ray that is started, which has ended either way; and of one that runs already, which is used and
+    left as it was, also if a worker cannot load what it is sent."""
     output = script("""
 simulate(**own, **common, run_dir="ray")
 assert not ray.is_initialized()
 simulate(**own, **here, run_dir="inline")
-import threading
+import threading, types
 lock = threading.Lock()
 class Locked(KeepsBiases):
     held = lock
@@ -66,20 +69,10 @@ try:
 except UserError as error:
     print(error)
 assert not ray.is_initialized()
-""")
-    assert re.fullmatch(r"Locked@\d: cannot be sent to Ray's workers \(.*\n", output)
-    assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
-    assert not processes_with(marked_environment[0])
 
-
-def test_a_ray_that_runs_already_is_used_and_left_as_it_was(script, tmp_path):
-    """Also if a worker cannot load what it is sent."""
-    output = script("""
-import types
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 kept = ray.put("kept")
 simulate(**own, **common, run_dir="running")
-simulate(**own, **here, run_dir="inline")
 for wrong in ({"workers": 3}, {"ray_address": "localhost:6379"}):
     try:
         simulate(**{**own, **common, **wrong})
@@ -93,8 +86,10 @@ except RunFailed as error:
     print(error)
 assert ray.is_initialized() and ray.get(kept) == "kept"
 """)
-    assert bits(tmp_path / "running") == bits(tmp_path / "inline")
-    workers, address, ghost = output.splitlines()
+    locked, workers, address, ghost = output.splitlines()
+    assert re.fullmatch(r"Locked@\d: cannot be sent to Ray's workers \(.*", locked)
     assert workers == "workers: 3 is not allowed; expected at most 2, the cores that the running Ray has free"
     assert address.startswith("ray-address: 'localhost:6379' is not allowed; expected none: this process")
     assert "No module named 'ghost'" in ghost
+    assert bits(tmp_path / "ray") == bits(tmp_path / "running") == bits(tmp_path / "inline")
+    assert not processes_with(marked_environment[0])

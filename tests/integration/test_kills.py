@@ -121,7 +121,7 @@ def test_killed_at_ten_random_moments_a_run_ends_in_the_same_bits(tmp_path, cach
     assert rounds_done(parts) == ROUNDS
 
 
-@pytest.mark.usefixtures("on_the_pool")
+@pytest.mark.usefixtures("on_the_pool", "pictures_not_drawn")
 def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):
     """It has a Ray of its own, and goes on with other workers."""
     mark, environment = marked_environment
@@ -164,6 +164,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.usefixtures("pictures_not_drawn")
 def test_killed_while_it_moves_to_ray_a_run_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):
     """Rounds go on here while the workers start. Killed as it moves, it begins here again."""
     mark, environment = marked_environment
