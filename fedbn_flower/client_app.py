@@ -20,6 +20,14 @@ def moments(message: Message, context: Context) -> Message:
     return answer_moments(message, context)
 
 
+@app.query("counts")
+def counts(message: Message, context: Context) -> Message:
+    """Tell the counts of the node's data."""
+    from .federation.checks.site_counts import answer_counts
+
+    return answer_counts(message, context)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model."""

@@ -10,13 +10,12 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..federation.inputs import inputs_of
 from ..results.progress import waiting
-from ..results.report.inspect_page import MAX_LISTED, Inspection, inspect_page
+from ..results.report.inspection.contents import MAX_LISTED, Inspection
+from ..results.report.inspection.page import PAGE, inspect_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.terminal import fit_to_width
 from .parser import Job, parse_command_line
-
-NAME = "inspect.html"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,7 +57,7 @@ def inspect(arguments: Sequence[str]) -> int:
     else:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
-        write_atomically(folder / NAME, text)
+        write_atomically(folder / PAGE, text)
     for line in found.notes():
         print(line)
     facts = Table(["data", ""], [[name, value] for name, value in found.facts().items()], words=2)
@@ -69,5 +68,5 @@ def inspect(arguments: Sequence[str]) -> int:
         console.print(fit_to_width(table.terminal(title), console.width))
     if (count := len(found.names)) > MAX_LISTED:
         print(f"the first {MAX_LISTED} of {count} clients")
-    print(f"the page is {folder / NAME}")
+    print(f"the page is {folder / PAGE}")
     return 0

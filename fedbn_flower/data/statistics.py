@@ -80,13 +80,14 @@ def class_counts(dataset: Dataset, shares: Sequence[Rows]) -> Counts:
     return np.array([np.bincount(labels[rows], minlength=dataset.spec.outputs) for rows in shares])
 
 
-def class_shares(dataset: Dataset, shares: Sequence[Rows]) -> Numbers:
-    """Return the share of each class in the pixels of each client's masks, (clients, classes); void left out.
-
-    NaN for a client without other pixels.
-    """
+def class_pixels(dataset: Dataset, shares: Sequence[Rows]) -> Counts:
+    """Return the number of pixels of each class in each client's masks, (clients, classes); void left out."""
     masks, classes = dataset.train.columns["y"], dataset.spec.outputs
-    counts = np.array([pixel_counts(masks, rows, classes) for rows in shares])
+    return np.array([pixel_counts(masks, rows, classes) for rows in shares])
+
+
+def shares_of(counts: Counts) -> Numbers:
+    """Return each client's shares of its counts (clients, classes); NaN for a client without any."""
     with np.errstate(invalid="ignore"):
         found: Numbers = counts / counts.sum(1, keepdims=True)
     return found
@@ -161,20 +162,25 @@ def sampled_images(dataset: Dataset) -> int:
     return max(1, SAMPLED_VALUES // dataset.spec.size)
 
 
-def features(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> list[Feature]:
+def features(
+    dataset: Dataset, shares: Sequence[Rows], feature_shift: str, by_range: bool = True
+) -> list[Feature]:
     """Describe the inputs of each client's training examples, and targets that are numbers.
+
+    Without ``by_range`` no bin depends on the data: numbers without bounds are all in one bin.
 
     Images have a feature for each channel, its intensities in 0..255, of at most `sampled_images` a client.
     Inputs of more than `MAX_FEATURES` numbers have one feature. Texts have none.
     """
     if dataset.spec.predicts == "characters":
         return []
-    found = list(_of_inputs(dataset, shares, feature_shift))
+    edges = None if by_range else np.array([-np.inf, np.inf])
+    found = list(_of_inputs(dataset, shares, feature_shift, edges))
     if dataset.spec.predicts == "numbers":
         targets = [dataset.train.columns["y"][rows] for rows in shares]
         found += [
             Feature.of_numbers(
-                f"target {i}" if dataset.spec.outputs > 1 else "target", [y[:, i] for y in targets]
+                f"target {i}" if dataset.spec.outputs > 1 else "target", [y[:, i] for y in targets], edges
             )
             for i in range(min(dataset.spec.outputs, MAX_FEATURES))
         ]
@@ -193,7 +199,9 @@ def masks_of_client(dataset: Dataset, rows: Rows, feature_shift: str, client: in
     return masks
 
 
-def _of_inputs(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> Iterator[Feature]:
+def _of_inputs(
+    dataset: Dataset, shares: Sequence[Rows], feature_shift: str, edges: Numbers | None
+) -> Iterator[Feature]:
     is_image = isinstance(dataset.kind, Images)
     x = [
         inputs_of_client(
@@ -202,25 +210,25 @@ def _of_inputs(dataset: Dataset, shares: Sequence[Rows], feature_shift: str) -> 
         for client, rows in enumerate(shares)
     ]
     if is_image:
-        edges = np.linspace(0, 256, BINS + 1)
+        levels = np.linspace(0, 256, BINS + 1)
         for channel in range(x[0].shape[1]):
             name = f"intensity, channel {channel}" if x[0].shape[1] > 1 else "intensity"
-            yield Feature.of_numbers(name, [images[:, channel].ravel() for images in x], edges)
+            yield Feature.of_numbers(name, [images[:, channel].ravel() for images in x], levels)
     elif isinstance(dataset.kind, Table):
         for name, values, columns in columns_of(dataset.kind):
             parts = [rows[:, columns] for rows in x]
             if values:
                 yield Feature.of_category(name, values, parts)
             else:
-                yield Feature.of_numbers(name, [part[:, 0] for part in parts])
+                yield Feature.of_numbers(name, [part[:, 0] for part in parts], edges)
     else:
         flat = [rows.reshape(len(rows), -1) for rows in x]
         width = flat[0].shape[1]
         if width > MAX_FEATURES:
-            yield Feature.of_numbers(f"all {width} values", [rows.ravel() for rows in flat])
+            yield Feature.of_numbers(f"all {width} values", [rows.ravel() for rows in flat], edges)
             return
         for i in range(width):
-            yield Feature.of_numbers(f"x{i}", [rows[:, i] for rows in flat])
+            yield Feature.of_numbers(f"x{i}", [rows[:, i] for rows in flat], edges)
 
 
 def columns_of(kind: Table) -> Iterator[tuple[str, tuple[str, ...], slice]]:

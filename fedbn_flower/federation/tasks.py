@@ -83,7 +83,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
-    rows = _rows_of(inputs, partition_id)
+    rows = rows_of(inputs, partition_id)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
@@ -140,8 +140,8 @@ def example_terms(inputs: RunInputs) -> ExampleTerms:
     return terms_of(last, frozenset(training))
 
 
-def _rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:
-    """A client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
+def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:
+    """Return a client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
     config, dataset = inputs.config, inputs.dataset
     if inputs.data_path:
         order = np.random.default_rng([config.seed, partition_id]).permutation(len(dataset.train))

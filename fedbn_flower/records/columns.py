@@ -22,3 +22,10 @@ CLIENT_COLUMNS = ("round", "phase", "partition")
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 """Prefixes of metrics that are not those of one client."""
+
+
+def without_prefixes(name: str) -> str:
+    """Return a metric's name without what says of whom or of which split it is."""
+    for prefix in (GLOBAL, CLIENT_MEAN, POOLED, f"{TEST}-"):
+        name = name.removeprefix(prefix)
+    return name

@@ -46,6 +46,7 @@ from ..core.files import path_of
 from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
+from ..federation.checks.site_counts import answer_counts
 from ..federation.checks.site_statistics import answer_moments, received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
@@ -63,6 +64,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
+app.query("counts")(answer_counts)
 
 _evaluations = Evaluations()
 

@@ -13,13 +13,19 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from ..config.run_config import RunConfig
-from ..core.errors import RunCutOff, RunFailed, UserError
+from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
+from ..core.files import write_atomically
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
+from ..federation.checks.nodes import check_nodes
+from ..federation.checks.site_counts import sites_counts
 from ..federation.federation import Federation
-from ..records.events import Observer, RoundResult
+from ..records.columns import without_prefixes
+from ..records.events import Observer, RoundResult, RunInfo
+from ..results.report.inspection.contents import Inspection, SitesInspection
+from ..results.report.inspection.page import PAGE, inspect_page
 from ..results.resume import check_unchanged, load_checkpoint
-from ..results.run_directory import default_run_folder, run_folder_locked
+from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.trackers import check_trackers, trackers
 from .recorded_run import recorded_run
@@ -36,10 +42,20 @@ app = ServerApp()
 
 
 class RoundLog(Observer):
-    """Logs a line a round."""
+    """Logs a line a round, without metrics by class."""
+
+    _metrics: frozenset[str] = frozenset()
+
+    def on_start(self, info: RunInfo) -> None:
+        self._metrics = frozenset(info.metrics)
 
     def on_round(self, result: RoundResult) -> None:
-        words = [f"{name} {value:.4f}" for name, value in result.metrics.items()]
+        by_class = self._metrics.difference(result.metric_names)
+        words = [
+            f"{name} {value:.4f}"
+            for name, value in result.metrics.items()
+            if without_prefixes(name) not in by_class
+        ]
         if len(words) > LONGEST_LINE:
             words[LONGEST_LINE:] = [f"and {len(words) - LONGEST_LINE} more"]
         LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)
@@ -148,6 +164,9 @@ class StreamingGrid(Grid):
 def _run(grid: Grid, config: RunConfig) -> None:
     check_trackers(config)
     federation = Federation(config)
+    if config.inspect:
+        _inspect(grid, federation)
+        return
     if config.resume:
         check_unchanged(federation)
     folder = _folder(config)
@@ -159,6 +178,22 @@ def _run(grid: Grid, config: RunConfig) -> None:
         results = RunFolder(folder, federation, checkpoint=checkpoint)
         recorded_run(federation, grid, results, [RoundLog(), *trackers(config)], checkpoint)
     LOGGER.info("results are in %s", folder)
+
+
+def _inspect(grid: Grid, federation: Federation) -> None:
+    """Write the page of the sites' data, or of the data that the server has, into the run's folder."""
+    config, inputs, strategy = federation.config, federation.inputs, federation.strategy
+    check_nodes(strategy, grid, config.num_clients)
+    found = Inspection(inputs)
+    if not inputs.dataset.has_examples:
+        found = SitesInspection(inputs, sites_counts(inputs, strategy, grid))
+    folder = _folder(config)
+    prepare_run_folder(folder)
+    with os_errors_as_user_errors("run-dir", f"write to {str(folder)!r}"):
+        write_atomically(folder / PAGE, inspect_page(found))
+    for name, value in found.facts().items():
+        LOGGER.info("%s: %s", name, value)
+    LOGGER.info("the page is %s", folder / PAGE)
 
 
 def _folder(config: RunConfig) -> Path:

@@ -65,6 +65,8 @@ def check_simulation(config: RunConfig) -> None:
         a tracker is not installed.
     """
     check_trackers(config)
+    if config.inspect:
+        raise not_allowed("inspect", True, "false: simulated clients are inspected by fedbn-sim inspect")
     if not inputs_of(config).dataset.has_examples:
         raise not_allowed(
             "dataset", config.dataset, "one with examples: simulated clients have no other data"

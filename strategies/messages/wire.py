@@ -14,12 +14,14 @@
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
 | `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | sums over the node's training images, by channel |
+| `COUNTS` | ConfigRecord | the answer to `QUERY_COUNTS` | counts of the node's data, as JSON |
 """
 
 from flwr.app import MessageType
 
 QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
 QUERY_MOMENTS = f"{MessageType.QUERY}.moments"
+QUERY_COUNTS = f"{MessageType.QUERY}.counts"
 
 ARRAYS = "arrays"
 CONFIG = "config"
@@ -33,6 +35,7 @@ SUM_WEIGHTS = "sum-weights"
 STATES = "states"
 PARTITION = "partition"
 MOMENTS = "moments"
+COUNTS = "counts"
 
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"

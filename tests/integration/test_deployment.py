@@ -50,6 +50,14 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir
     assert model(results(hospital, "first")) == simulated(cache_dir, 2)
 
 
+def test_counts_of_the_sites_data_are_on_a_page(hospital):
+    output, _ = start_run(hospital, "looked", inspect="true").communicate(timeout=300)
+    (page,) = results(hospital, "looked").iterdir()
+    assert page.name == "inspect.html", output
+    assert "The data of 2 SuperNodes, by counts" in page.read_text()
+    assert "label skew, total variation: mean 0.500" in output
+
+
 def online(guide):
     """The SuperNodes that are connected, as ``flwr supernode list`` has them."""
     listed = subprocess.run(

@@ -253,6 +253,9 @@ class Folder(KeyGroup):
         "none", description="tracker of experiments that gets the configuration and every round (extras)"
     )
     tensorboard: bool = setting(False, description="the same as track tensorboard, also with another")
+    inspect: bool = setting(
+        False, description="train nothing; SuperNodes send counts of their data, and a page shows them"
+    )
     resume: str = setting("", description="run folder to go on with, from its last checkpoint")
     memory_name: Name = setting("default", description="under which name SuperNodes keep their memories")
     continue_state: bool = setting(

@@ -143,6 +143,8 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
     if config.normalize:
         yield "normalize", True, "false, since its means are of all training data,"
+    if config.inspect:
+        yield "inspect", True, "false, since counts are of all training data,"
     if config.patience:
         yield "patience", config.patience, "0, since clients' metrics would decide what is published,"
     if config.stop_at_target:

@@ -1,12 +1,14 @@
 """Metrics by class, label or number, against scikit-learn on all examples in one place."""
 
 import csv
+import logging
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from flwr.app import Context, RecordDict
 from sklearn import metrics as sk
 
 from fedbn_flower import UserError
@@ -16,6 +18,8 @@ from fedbn_flower.results.plotting.plots import metric_names
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.server_app import main as server_main
 
 FINDINGS = ["Edema", "No Finding", "Rare, old"]
 METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece"
@@ -145,3 +149,16 @@ def test_it_needs_a_metric_with_a_value_for_each_class(run, keys):
         UserError, match="metrics-by-class: 'true' is not allowed; expected false, or metrics"
     ):
         run(metrics_by_class=True, **keys)
+
+
+def test_the_line_of_a_round_under_flwr_run_leaves_them_out(table, configured, tmp_path, caplog):
+    keys = KEYS | {"dataset": str(table), "label_column": ",".join(FINDINGS[:2]), "problem": "multi-label"}
+    config = configured(**keys, metrics="auroc", rounds=1, num_clients=2, run_dir=str(tmp_path / "run"))
+    with caplog.at_level(logging.INFO, "flwr.fedbn"):
+        server_main(
+            InlineGrid(2, config.to_user_config()), Context(1, 0, {}, RecordDict(), config.to_user_config())
+        )
+    (line,) = [message for message in caplog.messages if message.startswith("round 1: ")]
+    assert re.search(r", auroc 0\.\d+, .*pooled-auroc 0\.\d+", line)
+    assert "Edema" not in line
+    assert "pooled-auroc-Edema" in rows_of(tmp_path / "run", "metrics.csv")[0]

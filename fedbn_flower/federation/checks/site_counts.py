@@ -1,0 +1,153 @@
+"""Ask sites that have data of their own what these are: counts, and nothing of any one example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.messages.wire import COUNTS, QUERY_COUNTS
+
+from ...config.run_config import RunConfig
+from ...core.errors import RunFailed, not_allowed
+from ...core.partition_id import partition_id_of
+from ...data import Dataset
+from ...data.statistics import Feature, class_counts, class_pixels, features
+from ...records.columns import TEST, TRAIN, VALIDATION
+from ..inputs import RunInputs
+from ..tasks import inputs_at, rows_of
+from .site_statistics import answers_of_sites
+
+Name = Annotated[str, Field(max_length=200)]
+
+
+class _Counts(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+
+
+class FeatureCounts(_Counts):
+    """A feature of one site's training examples, see `Feature`."""
+
+    name: Name
+    edges: list[float]
+    counts: list[NonNegativeInt]
+    missing: NonNegativeInt
+    values: tuple[Name, ...]
+
+
+class SiteCounts(_Counts):
+    """What a site tells of its data.
+
+    Parameters
+    ----------
+    train, val, test : int
+        Numbers of examples.
+    classes : list[int]
+        How many training examples have each class, or how many pixels of their masks; empty without classes.
+    features : list[FeatureCounts]
+        Intensities of images, categories of tables, and how many values are missing.
+    """
+
+    train: int = Field(ge=1)
+    val: NonNegativeInt
+    test: NonNegativeInt
+    classes: list[NonNegativeInt]
+    features: list[FeatureCounts]
+
+    @classmethod
+    def of(cls, inputs: RunInputs, partition_id: int) -> SiteCounts:
+        """Return what a site with these inputs tells."""
+        dataset, rows = inputs.dataset, rows_of(inputs, partition_id)
+        described = features(dataset, [rows[TRAIN]], inputs.config.feature_shift, by_range=False)
+        return cls(
+            train=len(rows[TRAIN]),
+            val=len(rows[VALIDATION]),
+            test=len(rows[TEST]),
+            classes=_classes(dataset, rows[TRAIN]),
+            features=[
+                FeatureCounts(
+                    name=feature.name,
+                    edges=feature.edges.tolist(),
+                    counts=feature.counts[0].tolist(),
+                    missing=int(feature.missing[0]),
+                    values=feature.values,
+                )
+                for feature in described
+            ],
+        )
+
+    def check(self, inputs: RunInputs) -> None:
+        """Raise ValueError where the classes are not those of the run."""
+        spec, dataset = inputs.dataset.spec, inputs.dataset
+        known = dataset.has_classes or dataset.has_masks
+        if len(self.classes) != (spec.outputs if known else 0):
+            raise ValueError(f"{len(self.classes)} classes are counted")
+        if dataset.has_classes and sum(self.classes) != self.train:
+            raise ValueError(f"{sum(self.classes)} examples have a class, of {self.train}")
+        if any(len(feature.edges) != len(feature.counts) + 1 for feature in self.features):
+            raise ValueError("a feature has not a count for each bin")
+
+
+def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
+    counted = class_counts if dataset.has_classes else class_pixels if dataset.has_masks else None
+    found: list[int] = counted(dataset, [rows])[0].tolist() if counted else []
+    return found
+
+
+def answer_counts(message: Message, context: Context) -> Message:
+    """Tell the counts of a site's data."""
+    inputs = inputs_at(RunConfig.of(context.run_config), context.node_config)
+    if not inputs.dataset.has_examples:
+        raise not_allowed("data-path", "", "a data-path in the node config")
+    counts = SiteCounts.of(inputs, partition_id_of(context) or 0)
+    return Message(RecordDict({COUNTS: ConfigRecord({COUNTS: counts.model_dump_json()})}), reply_to=message)
+
+
+def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
+    """Return the counts of every connected site, by partition or node id.
+
+    Raises
+    ------
+    RunFailed
+        When a site does not answer, or its answer cannot be used with the others.
+    """
+    found: dict[int, SiteCounts] = {}
+    for site, content in answers_of_sites(QUERY_COUNTS, inputs, strategy, grid).items():
+        try:
+            counts = SiteCounts.model_validate_json(str(content.config_records[COUNTS][COUNTS]))
+            counts.check(inputs)
+        except (KeyError, ValidationError, ValueError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise RunFailed(f"{QUERY_COUNTS}: site {site}: {reason}") from None
+        found[site] = counts
+        first = next(iter(found.values()))
+        if _described(counts) != _described(first):
+            raise RunFailed(f"{QUERY_COUNTS}: site {site}: it has other features than site {min(found)}")
+    return found
+
+
+def _described(counts: SiteCounts) -> list[tuple[object, ...]]:
+    return [(f.name, f.edges, f.values) for f in counts.features]
+
+
+def features_of_sites(sites: Mapping[int, SiteCounts]) -> list[Feature]:
+    """Return the features by site; means and deviations do not leave a site and are NaN."""
+    unknown = np.full(len(sites), np.nan)
+    return [
+        Feature(
+            same[0].name,
+            np.array(same[0].edges),
+            np.array([feature.counts for feature in same]),
+            unknown,
+            unknown,
+            np.array([feature.missing for feature in same]),
+            same[0].values,
+        )
+        for same in zip(*(site.features for site in sites.values()), strict=True)
+    ]

@@ -1,0 +1,205 @@
+"""What is to be said of a run's data before anything is trained."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ....data.statistics import (
+    Counts,
+    Feature,
+    LabelSkew,
+    Numbers,
+    class_counts,
+    class_pixels,
+    features,
+    gini,
+    shares_of,
+)
+from ....data.targets import of_targets
+from ....federation.checks.site_counts import SiteCounts, features_of_sites
+from ....federation.inputs import RunInputs
+from ....records.columns import TEST, VALIDATION
+from ...run_reader import dataset_name
+from ..tables import Table
+
+EXAMPLES = "training examples"
+MAX_LISTED = 30  # clients in a table
+MAX_CLASSES = 10  # of masks, in a table
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What is to be said of a run's data."""
+
+    inputs: RunInputs
+
+    @property
+    def division(self) -> str:
+        """Who or what divided the data."""
+        return self.inputs.config.partition
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The clients' names, or their numbers."""
+        return list(self.inputs.client_names) or [str(i) for i in range(self.inputs.config.num_clients)]
+
+    @cached_property
+    def sizes(self) -> dict[str, list[int]]:
+        """The clients' numbers of examples, by share."""
+        shares = self.inputs.partitions
+        found = {EXAMPLES: shares.train, VALIDATION: shares.val, TEST: shares.test}
+        return {name: [len(rows) for rows in split] for name, split in found.items()}
+
+    @property
+    def examples(self) -> tuple[int, int]:
+        """The numbers of all training and test examples."""
+        return len(self.inputs.dataset.train), len(self.inputs.dataset.test)
+
+    @property
+    def lead(self) -> str:
+        config = self.inputs.config
+        dataset = dataset_name(config.dataset)
+        return f"{dataset} divided by {config.partition} among {len(self.names)} clients, seed {config.seed}."
+
+    @cached_property
+    def counts(self) -> Counts | None:
+        """Training examples by client and class; None without classes."""
+        inputs = self.inputs
+        return class_counts(inputs.dataset, inputs.partitions.train) if inputs.dataset.has_classes else None
+
+    @cached_property
+    def shares(self) -> Numbers | None:
+        """Shares of the classes in the pixels of the masks, (clients, classes); None without masks."""
+        inputs = self.inputs
+        if not inputs.dataset.has_masks:
+            return None
+        return shares_of(class_pixels(inputs.dataset, inputs.partitions.train))
+
+    @cached_property
+    def skew(self) -> LabelSkew | None:
+        return None if self.counts is None else LabelSkew.of(self.counts)
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        inputs = self.inputs
+        return features(inputs.dataset, inputs.partitions.train, inputs.config.feature_shift)
+
+    def facts(self) -> dict[str, str]:
+        """Return the dataset and the measures of its division, by name."""
+        sizes, (train, test) = self.sizes[EXAMPLES], self.examples
+        found = {
+            "inputs": str(self.inputs.dataset.spec),
+            "training examples": str(train),
+            "test examples": str(test),
+            "clients": str(len(self.names)),
+            "training examples of a client": f"{min(sizes)} to {max(sizes)}, median {np.median(sizes):g}",
+            "Gini coefficient of sizes": f"{gini(sizes):.3f}",
+        }
+        if self.skew is not None and self.counts is not None:
+            of_all = LabelSkew.of(self.counts.sum(0, keepdims=True)).effective_classes[0]
+            found |= {
+                "label skew, total variation": _mean_and_most(self.skew.total_variation),
+                "label skew, Jensen-Shannon": _mean_and_most(self.skew.jensen_shannon),
+                "effective classes of a client": f"{self.skew.effective_classes.mean():.2f} of {of_all:.2f}",
+            }
+        return found
+
+    def clients(self) -> Table:
+        """Return a row per client: examples, classes and label skew, or the shares of the masks' classes."""
+        skew = self.skew
+        used = {name: sizes for name, sizes in self.sizes.items() if any(sizes)}
+        header = ["client", *used]
+        if skew is not None:
+            header += ["classes", "effective classes", "total variation", "Jensen-Shannon"]
+        if self.shares is not None:
+            header += [f"pixels of class {number}" for number in range(self.shares.shape[1])[:MAX_CLASSES]]
+        rows = []
+        for i, name in enumerate(self.names[:MAX_LISTED]):
+            row = [name, *(str(sizes[i]) for sizes in used.values())]
+            if skew is not None:
+                measures = skew.total_variation, skew.jensen_shannon
+                row += [str(skew.present[i]), f"{skew.effective_classes[i]:.2f}"]
+                row += [f"{measure[i]:.3f}" for measure in measures]
+            if self.shares is not None:
+                row += [f"{share:.1%}" for share in self.shares[i, :MAX_CLASSES]]
+            rows.append(row)
+        return Table(header, rows)
+
+    def feature_table(self) -> Table:
+        """Return a row per feature: over all clients, and the range of the clients' means."""
+        rows = []
+        for feature in self.features:
+            missing = int(feature.missing.sum())
+            count = int(feature.counts.sum()) + missing
+            means = feature.mean[~np.isnan(feature.mean)]
+            spans = ["", "", ""]
+            if len(means):
+                stds = feature.std[~np.isnan(feature.std)]
+                spans = [f"{feature.edges[0]:.4g} to {feature.edges[-1]:.4g}", _span(means), _span(stds)]
+            rows.append([feature.name, *spans, f"{missing} ({missing / count:.1%})" if missing else "0"])
+        return Table(["feature", "range", "clients' means", "clients' deviations", "missing"], rows)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is said of the data before a run, too."""
+        dataset, config, partitions = self.inputs.dataset, self.inputs.config, self.inputs.partitions
+        yield from dataset.notes
+        yield from of_targets(dataset, partitions.train)
+        if line := partitions.left_out(config.partition, self.inputs.evaluates_locally):
+            yield line
+
+
+@dataclass(frozen=True, eq=False)
+class SitesInspection(Inspection):
+    """What is to be said of data that stay at the sites, from their counts by partition or node id."""
+
+    sites: Mapping[int, SiteCounts] = field(default_factory=dict)
+
+    @property
+    def division(self) -> str:
+        return "SuperNodes"
+
+    @cached_property
+    def names(self) -> list[str]:
+        return list(map(str, self.sites))
+
+    @cached_property
+    def sizes(self) -> dict[str, list[int]]:
+        sites = self.sites.values()
+        test = [site.test for site in sites]
+        return {EXAMPLES: [s.train for s in sites], VALIDATION: [s.val for s in sites], TEST: test}
+
+    @property
+    def examples(self) -> tuple[int, int]:
+        return sum(self.sizes[EXAMPLES]), sum(self.sizes[TEST])
+
+    @property
+    def lead(self) -> str:
+        return f"The data of {len(self.names)} SuperNodes, by counts; nothing else has left them."
+
+    @cached_property
+    def counts(self) -> Counts | None:
+        found = np.array([site.classes for site in self.sites.values()])
+        return found if self.inputs.dataset.has_classes else None
+
+    @cached_property
+    def shares(self) -> Numbers | None:
+        if not self.inputs.dataset.has_masks:
+            return None
+        return shares_of(np.array([site.classes for site in self.sites.values()]))
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        return features_of_sites(self.sites)
+
+    def notes(self) -> Iterator[str]:
+        yield from ()
+
+
+def _mean_and_most(values: np.ndarray) -> str:
+    return f"mean {values.mean():.3f}, at most {values.max():.3f}"
+
+
+def _span(values: np.ndarray) -> str:
+    return f"{values.min():.4g} to {values.max():.4g}"
