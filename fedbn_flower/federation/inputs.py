@@ -25,7 +25,7 @@ from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_datase
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
-from ..data.readers.own_function import is_function, keep_returned
+from ..data.readers.own_function import is_function, load_returned
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
@@ -87,9 +87,7 @@ class RunInputs:
 
     @cached_property
     def _dataset_as_it_is(self) -> Dataset:
-        """The run's dataset, or the node's.
-
-        A ``dataset`` of ``shape:...`` has no examples: it says what every node's data look like.
+        """The run's dataset, or the node's; one of ``shape:...`` has no examples.
 
         Raises
         ------
@@ -103,8 +101,9 @@ class RunInputs:
         request, cache = self._request(shape), cache_folder(self.cache_dir or config.cache_dir)
         if is_function(name := request.name):
             with as_user_error(DATASET.key, name):
-                request = replace(request, name=keep_returned(name, DATASET.find(name), cache))
-        dataset = load_dataset(request, cache)
+                dataset = load_returned(request, DATASET.find(name), cache)
+        else:
+            dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
         if not shape:
             if not config.holdout_clients or data_path:

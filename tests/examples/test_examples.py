@@ -21,6 +21,7 @@ from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 
 EXAMPLES = sorted((APP / "examples").glob("*.py"))
 
@@ -167,6 +168,20 @@ def test_hospitals_are_clients_by_their_names(ran):
     ).dataset
     assert (len(dataset.train), len(dataset.test)) == (456, 113)
     assert np.abs(dataset.train.columns["x"].mean(0)).max() < 1e-6  # each hospital's are 0
+
+
+def test_laboratories_scale_by_their_quartiles(ran):
+    """Each has median 0 and quartiles 1 apart in its training rows, whatever its units."""
+    _, config = ran("own_kind.py")
+    assert config["client-names"] == ["Lyon", "Turin", "Vienna"]
+    keys = {name: config[name] for name in ("dataset", "cache-dir", "partition", "num-clients")}
+    for client in range(3):
+        task = local_task(RunConfig.of(keys), client, {})
+        x, _ = task.train.prepared(np.arange(len(task.train)))
+        quartiles = np.quantile(x.numpy(), (0.25, 0.5, 0.75), axis=0)
+        np.testing.assert_allclose(quartiles[1], 0, atol=1e-5)
+        np.testing.assert_allclose(quartiles[2] - quartiles[0], 1, atol=1e-4)
+        assert len(task.evaluation["test"]) == 38 - (client == 2)
 
 
 def test_own_everything_from_python(cache_dir, tmp_path):

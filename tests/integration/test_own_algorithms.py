@@ -25,7 +25,7 @@ def test_examples_under_flwr_run(tmp_path, cache_dir, flwr_run, monkeypatch):
         "strategy": "examples/signsgd.py:SignSGD",
         "client": "examples/fedper.py:FedPer",
         "objective": "examples/pull_to_zero.py:PullToZero",
-        "dataset": "examples/own_data.py:hospitals",
+        "dataset": "examples/own_kind.py:Laboratory",
     }
     common = {"rounds": 2, "server-lr": 0.02, "cache-dir": cache_dir}
     common |= {"partition": "natural:client", "num-clients": 3}

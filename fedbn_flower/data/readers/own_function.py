@@ -1,12 +1,19 @@
-"""Read what a user's function returns: ``--dataset FILE.py:NAME``."""
+"""Read what a user's function or kind of data returns: ``--dataset FILE.py:NAME``."""
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import UserError
+import numpy as np
+
+from fedbn_flower.clients.modules.lazy_torch import torch
+
+from ...core.errors import UserError, not_allowed
 from ...core.process_cache import process_cache
+from ..cache import load_dataset
+from ..dataset import Dataset, Kind, Request
 from .arrays import keep_arrays
 from .torch_datasets import are_datasets, pooled
 
@@ -45,3 +52,31 @@ def keep_returned(name: str, function: Callable[[str], Any], cache: Path) -> str
         return keep_arrays(cache, found.arrays, found.groups if by_client else None, found.notes)
     except UserError as error:
         raise UserError(f"dataset: {name!r} returned what is not allowed: {error}") from error
+
+
+def load_returned(request: Request, own: Callable[[str], Any], cache: Path) -> Dataset:
+    """Return the dataset of a function, or of a subclass of `Kind` that has such a function as its ``read``.
+
+    Raises
+    ------
+    UserError
+        As `keep_returned`; when the class is of other data than it reads, or prepares another shape than its
+        ``spec`` says. What its methods raise passes as it is.
+    """
+    name = request.name
+    if not isinstance(own, type):
+        return load_dataset(replace(request, name=keep_returned(name, own, cache)), cache)
+    read = getattr(own, "read", None)
+    if not issubclass(own, Kind) or not callable(read):
+        raise not_allowed("dataset", name, "a function of 'train' or 'test', or a subclass of Kind with read")
+    found = load_dataset(replace(request, name=keep_returned(name, read, cache)), cache)
+    if not issubclass(own, base := type(found.kind)):
+        raise not_allowed("dataset", name, f"a subclass of {base.__name__}, the kind of what it reads")
+    kind = own(found.kind.facts, found.train.columns)
+    spec, rows = kind.spec(), np.arange(min(2, len(found.train)))
+    some = {column: torch.from_numpy(values[rows]) for column, values in found.train.columns.items()}
+    inputs, targets = kind.prepare(rows, False)(some)
+    if tuple(inputs.shape) != (len(rows), *spec.shape) or len(targets) != len(rows):
+        made = f"{len(targets)} targets for inputs of {tuple(inputs.shape)}"
+        raise UserError(f"dataset: {name!r} prepares {made}; expected {len(rows)} examples of {spec}")
+    return replace(found, kind=kind, spec=spec, problem=kind.problem())

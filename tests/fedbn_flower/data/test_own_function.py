@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.run_config import RunConfig
@@ -138,3 +139,57 @@ def test_it_can_be_named_again_on_resume(file, cache_dir, tmp_path):
     simulate(dataset=f"{file}:arrays", rounds=1, **given)
     config = resumed({"resume": str(tmp_path / "run"), "dataset": f"{file}:arrays", "rounds": 2})
     assert config.dataset == f"{file}:arrays"
+
+
+KINDS = """
+import torch
+from fedbn_flower.core.input_spec import InputSpec
+from fedbn_flower.data import Images, Numeric
+
+class Doubled(Numeric):
+    read = staticmethod(lambda split: arrays(split))
+    def spec(self):
+        return InputSpec((4,), 2)
+    def prepare(self, rows, normalize):
+        return lambda columns: (torch.cat([columns["x"]] * 2, 1), columns["y"])
+
+class Misshapen(Doubled):
+    spec = Numeric.spec
+
+class Unlike(Images):
+    read = Doubled.read
+
+class Failing(Doubled):
+    def prepare(self, rows, normalize):
+        raise KeyError("no such unit")
+
+class Blind(Numeric):
+    pass
+"""
+
+
+def test_a_kind_of_data_prepares_its_batches(file, dataset_of):
+    file.write_text(CODE + KINDS)
+    found = dataset_of("Doubled")
+    assert found.spec.shape == (4,)
+    columns = {name: torch.from_numpy(column[np.arange(3)]) for name, column in found.train.columns.items()}
+    inputs, _ = found.kind.prepare(np.arange(3), False)(columns)
+    assert inputs.tolist() == [[0, 1, 0, 1], [2, 3, 2, 3], [4, 5, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Misshapen", r"prepares 2 targets for inputs of \(2, 4\); expected 2 examples of 2 in 2 classes"),
+        ("Unlike", "is not allowed; expected a subclass of Numeric, the kind of what it reads"),
+        ("Failing", r"raised KeyError: 'no such unit'"),
+        (
+            "Blind",
+            "is not allowed; expected a function of 'train' or 'test', or a subclass of Kind with read",
+        ),
+    ],
+)
+def test_a_kind_that_does_not_fit_is_refused(file, dataset_of, name, message):
+    file.write_text(CODE + KINDS)
+    with pytest.raises(UserError, match=f"^dataset: '.*mine.py:{name}' {message}"):
+        dataset_of(name)
