@@ -1,0 +1,162 @@
+"""Attacks on whole runs: canaries take part as clients, and an audit of the models finds broken runs out.
+
+Client i sends a vector along its own direction u_i, far longer than C. One that is out sends the opposite, or
+nothing where a client more or less is accounted. Who sees all models scores it by ``sum_t <D_t, u_i>``
+(`fedbn_flower.privacy.audit`).
+"""
+
+import numpy as np
+import pytest
+
+from clients import FedAvgClient
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy.audit import audited
+from fedbn_flower.privacy.correlated import CorrelatedNoise
+from fedbn_flower.privacy.keys import SecretNumbers
+from fedbn_flower.privacy.mechanism import ClientMechanism
+from fedbn_flower.records.events import Observer
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.recorded_run import recorded_run
+from fedbn_flower.runtime.simulation import simulate
+from strategies import reply_reader
+from strategies.messages.npy import viewed
+
+pytestmark = pytest.mark.slow
+
+CANARIES, GUESSES, CLAIM = 640, 100, 1.0
+INSIDE = np.random.default_rng(3).random(CANARIES) < 0.5
+
+
+class Canary(FedAvgClient):
+    """Sends a far model in the place of what it was to train."""
+
+    out = 0.0
+
+    def fit(self, parameters, config):
+        weight, bias = (array.copy() for array in parameters)
+        canary = self.task.seed[-1]
+        weight.flat[canary] += 1000.0 if INSIDE[canary] else self.out
+        return [weight, bias], 1, {"loss": 0.0, "accuracy": 0.0}
+
+
+class Sees(Observer):
+    """Keeps the weights after each round."""
+
+    def __init__(self):
+        self.models = []
+
+    def on_round(self, result):
+        self.models.append(viewed(result.arrays["1.weight"]).astype(float).ravel())
+
+
+SMALL = {
+    "dp": "client", "dp_epsilon": CLAIM, "dp_delta": 1e-5, "dp_seed": 6, "num_clients": CANARIES,
+    "partition": "iid", "model": "linear", "fraction_evaluate": 0, "strategy": "fedavg",
+    "client": f"{__name__}:Canary",
+}  # fmt: skip
+SAMPLINGS = {
+    "poisson": {"fraction_train": 0.5, "rounds": 10},
+    "fixed": {"dp_sampling": "fixed", "fraction_train": 0.25, "rounds": 8},
+    "all": {"dp_sampling": "all", "rounds": 1},
+    "cyclic": {"dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 8},
+}
+
+
+def steps_of(configured, folder, monkeypatch, fault=None, **values):
+    """Return the steps ``n D_t`` of a run of canaries, (rounds, m); its epsilon is `CLAIM`."""
+    if fault:
+        fault(monkeypatch)
+    monkeypatch.setattr(Canary, "out", -1000.0 if values.get("dp_sampling") == "fixed" else 0.0)
+    config = configured(**{**SMALL, **values})
+    sees, federation = Sees(), Federation(config)
+    start = federation.initial["1.weight"].astype(float).ravel()
+    found = simulate(federation, folder, None, [sees])["privacy"]
+    assert 0.99 * CLAIM < found["epsilon"] <= CLAIM  # a broken run claims the same
+    return np.diff([start, *sees.models], axis=0) * found["clients-a-round"]
+
+
+def quarter_of_the_noise(monkeypatch):
+    normal = SecretNumbers.normal
+    monkeypatch.setattr(SecretNumbers, "normal", lambda self, count: normal(self, count) / 4)
+
+
+def clip_that_leaks(monkeypatch):
+    factor = reply_reader.clipping_factor
+    monkeypatch.setattr(reply_reader, "clipping_factor", lambda norm, bound: factor(norm, 4 * bound))
+
+
+def client_that_counts_often(monkeypatch):
+    once = reply_reader.ReplyReader.sum
+
+    def often(self, *arguments, **keywords):
+        for _ in range(4):
+            once(self, *arguments, **keywords)
+
+    monkeypatch.setattr(reply_reader.ReplyReader, "sum", often)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "fault"),
+    [
+        *((sampling, fault) for sampling in SAMPLINGS for fault in (None, quarter_of_the_noise)),
+        ("all", clip_that_leaks),
+        ("all", client_that_counts_often),
+    ],
+)
+def test_a_run_holds_what_it_claims_and_a_broken_one_is_found_out(
+    configured, tmp_path, monkeypatch, sampling, fault
+):
+    steps = steps_of(configured, tmp_path, monkeypatch, fault, **SAMPLINGS[sampling])
+    if sampling == "cyclic":  # M makes the noise independent, and everybody knows whose turn it is
+        correlated = CorrelatedNoise(8, 4)
+        m = [[correlated.entry(i, j) if 0 <= i - j < 4 else 0.0 for j in range(8)] for i in range(8)]
+        turns = np.arange(CANARIES) % 4 == np.arange(8)[:, np.newaxis] % 4
+        steps = (m @ steps) * (m @ turns)
+    assert (audited(steps.sum(0), INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)
+
+
+def drawn(server_round):
+    """What would be drawn from the public seed of a run."""
+    return np.random.default_rng([0, server_round]).random(CANARIES) < 0.05
+
+
+def sample_from_the_public_seed(monkeypatch):
+    monkeypatch.setattr(ClientMechanism, "sample", lambda self, server_round, _: drawn(server_round))
+
+
+@pytest.mark.parametrize("fault", [None, sample_from_the_public_seed])
+def test_a_sample_that_everybody_can_draw_is_found_out(configured, tmp_path, monkeypatch, fault):
+    """Only the rounds count in which a canary would be drawn."""
+    values = {"fraction_train": 0.05, "rounds": 40}
+    steps = steps_of(configured, tmp_path, monkeypatch, fault, **values)
+    known = np.array([drawn(t) for t in range(1, 41)])
+    scores = ((steps - 0.5) * known).sum(0)
+    assert (audited(scores, INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)
+
+
+class Hears(InlineGrid):
+    """Keeps what each client sends: with local noise the server is the attacker."""
+
+    def work(self, messages, timeout):
+        scores = vars(self).setdefault("scores", np.zeros(CANARIES))
+        for message, reply in zip(messages, super().work(messages, timeout), strict=True):
+            if message.metadata.message_type == "train":
+                canary = partition_of(message)
+                sent, received = (one.content["arrays"]["1.weight"].numpy().flat for one in (reply, message))
+                scores[canary] += sent[canary] - received[canary]
+            yield reply
+
+
+@pytest.mark.parametrize("fault", [None, quarter_of_the_noise])
+def test_local_noise(configured, tmp_path, monkeypatch, fault):
+    if fault:
+        fault(monkeypatch)
+    monkeypatch.setattr(Canary, "out", -1000.0)
+    config = configured(**SMALL | {"dp": "local", "rounds": 2})
+    federation, grid = Federation(config), Hears(CANARIES, config.to_user_config())
+    federation.strategy._takes_sums_ = False
+    recorded_run(federation, grid, RunFolder(tmp_path, federation, grid.client_memory), [], None)
+    assert 0.99 * CLAIM < federation.privacy.summary()["epsilon"] <= CLAIM
+    assert (audited(grid.scores, INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)
