@@ -26,12 +26,19 @@ class _Parser(argparse.ArgumentParser):
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Run ``report DIR ...``: rewrite the report of each folder."""
+    """Run ``report DIR ... [--reference DIR]``: rewrite the report of each folder."""
     parser = _Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
-    for folder in parser.parse_args(arguments).folders:
+    parser.add_argument(
+        "--reference",
+        metavar="DIR",
+        type=Path,
+        help="the same run without privacy, to say what its noise costs",
+    )
+    options = parser.parse_args(arguments)
+    for folder in options.folders:
         with os_errors_as_user_errors("report", f"write to {str(folder)!r}"):
-            print(write_report(folder))
+            print(write_report(folder, options.reference))
     return 0
 
 

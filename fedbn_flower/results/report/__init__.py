@@ -13,21 +13,35 @@ NAME = "report.html"
 KINDS = "the folder of a run, a sweep or a search"
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, reference: Path | None = None) -> Path:
     """Write ``report.html`` into a folder of results and return its path.
 
     The folder may be of any version of this project; what it lacks is left out.
 
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    reference : Path, optional
+        That of the same run without privacy, with which a private one is compared.
+
     Raises
     ------
     UserError
-        When the folder is not of a run, a sweep or a search.
+        When the folder is not of a run, a sweep or a search, or the reference is not the same run.
     """
-    write_atomically(folder / NAME, _page(folder))
+    write_atomically(folder / NAME, _page(folder, reference))
     return folder / NAME
 
 
-def _page(folder: Path) -> str:
+def _page(folder: Path, reference: Path | None) -> str:
+    if reference:
+        from ..run_reader import Run
+        from .compare_page import without_noise
+        from .run_page import run_page
+
+        run = Run.read(folder, "report")
+        return run_page(run, without_noise(run, reference))
     if (folder / "grid.csv").exists():
         from .groups import Sweep
         from .sweep_page import sweep_page

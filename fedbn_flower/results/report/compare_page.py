@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...config.help import as_text
+from ...config.keys import Privacy, flag_of
+from ...config.keys.devices import NONE
 from ...core.errors import not_allowed
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
@@ -65,6 +67,30 @@ def _compared(run: Run) -> dict[str, str]:
 def _text(value: object) -> str:
     """Return a value as text, the same for 1 and 1.0."""
     return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
+
+
+def without_noise(run: Run, folder: Path) -> Run:
+    """Return the run in a folder, which is the same as a private one but for its privacy.
+
+    Raises
+    ------
+    UserError
+        When the run is not private, or the other one differs in more.
+    """
+    if not run.summary.get("privacy"):
+        raise not_allowed("reference", str(folder), f"none: {str(run.folder)!r} is no complete run with dp")
+    reference = Run.read(folder, "reference")
+    here, there = ({**_compared(one), "seed": _text(one.config.get("seed"))} for one in (run, reference))
+    private = {"weighting", *map(flag_of, Privacy.model_fields)}
+    for key in here.keys() | there.keys():
+        first, other = here.get(key, ""), there.get(key, "")
+        if first != other and key not in private and not key.startswith("version of "):
+            raise not_allowed(
+                "reference", str(folder), f"the same run without dp: its {key} is {other}, not {first}"
+            )
+    if there.get("dp", NONE) != NONE or not reference.summary:
+        raise not_allowed("reference", str(folder), "a complete run without dp")
+    return reference
 
 
 def data_warning(groups: Sequence[Group]) -> str:

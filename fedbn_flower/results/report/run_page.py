@@ -70,8 +70,8 @@ PROTECTED = {
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
-def run_page(run: Run) -> str:
-    """Return the page."""
+def run_page(run: Run, without_noise: Run | None = None) -> str:
+    """Return the page; a private run may be compared with the same one ``without_noise``."""
     table = metrics_table(run)
     figures: dict[str, InlineFigure | None] = {
         f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run)
@@ -94,7 +94,7 @@ def run_page(run: Run) -> str:
         [
             warning("Failures", *_failures(run)),
             section("Results", *results, gallery(figures)),
-            section("Privacy", *_privacy(run)),
+            section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
@@ -201,7 +201,7 @@ def _failures(run: Run) -> Iterator[str]:
         yield paragraph(f"{run.summary['failures']} answers were not used; the reasons were not recorded.")
 
 
-def _privacy(run: Run) -> Iterator[str]:
+def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     """Yield who is protected from whom, by how much, and assuming what."""
     found: Mapping[str, Any] | None = run.summary.get("privacy")
     if not found:
@@ -231,9 +231,23 @@ def _privacy(run: Run) -> Iterator[str]:
         yield paragraph(at_clients)
     else:
         yield from _protected_clients(found)
+    if without_noise:
+        yield paragraph(_price(run, without_noise))
     yield paragraph("Not covered by this guarantee, and not to be published under it:")
     yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
     yield gallery({"Epsilon by round": epsilon_curve(run)})
+
+
+def _price(run: Run, without_noise: Run) -> str:
+    """Return what the noise costs, in the main metric."""
+    metric = run.main_metric
+    sentences = ["What the noise costs, by the same run without it."]
+    for key in ("global", "mean", "client-mean"):
+        before, after = ((one.summary.get(key) or {}).get(metric) for one in (without_noise, run))
+        if before is not None and after is not None:
+            values = f"without noise {shown(metric, before)}, with it {shown(metric, after)}"
+            sentences.append(f"{metric.capitalize()}, {MODELS[key]}: {values}.")
+    return " ".join(sentences)
 
 
 def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from fedbn_flower.cli.command import main
+
 from .html_page import page
 from .written import summary_of, write_run
 
@@ -77,3 +79,41 @@ def test_without_privacy_the_page_has_no_word_of_it(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
     assert "Privacy" not in found.text["h2"]
     assert "Epsilon by round" not in found.text["figcaption"]
+
+
+def reported(tmp_path, reference, **changed):
+    """Report a private run with a reference, which may differ in some keys; return the exit status."""
+    private = {"dp": "client", "dp_noise": 1.0, "weighting": "uniform"}
+    write_run(tmp_path / "run", summary_of([0.7, 0.8], privacy=PRIVACY), **private)
+    write_run(tmp_path / "plain", reference, **{"weighting": "num-examples", **changed})
+    return main(["report", str(tmp_path / "run"), "--reference", str(tmp_path / "plain")])
+
+
+def test_what_the_noise_costs_is_said_in_words(tmp_path):
+    assert reported(tmp_path, summary_of([0.9, 0.95])) == 0
+    assert (
+        "What the noise costs, by the same run without it. Accuracy, mean over examples: without noise "
+        "92.5 %, with it 75.0 %. Accuracy, mean over clients: without noise 92.5 %, with it 75.0 %."
+    ) in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({"server_lr": 0.1}, "the same run without dp: its server-lr is 0.1, not 0.01"),
+        ({"seed": 1}, "the same run without dp: its seed is 1, not 0"),
+        ({"data": "b"}, "the same run without dp: its data (digest) is b, not "),
+        ({"dp": "example"}, "a complete run without dp"),
+    ],
+)
+def test_a_reference_is_the_same_run(tmp_path, capsys, changed, wanted):
+    assert reported(tmp_path, summary_of([0.9]), **changed) == 2
+    line = f"reference: '{tmp_path / 'plain'}' is not allowed; expected {wanted}"
+    assert line in capsys.readouterr().err
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_without_privacy_has_no_reference(tmp_path, capsys):
+    plain = write_run(tmp_path / "run", summary_of([0.9]))
+    assert main(["report", str(plain), "--reference", str(plain)]) == 2
+    assert f"expected none: '{plain}' is no complete run with dp" in capsys.readouterr().err
