@@ -38,6 +38,9 @@ class ServerRule(FlowerFedAvg):
     """Whether all models have equal weight, independent of the weight of the metrics."""
     goes_without_model: ClassVar[bool] = False
     """Whether the rule uses answers even if the whole model stays at the clients."""
+    extras_like_parameters: ClassVar[bool] = False
+    """Whether train messages and their answers each have one more record that is as large as the stepped
+    parameters. A simulated clock counts it."""
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
     model sent and the rule's settings. Not inherited: each class sets it for its own method."""

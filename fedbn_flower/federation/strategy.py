@@ -15,7 +15,7 @@ from fedbn_flower.strategies.messages.npy import encoded_bytes
 from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
 
 from ..config.keys.devices import NONE
-from ..config.registry import CLIENT, OBJECTIVE, STRATEGY, as_user_error
+from ..config.registry import CLIENT, COMPRESS, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
 from ..config.selection import flags
 from ..core.errors import RunFailed, not_allowed
@@ -131,6 +131,26 @@ def participation(config: RunConfig) -> SeededParticipation:
     )
 
 
+def train_bytes(inputs: RunInputs) -> tuple[int, int]:
+    """Return the bytes of the arrays of a train message and of its answer, before there is one.
+
+    Those of prototypes and of struggle scores, which depend on the clients' classes, are not counted.
+    """
+    config, (model, _) = inputs.config, inputs.model()
+    entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}
+    sizes = {name: encoded_bytes(array) for name, array in entries.items()}
+    extras = STRATEGY.find(config.strategy).extras_like_parameters
+    down = up = sum(sizes.values()) + (sum(sizes[name] for name in _stepped(inputs)) if extras else 0)
+    if codec := config.codec:
+        names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
+        coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}
+        codec = codec.of_shapes(array.shape for array in coded.values())
+        with as_user_error(COMPRESS.key, config.compress):
+            codes = codec.layout(sum(array.size for array in coded.values())).values()
+        up += sum(encoded_bytes(np.empty(*code)) for code in codes) - sum(sizes[name] for name in coded)
+    return down, up
+
+
 def clock_of(inputs: RunInputs) -> Clock | None:
     """Return the clock of a run whose ``devices`` are named.
 
@@ -143,10 +163,8 @@ def clock_of(inputs: RunInputs) -> Clock | None:
     if config.devices == NONE:
         return None
 
-    def bytes_in(server_round: int) -> int:
-        """Return the bytes of the shared entries in a round."""
-        now = inputs_of(config.at_round(server_round))
-        return sum(encoded_bytes(now.initial().entries[name]) for name in now.split.shared)
+    def bytes_in(server_round: int) -> tuple[int, int]:
+        return train_bytes(inputs_of(config.at_round(server_round)))
 
     straggle = config.stragglers and not config.drop_stragglers
     return Clock(

@@ -27,6 +27,7 @@ class Scaffold(PseudoGradientStrategy):
 
     requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
     weighs_alike = True
+    extras_like_parameters = True
     reads_extras_anywhere = True
 
     eta: float = setting(1.0, gt=0, alias="server-lr", description="global step size eta_g")

@@ -71,8 +71,8 @@ def _listed(name: str, num_clients: int) -> Rates:
 class Clock:
     """The simulated time of a round.
 
-    A client with n examples that does a share u of E epochs takes ``B / down + u E n s + B / up`` seconds:
-    the B bytes of the model's shared entries travel both ways.
+    A client with n examples that does a share u of E epochs takes ``B / down + u E n s + A / up`` seconds: it
+    gets B bytes, and answers with A.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Clock:
     work : callable, optional
         The share of its work that a client does, from partition and round; all of it without.
     bytes_in : callable
-        The bytes of the shared entries in a round.
+        The bytes that each client gets in a round, and those that it sends.
     deadline : float
         Seconds after which an answer does not count.
     """
@@ -94,7 +94,7 @@ class Clock:
     examples: NDArray[np.int64]
     epochs: int
     work: Callable[[int, int], float] | None
-    bytes_in: Callable[[int], int]
+    bytes_in: Callable[[int], tuple[int, int]]
     deadline: float = inf
 
     round_seconds: float = 0.0
@@ -106,9 +106,9 @@ class Clock:
         share = np.ones(len(partitions))
         if self.work:
             share[:] = [self.work(partition, server_round) for partition in partitions.tolist()]
-        travels = self.bytes_in(server_round)
+        gets, sends = self.bytes_in(server_round)
         compute = share * self.epochs * self.examples[partitions] * per_example
-        return np.asarray(travels / down + compute + travels / up, np.float64)
+        return np.asarray(gets / down + compute + sends / up, np.float64)
 
     def first(
         self, server_round: int, partitions: NDArray[np.integer], answers: NDArray[np.bool_], wanted: int

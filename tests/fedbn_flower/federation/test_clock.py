@@ -20,7 +20,8 @@ from fedbn_flower.federation.participation import (
     share_of_work,
 )
 from fedbn_flower.federation.participation.clock import PHONE, PLAIN
-from fedbn_flower.federation.strategy import clock_of
+from fedbn_flower.federation.strategy import clock_of, train_bytes
+from fedbn_flower.runtime.simulation import simulate
 from strategies import FedAvg
 from tests.strategies.helpers import CannedGrid
 from tests.strategies.messages.test_sampling import sampled
@@ -32,7 +33,7 @@ JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "
 def clock(examples, deadline=inf, work=None):
     """A client takes a second an example, and one for each direction."""
     rates = np.array([[1.0, 100.0, 100.0]] * len(examples))
-    return Clock(rates, np.array(examples), 2, work, lambda server_round: 100, deadline)
+    return Clock(rates, np.array(examples), 2, work, lambda server_round: (100, 100), deadline)
 
 
 def simulated(result):
@@ -48,9 +49,11 @@ def test_seconds_by_hand():
     """Bytes over both rates, and the share of all epochs' examples."""
     rates = np.array([[0.5, 100.0, 50.0], [2.0, 10.0, 20.0]])
     shares = {0: 1.0, 1: 0.25}
-    timed = Clock(rates, np.array([3, 8]), 2, lambda partition, _: shares[partition], lambda r: 100 * r)
-    assert timed.seconds(1, np.array([1, 0])).tolist() == [10 + 4 * 2 + 5, 1 + 3 + 2]
-    assert timed.seconds(2, np.array([0])).tolist() == [2 + 3 + 4]
+    timed = Clock(
+        rates, np.array([3, 8]), 2, lambda partition, _: shares[partition], lambda r: (100 * r, 50 * r)
+    )
+    assert timed.seconds(1, np.array([1, 0])).tolist() == [10 + 4 * 2 + 2.5, 1 + 3 + 1]
+    assert timed.seconds(2, np.array([0])).tolist() == [2 + 3 + 2]
 
 
 def test_a_node_whose_partition_is_unknown_has_no_device():
@@ -131,6 +134,24 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
         for i, (seconds, down, up) in enumerate(rates)
     ]
     np.testing.assert_allclose(clock_of(inputs).seconds(7, asked), expected)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"client": "fedbn", "model": "mlp-bn"},
+        {"strategy": "scaffold", "objective": "scaffold"},
+        {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "compress": "sign"},
+        {"client": "silobn", "model": "cnn-bn", "compress": "lowrank:2"},
+        {"client": "fedbn", "model": "mlp-bn", "compress": "topk:0.1", "freeze": "1"},
+    ],
+)
+def test_the_clocks_bytes_are_those_that_travel(configured, tmp_path, keys):
+    """Without evaluation a round's bytes are its messages and their answers."""
+    config = configured(**{**JOB, "devices": "uniform", "rounds": 1, "fraction_evaluate": 0.0, **keys})
+    summary = simulate(Federation(config), tmp_path, None)
+    down, up = train_bytes(inputs_of(config))
+    assert (summary["bytes-sent"], summary["bytes-received"]) == (6 * down, 6 * up)
 
 
 def test_equal_devices_with_nobody_left_out_change_no_bit(run):
