@@ -226,7 +226,6 @@ def answer_all(
     """
     config = RunConfig.of(contexts[0].run_config).at_round(round_of(messages[0]))
     group = _group(config, messages[0]) if summed else None
-    replies: list[Message]
     training = messages[0].metadata.message_type == MessageType.TRAIN
     if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
         replies = _train_in_lockstep(messages, contexts, group)
