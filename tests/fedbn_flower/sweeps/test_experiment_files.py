@@ -47,6 +47,9 @@ RUNS = {
     "niid-bench": 4 * 3 + 1,
     "niid-bench-mnist": 4,
     "objectives-and-clients": 10 + 2 + 4 + 2,
+    "privacy-mnist": 4 + 4 + 2 * 2 * 4 + 1 + 2,
+    "privacy-mnist-rates": 4 + 4 + 2 * 4 * 2 + 3 + 2 * 4,
+    "privacy-turns": 2 * (1 + 2) * 2,
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
     "segmentation": (3 + 1) * 3,
@@ -78,6 +81,9 @@ SMALL = {
     "niid-bench": f"{FEW} --image-size 32 --local-epochs 2",
     "niid-bench-mnist": f"{FEW} --image-size 32 --local-epochs 2",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
+    "privacy-mnist": "--dataset digits --num-clients 40",
+    "privacy-mnist-rates": "--dataset digits --num-clients 40",
+    "privacy-turns": "--dataset digits --num-clients 40",
     "rounds-to-accuracy": FEW,
     "shifted-cifar": "--dataset digits --image-size 16 --num-clients 10",
     "stragglers": "--local-epochs 2",
@@ -146,7 +152,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 LARGE = {
     "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
-    "objectives-and-clients", "rounds-to-accuracy", "stragglers",
+    "objectives-and-clients", "privacy-mnist", "privacy-mnist-rates", "privacy-turns", "rounds-to-accuracy",
+    "stragglers",
 }  # fmt: skip
 """Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
 
