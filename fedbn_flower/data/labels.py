@@ -1,6 +1,7 @@
 """Convert labels to class numbers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from ..core.errors import UserError
 
 Labels = NDArray[np.int64]
+CLASS_NAMES = "classes.txt"
 
 
 class Classes(NamedTuple):
@@ -62,6 +64,29 @@ def as_class_numbers(values: Sequence[Any], column: str) -> Labels:
     if len(labels) and labels.min() < 0:
         raise UserError(f"label-column: {column!r} holds the negative class {labels.min()}")
     return labels
+
+
+def classes_of_folder(folder: Path, found: int) -> Classes:
+    """Return the classes of a folder of which ``found`` occur, with the names of its ``classes.txt``.
+
+    The file has a line for each class, in the order of their numbers. Without it they have no names.
+
+    Raises
+    ------
+    UserError
+        When it has fewer names than there are classes, or one of them twice, or is no text.
+    """
+    path = folder / CLASS_NAMES
+    if not path.exists():
+        return Classes(found)
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise UserError(f"dataset: {str(path)!r} is not a text in UTF-8") from None
+    if len(names) < found or len(set(names)) < len(names):
+        wanted = f"a different one for each of the {found} classes, a line each"
+        raise UserError(f"dataset: {str(path)!r} has {len(names)} names; expected {wanted}")
+    return Classes(len(names), names)
 
 
 def gaps(labels: Labels) -> list[str]:

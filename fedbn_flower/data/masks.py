@@ -89,14 +89,14 @@ def with_channels(inputs: NDArray, masks: Masks, where: str) -> NDArray:
 
 
 def decoded(
-    train: Part, test: Part, classes: int, groups: Groups | None = None, notes: Sequence[str] = ()
+    train: Part, test: Part, classes: Classes, groups: Groups | None = None, notes: Sequence[str] = ()
 ) -> Decoded:
     """Return inputs (N, channels, ...) and `numbered` masks as a dataset: of images if uint8."""
     if train[0].dtype == np.uint8:
-        return images_decoded(train, test, Classes(classes), groups, notes)
+        return images_decoded(train, test, classes, groups, notes)
     first, second = ({"x": as_float32(x), "y": y} for x, y in (train, test))
-    facts = {"predicts": "masks", "outputs": classes}
-    return Decoded("numeric", first, second, facts, groups, notes=tuple(notes))
+    facts = {"predicts": "masks", "outputs": classes.declared}
+    return Decoded("numeric", first, second, facts, groups, tuple(classes.names), tuple(notes))
 
 
 def pixel_counts(masks: Masks, rows: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

@@ -1,14 +1,15 @@
 """Decode mask files: the class number of each pixel."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
+from .decoding import ImageFile
 
-LOSSY = frozenset({".jpg", ".jpeg"})
+LOSSY = frozenset({"JPEG", "MPO"})
 HALF = 128
 
 
@@ -27,7 +28,7 @@ class MaskDecoder:
         self.size = size
         self.lossy = 0
 
-    def decode(self, files: Sequence[Path], shapes: Sequence[tuple[int, int]]) -> NDArray[np.uint8]:
+    def decode(self, files: Sequence[ImageFile], shapes: Sequence[tuple[int, int]]) -> NDArray[np.uint8]:
         """Return the masks, uint8 (N, height, width), of images of these heights and widths.
 
         Raises
@@ -37,8 +38,8 @@ class MaskDecoder:
             image.
         """
         masks = np.empty((0, 0, 0), np.uint8)
-        for i, (path, shape) in enumerate(zip(files, shapes, strict=True)):
-            mask = self._mask(path, shape)
+        for i, (file, shape) in enumerate(zip(files, shapes, strict=True)):
+            mask = self._mask(file, shape)
             if not i:
                 masks = np.empty((len(files), *mask.shape), np.uint8)
             masks[i] = mask
@@ -51,25 +52,27 @@ class MaskDecoder:
         line = f"{self.lossy} masks are JPEG files, whose values are blurred: from {HALF} on they become 255"
         return [f"masks: {line}, else 0"]
 
-    def _mask(self, path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    def _mask(self, file: ImageFile, shape: tuple[int, int]) -> NDArray[np.uint8]:
         from PIL import Image, UnidentifiedImageError
 
+        name, content = file
         try:
-            with Image.open(path) as opened:
+            with Image.open(BytesIO(content) if isinstance(content, bytes) else content) as opened:
                 values = np.asarray(opened.convert("L") if opened.mode == "1" else opened)
+                is_lossy = opened.format in LOSSY
         except UnidentifiedImageError:
-            raise UserError(f"dataset: {path} is not a valid image") from None
+            raise UserError(f"dataset: {name} is not a valid image") from None
         except Exception as error:  # a broken file can raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"dataset: {path} cannot be read as an image ({reason})") from error
-        values = self._of_one_channel(path, values)
+            raise UserError(f"dataset: {name} cannot be read as an image ({reason})") from error
+        values = self._of_one_channel(name, values)
         if values.shape != shape:
             sizes = f"{values.shape[0]}x{values.shape[1]}, its image {shape[0]}x{shape[1]}"
-            raise UserError(f"dataset: the mask {path} has {sizes} pixels; expected the same")
+            raise UserError(f"dataset: the mask {name} has {sizes} pixels; expected the same")
         if values.min() < 0 or values.max() > 255:
-            raise UserError(f"dataset: the mask {path} holds the value {values.max()}; expected 0 to 255")
+            raise UserError(f"dataset: the mask {name} holds the value {values.max()}; expected 0 to 255")
         mask = values.astype(np.uint8)
-        if path.suffix.lower() in LOSSY:
+        if is_lossy:
             self.lossy += 1
             mask = np.where(mask >= HALF, 255, 0).astype(np.uint8)
         if self.size:
@@ -77,14 +80,14 @@ class MaskDecoder:
             mask = np.asarray(resized)
         return mask
 
-    def _of_one_channel(self, path: Path, values: NDArray) -> NDArray:
+    def _of_one_channel(self, name: str, values: NDArray) -> NDArray:
         """Return (height, width) of values with equal colours; alpha is left out."""
         if values.ndim == 2:
             return values
         colours = values[..., : 3 if values.shape[2] > 2 else 1]
         if (colours != colours[..., :1]).any():
             raise UserError(
-                f"dataset: the mask {path} is in colour; expected grey values or a palette: class numbers"
+                f"dataset: the mask {name} is in colour; expected grey values or a palette: class numbers"
             )
         first: NDArray = values[..., 0]
         return first

@@ -16,9 +16,9 @@ from ...core.errors import UserError
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request
 from ..images.kind import images_decoded
-from ..labels import gaps
+from ..labels import Classes, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
-from ..numeric import as_float32
+from ..numeric import as_targets, finite
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
@@ -77,7 +77,9 @@ def keep_arrays(
         x, y, x_test, y_test, classes, read = _segmented(arrays)
     else:
         (x, read), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
-        y, y_test = (_targets(n, arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test)))
+        y, y_test = (
+            as_targets(f"data: {n}", arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test))
+        )
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
             train, test = (f"{a.dtype} {a.shape[1:]}" for a in (one, other))
@@ -90,7 +92,7 @@ def keep_arrays(
 
     def decode() -> Decoded:
         if classes:
-            return decoded((x, y), (x_test, y_test), classes, groups, notes)
+            return decoded((x, y), (x_test, y_test), Classes(classes), groups, notes)
         all_notes = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
         if x.dtype == np.uint8:
             return images_decoded((x, y), (x_test, y_test), groups=groups, notes=all_notes)
@@ -113,7 +115,7 @@ def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray
             y = y[:, 0]  # masks with a channel, as torchvision's
         x = with_channels(x, y, f"data: {name_x}")
         if x.dtype != np.uint8:
-            x = _finite(name_x, x)
+            x = finite(f"data: {name_x}", x)
         inputs.append(np.ascontiguousarray(x))
         masks.append(y)
     (y, y_test), classes, notes = numbered(masks, "data")
@@ -134,34 +136,7 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
             return array.transpose(0, 3, 1, 2), [f"{found}: its last axis is taken for the channels"]
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
-    return _finite(name, array), []
-
-
-def _finite(name: str, array: NDArray) -> NDArray[np.float32]:
-    """Return finite numbers as float32."""
-    values = as_float32(array)
-    if not np.isfinite(values).all():
-        raise UserError(f"data: {name} holds values that are not finite")
-    return values
-
-
-def _targets(name: str, array: NDArray, count: int) -> NDArray:
-    """Return class numbers, int64 (N,), or numbers, float32 (N, values)."""
-    found = f"data: {name} is {array.dtype} {array.shape}"
-    expected = f"{count} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
-    if _are_labels(array):
-        array = array.astype(np.float32)
-    if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
-        return array.astype(np.int64)
-    if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != count or not array.size:
-        raise UserError(f"{found}; expected {expected}")
-    return _finite(name, array.reshape(count, -1))
-
-
-def _are_labels(array: NDArray) -> bool:
-    """Return whether an array of truth values or whole numbers is 0 and 1 in several columns."""
-    several = array.dtype.kind in "biu" and array.ndim == 2 and array.shape[1] > 1
-    return several and bool(np.isin(array, (0, 1)).all())
+    return finite(f"data: {name}", array), []
 
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[str]) -> str:

@@ -12,7 +12,9 @@ from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
+from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names
+from ..masks import numbered
 from ..numeric import as_float32
 from ..splits import find_test_split, train_and_test
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
+MASK_NAMES = ("mask", "masks", "segmentation", "annotation", *LABEL_NAMES)
 Splits = Mapping[str, "Dataset"]
 
 
@@ -75,6 +78,8 @@ def version_of(splits: Splits) -> str:
 def decode_splits(request: Request, splits: Splits) -> Decoded:
     """Decode the images and labels of ``train`` and of the test split (see `find_test_split`).
 
+    A label column of images holds masks, see `masks.numbered`.
+
     Raises
     ------
     UserError
@@ -84,13 +89,22 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))
     used = [splits[name] for name in ("train", test_name) if name]
-    image_column, label_columns = _columns(request, used[0])
+    image_column, label_columns, are_masks = _columns(request, used[0])
     for split in used[1:]:
         if missing := {image_column, *label_columns} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    labels, classes, label_notes = _labels(used, label_columns, request.predict)
-    decoder = ImageDecoder(request.image_size)
-    images = [decoder.decode(_files(split, image_column), len(split)) for split in used]
+    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
+    images, labels = [], []
+    for split in used:
+        decoder.sizes.clear()
+        images.append(decoder.decode(_files(split, image_column), len(split)))
+        if are_masks:
+            labels.append(masks.decode(list(_files(split, label_columns[0])), decoder.sizes))
+    if are_masks:
+        labels, number, label_notes = numbered(labels, "dataset")
+        classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
+    else:
+        labels, classes, label_notes = _labels(used, label_columns, request.predict)
     ids = [_ids(request, split) for split in used]
     train, test, held_out = train_and_test(list(zip(images, labels, ids, strict=True)))
     groups = (train[2], test[2]) if request.group_column else None
@@ -98,14 +112,19 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     return images_decoded(train[:2], test[:2], classes, groups, notes)
 
 
-def _columns(request: Request, split: "Dataset") -> tuple[str, list[str]]:
-    """Return the image column and the label columns, of which the key may name several with commas."""
+def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:
+    """Return the image column, the label columns, of which the key may name several with commas, and whether
+    they are one of masks.
+    """
     from datasets import ClassLabel, Image
 
     features = split.features
     images = [name for name, feature in features.items() if isinstance(feature, Image)]
     classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
     labels = [*classes, *(name for name in LABEL_NAMES if name in features and name not in images)]
+    masks = [name for name in images if name.lower() in MASK_NAMES]
+    images.sort(key=lambda name: name in masks)
+    labels = labels or masks[: len(images) - 1]
     given = request.label_column
     words = [given] if given in features else next(csv.reader([given]))
     if unknown := [word for word in words[1:] if word not in features]:
@@ -131,9 +150,10 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, list[str]]:
         expected = f"one of {images}" if images else "another dataset, as no column holds images"
         raise UserError(f"image-column: {image_column!r} holds no images; expected {expected}")
     label_columns = [label_column, *words[1:]]
-    if found := [column for column in label_columns if column in images]:
+    found = [column for column in label_columns if column in images]
+    if found and (len(label_columns) > 1 or found[0] == image_column):
         raise UserError(f"label-column: {found[0]!r} holds images, not classes")
-    return image_column, label_columns
+    return image_column, label_columns, bool(found)
 
 
 def _labels(

@@ -12,7 +12,7 @@ from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
-from ..labels import Classes
+from ..labels import classes_of_folder
 from ..masks import numbered
 from ..splits import find_test_split, train_and_test
 from .class_folders import FOLDER
@@ -47,7 +47,7 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
     """Decode images and masks in the order of their paths; the sites are the clients of ``natural:folder``.
 
     A mask has the name of its image, perhaps with `ENDING`, and any suffix of images. Without a test split a
-    fifth is held out, of each site if there are sites.
+    fifth is held out, of each site if there are sites. For the names of classes see `classes_of_folder`.
 
     Raises
     ------
@@ -68,14 +68,14 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
             raise UserError(f"dataset: no images in the folders {IMAGES!r} of {str(root)!r}")
         decoder.sizes.clear()
         pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in pairs), len(pairs))
-        found = masks.decode([pair.mask for pair in pairs], decoder.sizes)
+        found = masks.decode([ImageFile(str(pair.mask), pair.mask) for pair in pairs], decoder.sizes)
         parts.append((pixels, found, np.array([pair.site for pair in pairs])))
     targets, classes, of_values = numbered([found for _, found, _ in parts], "dataset")
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
     train, test, held_out = train_and_test(parts)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *decoder.notes(), *masks.notes(), *of_values]
-    return images_decoded(train[:2], test[:2], Classes(classes), groups, notes)
+    return images_decoded(train[:2], test[:2], classes_of_folder(folder, classes), groups, notes)
 
 
 def _roots(folder: Path) -> tuple[list[Path], list[str]]:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from ...core.errors import UserError
 from ..dataset import Decoded, Request
 from ..images.kind import Part, images_decoded
-from ..labels import gaps
+from ..labels import classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
+from ..numeric import as_targets
 from ..splits import train_and_test
 
 
@@ -19,12 +20,12 @@ def has_mask_arrays(folder: Path) -> bool:
 
 
 def decode_numpy_files(request: Request, folder: Path) -> Decoded:
-    """Decode ``{train,test}-{images,labels}.npy``, or masks in place of labels.
+    """Decode ``{train,test}-{images,labels}.npy``, or masks in place of labels, and `classes_of_folder`.
 
-    Images are uint8 (N, height, width), (N, channels, height, width) or (N, height, width, channels), labels
-    are class numbers (N,), masks (N, height, width) as `masks.numbered` reads them. With masks, images may be
-    any numbers, and volumes, which have a depth before the height. Without test files, a fifth of each class
-    is held out, or of the masks.
+    Images are uint8 (N, height, width), (N, channels, height, width) or (N, height, width, channels). Labels
+    are class numbers (N,), or numbers, see `as_targets`; masks (N, height, width) as `masks.numbered` reads
+    them. With masks, images may be any numbers, and volumes, which have a depth before the height. Without
+    test files, a fifth of each class is held out, or of the masks.
 
     Raises
     ------
@@ -47,9 +48,7 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
             raise UserError(
                 f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images"
             )
-        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
-            raise UserError(f"dataset: {split}-labels.npy does not hold a class number for each image")
-        return _channels_first(split, images), labels.astype(np.int64)
+        return _channels_first(split, images), as_targets(f"dataset: {split}-labels.npy", labels, len(images))
 
     def _channels_first(split: str, images: NDArray) -> NDArray:
         if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
@@ -69,6 +68,13 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
         every, classes, notes = numbered(every, "dataset")
         parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
         train, test, held_out = train_and_test(parts)
-        return decoded(train, test, classes, notes=[*held_out, *notes])
+        return decoded(train, test, classes_of_folder(folder, classes), notes=[*held_out, *notes])
+    if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
+        shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
+        raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
     train, test, held_out = train_and_test(parts)
-    return images_decoded(train, test, notes=[*notes, *held_out, *gaps(np.concatenate(every))])
+    together = np.concatenate(every)
+    if together.ndim > 1:
+        return images_decoded(train, test, notes=[*notes, *held_out])
+    named = classes_of_folder(folder, 1 + int(together.max()))
+    return images_decoded(train, test, named, notes=[*notes, *held_out, *gaps(together)])

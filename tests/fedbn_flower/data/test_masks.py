@@ -1,5 +1,6 @@
 """Masks from folders, files and arrays: what is read, in which order, and what is refused."""
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,6 +11,7 @@ from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset, partition_dataset
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
+from fedbn_flower.federation.inputs import inputs_of
 
 from ..circles import circles, write_circles
 
@@ -228,3 +230,53 @@ def test_masks_without_an_image_are_left_out_with_a_note(cache_dir, tmp_path):
     Image.new("L", (4, 5)).save(tmp_path / "masks" / "7.png")
     (told,) = (note for note in load(cache_dir, tmp_path).notes if "left out" in note)
     assert told.startswith("dataset: 1 masks in")
+
+
+def test_classes_have_the_names_of_a_text_file(cache_dir, tmp_path, configured):
+    """A class that no mask has can be named; metrics by class have the names, without the background's."""
+    folder = write(tmp_path, some())
+    (folder / "classes.txt").write_text("background\nliver\nlesion\nvessel\n", encoding="utf-8")
+    data = load(cache_dir, folder)
+    assert (data.spec.outputs, data.output_names) == (4, ["background", "liver", "lesion", "vessel"])
+    keys = {"metrics": "sensitivity", "metrics_by_class": True, "partition": "iid"}
+    problem = inputs_of(configured(dataset=str(folder), **keys)).dataset.problem
+    assert problem.metrics[-3:] == ("sensitivity-liver", "sensitivity-lesion", "sensitivity-vessel")
+    for text, count in (("background\nliver\n", 2), ("a\na\nb\n", 3)):
+        (folder / "classes.txt").write_text(text)
+        with pytest.raises(UserError, match=f"classes.txt' has {count} names; expected a different one for"):
+            load(cache_dir, folder)
+    (folder / "classes.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="classes.txt' is not a text in UTF-8"):
+        load(cache_dir, folder)
+
+
+def in_hubs_layout(folder, masks, column="mask"):
+    """Images of the shade 10 i and these masks as a Parquet file."""
+    images = [Image.new("L", mask.shape[::-1], 10 * i) for i, mask in enumerate(masks)]
+    features = datasets.Features({column: datasets.Image(), "image": datasets.Image()})
+    columns = {"image": images, column: [Image.fromarray(mask) for mask in masks]}
+    folder.mkdir()
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(folder / "train.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("column", ["mask", "label", "annotation", "lesions"])
+def test_masks_in_the_hubs_layout(cache_dir, tmp_path, column):
+    """Found by the usual names, or named; resized to the nearest pixel like those of folders."""
+    masks = some()
+    folder = in_hubs_layout(tmp_path / "hub", masks, column)
+    keys = {"label_column": column, "image_column": "image"} if column == "lesions" else {}
+    data = load(cache_dir, folder, **keys)
+    np.testing.assert_array_equal(everything(data), masks)
+    assert str(data.spec) == "1x5x4 with masks of 3 classes"
+    by_folder = load(cache_dir, write(tmp_path / "folder", masks), image_size=8)
+    resized = load(cache_dir, folder, image_size=8, **keys)
+    np.testing.assert_array_equal(everything(resized), everything(by_folder))
+
+
+def test_images_that_are_no_masks_are_refused(cache_dir, tmp_path):
+    folder = in_hubs_layout(tmp_path / "hub", some(range(0, 250, 7)))
+    with pytest.raises(UserError, match="dataset: the masks hold 35 different values"):
+        load(cache_dir, folder)
+    with pytest.raises(UserError, match="label-column: 'image' holds images, not classes"):
+        load(cache_dir, folder, label_column="image")

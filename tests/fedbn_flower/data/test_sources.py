@@ -234,8 +234,35 @@ def test_a_folder_of_numpy_files(cache_dir, tmp_path):
     assert data.spec.classes == 3
     clear_process_caches()
     np.save(folder / "test-labels.npy", np.arange(4))
-    with pytest.raises(UserError, match="test-labels.npy does not hold a class number for each image"):
+    with pytest.raises(UserError, match=r"test-labels.npy is int64 \(4,\); expected 5 class numbers"):
         load(cache_dir, str(folder))
     np.save(folder / "test-images.npy", np.zeros((4, 6, 5)))
     with pytest.raises(UserError, match="test-images.npy holds float64"):
         load(cache_dir, str(folder))
+
+
+def test_numpy_labels_may_be_numbers_and_classes_have_names(cache_dir, tmp_path):
+    folder = tmp_path / "arrays"
+    numpy_files(folder)
+
+    def fresh():
+        clear_process_caches()
+        return load(cache_dir, str(folder))
+
+    (folder / "classes.txt").write_text("benign\nmalignant\nunclear\n")
+    assert fresh().output_names == ["benign", "malignant", "unclear"]
+    (folder / "classes.txt").write_text("benign\nmalignant\n")
+    with pytest.raises(UserError, match=r"classes.txt' has 2 names; expected a different one .* 3 classes"):
+        fresh()
+    (folder / "classes.txt").unlink()
+    ages = np.linspace(20, 80, 17)
+    np.save(folder / "train-labels.npy", ages[:12])
+    with pytest.raises(UserError, match=r"labels of different kinds, float32 \(12, 1\) and int64 \(5,\)"):
+        fresh()
+    np.save(folder / "test-labels.npy", ages[12:])
+    data = fresh()
+    assert (data.spec.predicts, data.spec.outputs) == ("numbers", 1)
+    np.testing.assert_array_equal(data.test.columns["y"][:, 0], ages[12:].astype(np.float32))
+    np.save(folder / "test-labels.npy", np.full(5, np.inf))
+    with pytest.raises(UserError, match="dataset: test-labels.npy holds values that are not finite"):
+        fresh()

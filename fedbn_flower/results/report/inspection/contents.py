@@ -114,7 +114,8 @@ class Inspection:
         if skew is not None:
             header += ["classes", "effective classes", "total variation", "Jensen-Shannon"]
         if self.shares is not None:
-            header += [f"pixels of class {number}" for number in range(self.shares.shape[1])[:MAX_CLASSES]]
+            names = self.inputs.dataset.output_names[:MAX_CLASSES]
+            header += [f"pixels of class {name}" for name in names]
         rows = []
         for i, name in enumerate(self.names[:MAX_LISTED]):
             row = [name, *(str(sizes[i]) for sizes in used.values())]
