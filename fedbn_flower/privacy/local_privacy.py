@@ -6,7 +6,6 @@ No sampling hides a client from whoever reads its messages, so its epsilon is th
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
 from .keys import Key
 from .ledger import Charge, Ledger
-from .mechanism import ClientMechanism
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
 NOTION = "client, local"
@@ -72,6 +70,7 @@ class LocalPrivacy(PrivacyAtClients):
     notion = NOTION
     adjacency = "replace-one"
     sampling = "none"
+    lists_clients = True
 
     def __init__(self, config: RunConfig, parameters: int) -> None:
         super().__init__(config, noise_of(config))
@@ -96,20 +95,12 @@ class LocalPrivacy(PrivacyAtClients):
         if config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
-        """Keep the ledger of a run in a folder; see `PrivacyAtClients.begin`."""
-        mechanism = super().begin(folder, done, repeats)
-        assert self._ledger
-        self._asked = Counter(client for charge in self._ledger.charges for client in charge.clients)
-        return mechanism
-
     def epsilon(self, rounds: int) -> float:
         """Return epsilon of a client that has trained in so many rounds."""
         return local_epsilon(self.noise, rounds, self.config.dp_delta)
 
-    def _accounted(self, charge: Charge, clients: Sequence[int]) -> Charge:
+    def _note(self, clients: Sequence[int]) -> None:
         self._asked.update(clients)
-        return replace(charge, epsilon=self.epsilon(self._participations()), clients=tuple(clients))
 
     def _participations(self) -> int:
         return max(self._asked.values(), default=0)

@@ -1,7 +1,6 @@
 """What the privacy of a run has in common, whatever it protects: its ledger, and the columns of a round."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,11 +79,14 @@ class PrivacyAtClients(RunPrivacy):
     """In what two neighbouring sets of data differ."""
     sampling: ClassVar[str]
     """What hides who or what was used."""
+    lists_clients: ClassVar[bool] = False
+    """Whether the ledger lists who was asked, since epsilon is each client's own."""
 
     def __init__(self, config: RunConfig, noise: float) -> None:
         super().__init__(config)
         assert config.clip
         self.noise, self.clip = noise, config.clip
+        self._charged = 0
 
     def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
         """Keep the ledger of a run in a folder; return None, since the server adds no noise.
@@ -109,6 +111,8 @@ class PrivacyAtClients(RunPrivacy):
         if (kept := self._ledger.terms) != record:
             wanted = f"{kept['rounds']}, for which the noise {kept['noise']:g} was found"
             raise not_allowed("rounds", config.rounds, wanted)
+        for charge in self._ledger.charges:
+            self._note(charge.clients)
         if self._spends(0) and config.rounds > done and not self._is_repeated(done + 1):
             last = self._ledger.charges[-1].round
             wanted = f"{done}: the privacy budget is spent at round {last}"
@@ -126,8 +130,9 @@ class PrivacyAtClients(RunPrivacy):
         if self._is_repeated(server_round):
             return
         attempt = len(self._ledger.of_round(server_round)) + 1
-        charge = Charge(server_round, attempt, self.clip, self.clip, 0.0, digest="")
-        self._ledger.charge(self._accounted(charge, clients))
+        self._note(clients)
+        spent, listed = self.epsilon(self._participations()), tuple(clients if self.lists_clients else ())
+        self._ledger.charge(Charge(server_round, attempt, self.clip, self.clip, spent, "", listed))
 
     def record(self) -> dict[str, Any]:
         """Return the terms for the first line of a ledger."""
@@ -158,14 +163,13 @@ class PrivacyAtClients(RunPrivacy):
         """Return the greatest epsilon of a client that has trained in so many rounds."""
         raise NotImplementedError
 
-    def _accounted(self, charge: Charge, clients: Sequence[int]) -> Charge:
-        """Return a new charge with its epsilon, as if each client trained in every round."""
-        return replace(charge, epsilon=self.epsilon(self._participations() + 1))
+    def _note(self, clients: Sequence[int]) -> None:
+        """Count a charged round, as if each client trained in it."""
+        self._charged += 1
 
     def _participations(self) -> int:
         """Return in how many rounds a client has trained at most."""
-        assert self._ledger
-        return len(self._ledger.charges)
+        return self._charged
 
     def _spends(self, new: int) -> bool:
         return bool(self.config.dp_epsilon) and self._participations() + new >= self.config.rounds

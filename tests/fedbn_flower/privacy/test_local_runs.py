@@ -147,6 +147,25 @@ def test_with_a_secret_key_a_repeated_round_is_charged_again_and_a_spent_budget_
     assert 7.9 < summary["privacy"]["epsilon"] <= 8
 
 
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_resumed_run_whose_budget_is_spent_is_refused(configured, tmp_path, monkeypatch):
+    """Round 3 was charged twice, and none of it is in the checkpoint of round 2."""
+    config = small(configured, dp_seed=-1, dp_noise=0, dp_epsilon=8, rounds=4, checkpoint_every=2)
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), run, None, [Stops(3)])
+    monkeypatch.setattr("fedbn_flower.federation.federation.Exchange.answers", killed)
+    with pytest.raises(KeyboardInterrupt):
+        simulated(resume(config, run), run)
+    assert [charge["round"] for charge in charges(run)] == [1, 2, 3, 3]
+    wanted = r"^rounds: 4 is not allowed; expected 2: the privacy budget is spent at round 3$"
+    with pytest.raises(UserError, match=wanted):
+        simulated(resume(config, run), run)
+
+
 def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
