@@ -5,6 +5,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -105,6 +107,13 @@ class TestFixed:
             p = (1 - q) * p_over(cut / noise) + q * p_over((cut - 2) / noise)
             assert p - math.exp(found) * p_over(cut / noise) == pytest.approx(1e-3, rel=0.02)
         assert epsilon(1, fixed(0.1, 100, 1e-4)) > epsilon(0.5, poisson(0.1, 100, 1e-4)) > 27
+
+
+@pytest.mark.parametrize("participations", [1, 10])
+def test_local_epsilon_is_that_of_the_library_when_one_client_is_replaced(participations):
+    accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp_event.GaussianDpEvent(10), participations)
+    assert local_epsilon(10, participations, 1e-5) == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
 
 
 def test_local_noise_is_read_by_everybody():
