@@ -180,9 +180,9 @@ def features(
         targets = [dataset.train.columns["y"][rows] for rows in shares]
         found += [
             Feature.of_numbers(
-                f"target {i}" if dataset.spec.outputs > 1 else "target", [y[:, i] for y in targets], edges
+                f"target {name}" if dataset.spec.outputs > 1 else "target", [y[:, i] for y in targets], edges
             )
-            for i in range(min(dataset.spec.outputs, MAX_FEATURES))
+            for i, name in enumerate(dataset.output_names[:MAX_FEATURES])
         ]
     return found
 

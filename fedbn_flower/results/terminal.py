@@ -1,6 +1,9 @@
-"""Fit tables into a narrow terminal: shorten names in the middle, but keep different names different."""
+"""Fit tables into a narrow terminal: wrap names of several words, shorten others in the middle, but keep
+different names different.
+"""
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -10,14 +13,18 @@ MIN_WIDTH = 8  # characters below which names are not shortened
 PADDING = 3  # characters of a column besides its text
 CUT = "…"
 WORD_BREAKS = " -_=/"
+HEADER_PIECE = re.compile(r"[^\s-]*-|[^\s-]+")
 NUMBER = re.compile(r"[-+\d.eE±()%, ]*(of[\d ]+\))?|nan|-?inf")
 
 
 def fit_to_width(table: Table, width: int) -> Table:
-    """Return the table fitted to a terminal's width; only the middle of names is left out."""
+    """Return the table fitted to a terminal's width; only the middle of long words is left out.
+
+    Headers wrap after hyphens, too.
+    """
     cells = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in table.columns]
     headers = [Text.from_markup(str(column.header)).plain for column in table.columns]
-    words = [max(map(len, header.split()), default=0) for header in headers]
+    words = [max(map(len, HEADER_PIECE.findall(header)), default=0) for header in headers]
     widths = [max(map(len, [*column, " " * n])) for column, n in zip(cells, words, strict=True)]
     names = [i for i, column in enumerate(cells) if not all(NUMBER.fullmatch(text) for text in column)]
     while sum(widths) + PADDING * len(widths) + 1 > width:
@@ -27,14 +34,23 @@ def fit_to_width(table: Table, width: int) -> Table:
         widths[widest] -= 1
     found = Table(title=table.title, caption=table.caption, box=table.box)
     found.caption_justify = table.caption_justify
-    for column, header in zip(table.columns, headers, strict=True):
-        found.add_column(Text(header), justify=column.justify, overflow="fold")
-    shortened = [
-        shorten_middle(column, widths[i]) if i in names else column for i, column in enumerate(cells)
-    ]
+    for column, header, columns in zip(table.columns, headers, widths, strict=True):
+        found.add_column(Text(_wrapped(header, columns)), justify=column.justify, overflow="fold")
+    shortened = [_fitted(column, widths[i]) if i in names else column for i, column in enumerate(cells)]
     for row in zip(*shortened, strict=True):
         found.add_row(*map(Text, row))
     return found
+
+
+def _fitted(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts of a column, wrapped between their words if every word fits, otherwise shortened."""
+    if max((len(word) for text in texts for word in text.split()), default=0) <= width:
+        return [_wrapped(text, width) for text in texts]
+    return shorten_middle(texts, width)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, max(width, 1), break_long_words=False))
 
 
 def shorten_middle(texts: Sequence[str], width: int) -> list[str]:

@@ -72,6 +72,9 @@ def desk(tmp_path_factory, cache_dir):
     for block in blocks("python"):
         if block.file_name:
             (folder / block.file_name).write_text(block.body)
+    few = ["--pictures", "10", "--patients", "50"]
+    made = [sys.executable, "examples/make_hospital_data.py", "data", *few]
+    subprocess.run(made, cwd=folder, check=True)
     run = ["--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir)]
     assert main([*run, "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder

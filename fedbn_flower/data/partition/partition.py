@@ -61,7 +61,11 @@ class Partitions:
             if count and (evaluates_locally or things not in HELD_OUT)
         ]
         among = f"partition: {partition!r} among {len(self.train)} clients"
-        return f"{among} leaves out {', '.join(counts)}" if counts else ""
+        if not counts:
+            return ""
+        lacking, ids = self.unused.get("ids", (0, 0))
+        hint = f"; num-clients {ids} has them all" if lacking else ""
+        return f"{among} leaves out {', '.join(counts)}{hint}"
 
 
 @process_cache(maxsize=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -56,7 +57,12 @@ def check_fit(inputs: RunInputs) -> None:
 
 def _check_target(config: RunConfig, dataset: Dataset) -> None:
     problem, target = dataset.problem, config.target_value
-    if target is None or target[0] in problem.metrics:
+    if target is None:
+        return
+    if target[0] in problem.metrics:
+        low, high = problem.ranges.get(target[0], (-math.inf, math.inf))
+        if not low <= target[1] <= high:
+            raise not_allowed("target", config.target, f"a value from {low:g} to {high:g}")
         return
     if config.target_accuracy:
         wanted = f"0: {config.dataset!r} is compared by {problem.compared_by}"

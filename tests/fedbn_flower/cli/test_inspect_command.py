@@ -70,6 +70,15 @@ def test_masks_are_shown(inspected, tmp_path, configured):
     np.testing.assert_array_equal(inside.reshape(16, 16), some[1][0] == 1)
 
 
+def test_labels_have_their_names_and_are_no_numbers_by_mistake(inspected, tmp_path):
+    rows = [f"{i}.5,{i % 2},{i // 3 % 2}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,Edema,Mass", *rows]))
+    words = ["--dataset", str(tmp_path / "t.csv"), "--label-column", "Edema,Mass"]
+    output, _ = inspected(*words, "--problem", "multi-label")
+    assert "learnt as numbers" not in output
+    assert "target Edema" in output
+
+
 def test_the_division_is_that_of_the_run(configured):
     config = configured(partition="dirichlet:0.3", num_clients=5, seed=3, val_fraction=0.2)
     table = Inspection(inputs_of(config)).clients()

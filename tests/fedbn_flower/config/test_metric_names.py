@@ -62,6 +62,7 @@ MISTAKES = [
     ({"metrics": "calibration-error"}, "expected one whose states add: MulticlassCalibrationError's state"),
     ({"metrics": "no_such.py:Mine"}, "metrics: 'no_such.py:Mine' is not allowed; expected a file"),
     ({"target": "auroc=0.9"}, "expected METRIC=VALUE with a metric of this run: loss, accuracy"),
+    ({"target": "accuracy=90"}, "target: 'accuracy=90' is not allowed; expected a value from 0 to 1"),
     ({"target": "accuracy"}, "target: 'accuracy' is not allowed; expected METRIC=VALUE, or none"),
     ({"target": "accuracy=high"}, "target: 'accuracy=high' is not allowed; expected METRIC=VALUE, or none"),
     (

@@ -80,3 +80,20 @@ def test_over_how_many_seeds():
         "1 to 3",
         "2",
     ]
+
+
+def test_names_of_several_words_and_headers_with_hyphens_are_wrapped():
+    """As of a run with three further metrics: who is meant can be read."""
+    table = Table(title="a run")
+    table.add_column("model")
+    for name in ("training examples", "loss", "accuracy", "sensitivity-at:0.9", "auroc", "ece"):
+        table.add_column(name, justify="right")
+    for name in ("mean over examples", "worst client", "client north", "client south"):
+        table.add_row(name, "1200", "0.1331", "96.2 %", "0.4118", "0.8332", "0.009002")
+    text = shown(table, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert [word in text for word in ("mean over", "examples", "north", "south", "sensitivity-")] == [
+        True
+    ] * 5
+    assert "client north" in shown(table, 120)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ....config.selection import NOT_GIVEN
 from ....data.statistics import (
     Counts,
     Feature,
@@ -146,7 +147,7 @@ class Inspection:
         """Yield what is said of the data before a run, too."""
         dataset, config, partitions = self.inputs.dataset, self.inputs.config, self.inputs.partitions
         yield from dataset.notes
-        yield from of_targets(dataset, partitions.train)
+        yield from of_targets(dataset, partitions.train, inferred=config.problem == NOT_GIVEN)
         if line := partitions.left_out(config.partition, self.inputs.evaluates_locally):
             yield line
 
