@@ -27,6 +27,11 @@ LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}
 TIME_AND_BYTES = {
     "compress": "topk:0.3", "error-feedback": "on", "selection": "power-of-choice:5", "devices": "phones",
 }  # fmt: skip
+BUFFERED = {
+    "client": "fedbn", "partition": "dirichlet:1", "num-clients": 6, "holdout-clients": 1, "rounds": 6,
+    "val-fraction": 0.2, "patience": 4, "eval-data": "local", "compress": "topk:0.3", "devices": "phones",
+    "protocol": "fedbuff:3", "concurrency": 4, "metrics": "accuracy,ece",
+}  # fmt: skip
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
 PLACE = {"runtime"}
 
@@ -71,6 +76,19 @@ def test_on_all_workers(fast, late, on_all_workers):
     assert expected[2]["bytes-received"] > 0
     assert len(expected[2]["new-clients"]["clients"]) == 2
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
+
+
+def test_buffers_on_all_workers(on_all_workers):
+    """Clients of one call have one version of the model."""
+    expected, *others = map(output, on_all_workers(BUFFERED))
+    assert others == [expected] * 2
+    assert max(int(row["staleness-max"]) for row in expected[1][0]) > 1
+
+
+def test_buffers_under_flwr_run(under_flwr_run):
+    here, there = map(output, under_flwr_run(BUFFERED))
+    assert there == here
+    assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
 
 
 def test_under_flwr_run(late, under_flwr_run, tmp_path):
