@@ -25,6 +25,7 @@ from fedbn_flower.sweeps.experiment import swept_keys
 FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
 RUNS = {
+    "asynchronous": (2 + 1 + 1) * 4,
     "feature-shift": 6 * 5,
     "feature-shift-mlp": 3 * 5,
     "feature-shift-new-site": 5 * 12,
@@ -47,7 +48,8 @@ RUNS = {
     "niid-bench": 4 * 3 + 1,
     "niid-bench-mnist": 4,
     "objectives-and-clients": 10 + 2 + 4 + 2,
-    "privacy-feature-shift": 2 + 2,
+    "privacy-dpsgd": 2,
+    "privacy-feature-shift": (2 + 2) * 2,
     "privacy-mnist": 2 * 4 * 2 + 2 * 4 * 2 + 2 * 2 + 1 + 2,
     "privacy-mnist-rates": 4 + 4 + 2 * 4 * 2 + 3 + 2 * 4,
     "privacy-turns": 2 * (1 + 2) * 2,
@@ -63,6 +65,7 @@ RUNS = {
 }
 FEW = "--dataset digits --num-clients 10"
 SMALL = {
+    "asynchronous": "--dataset digits --num-clients 20",
     "feature-shift": "--model mlp-bn",
     "feature-shift-new-site": "--model mlp-bn",
     "fedproto": "--dataset digits --num-clients 20 --holdout-clients 10 --image-size 32",
@@ -82,8 +85,9 @@ SMALL = {
     "niid-bench": f"{FEW} --image-size 32 --local-epochs 2",
     "niid-bench-mnist": f"{FEW} --image-size 32 --local-epochs 2",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
+    "privacy-dpsgd": "--dataset digits --image-size 16",
     "privacy-feature-shift": "--dataset digits",
-    "privacy-mnist": 2 * 4 * 2 + 2 * 4 * 2 + 2 * 2 + 1 + 2,
+    "privacy-mnist": "--dataset digits --num-clients 40",
     "privacy-mnist-rates": "--dataset digits --num-clients 40",
     "privacy-turns": "--dataset digits --num-clients 40",
     "rounds-to-accuracy": FEW,
@@ -153,7 +157,7 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 
 LARGE = {
-    "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
+    "asynchronous", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
     "objectives-and-clients", "privacy-mnist", "privacy-mnist-rates", "privacy-turns", "rounds-to-accuracy",
     "stragglers",
 }  # fmt: skip
