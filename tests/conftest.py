@@ -29,6 +29,8 @@ from fedbn_flower.runtime import pools
 
 from .pictures import draw_none
 
+gc.disable()  # until all tests are collected: what they import stays
+
 # The same examples in every run, however long one takes: no test depends on chance or load.
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
 settings.load_profile("fedbn")
@@ -73,6 +75,7 @@ def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -23,6 +23,8 @@ from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 
+pytestmark = pytest.mark.usefixtures("pictures_not_drawn")
+
 EXAMPLES = sorted((APP / "examples").glob("*.py"))
 
 

@@ -94,9 +94,12 @@ class Branching(torch.nn.Module):
     [
         ("m.pt", "pickle", "format: 'pickle' is not allowed; expected one of onnx, torchscript"),
         ("no/m.pt", "torchscript", "path: cannot write"),
-        ("m.onnx", "onnx", "expected one in which the model can be written .Guard.*: Could not guard"),
+        pytest.param(
+            "m.onnx", "onnx", "expected one in which the model can be written .Guard.*: Could not guard",
+            marks=pytest.mark.slow,  # the import of ONNX
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line(tmp_path, name, format, message):
     with pytest.raises(UserError, match=message) as raised:
         write_model(Branching(), InputSpec((3,), 3), tmp_path / name, format)
