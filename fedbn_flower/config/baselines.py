@@ -10,7 +10,7 @@ from .selection import settings_of
 WITHOUT_MEANING = (
     *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
-    *("selection", "compress", "error-feedback"),
+    *("selection", "compress", "error-feedback", "compress-down"),
     *map(flag_of, (*Devices.model_fields, *Protocol.model_fields, *Privacy.model_fields)),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""

@@ -20,7 +20,7 @@ from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, NUM_EXAMPLES, 
 
 from ..config.run_config import RunConfig
 from .divergence import first_to_diverge
-from .exchange import Exchange
+from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
 from .strategy import participation
 
@@ -147,7 +147,10 @@ def evaluate_new(
     held_out = participation(config).held_out_clients
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
     content = RecordDict(
-        {ARRAYS: arrays, CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round})}
+        {
+            ARRAYS: model_to_send(arrays, config.rounds_model),
+            CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round}),
+        }
     )
     messages = [
         Message(content, node, MessageType.EVALUATE)

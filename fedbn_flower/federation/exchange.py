@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, rounded
 from fedbn_flower.strategies.messages.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 
 from ..core.private import ErrorCode
@@ -122,6 +122,11 @@ class Exchange:
             reason = f"{COMPRESSED}: {error}"
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         return reply
+
+
+def model_to_send(arrays: ArrayRecord, rounds: bool) -> ArrayRecord:
+    """Return the model as clients get it: rounded to bfloat16, or as it is."""
+    return ArrayRecord({name: rounded(array) for name, array in arrays.items()}) if rounds else arrays
 
 
 def compressed_model(

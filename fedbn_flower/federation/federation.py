@@ -42,7 +42,7 @@ from .checks.privacy_fit import privacy_of
 from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
-from .exchange import Exchange
+from .exchange import Exchange, model_to_send
 from .inputs import inputs_of
 from .participation.asynchronous import buffers_of
 from .refusals import Refusals
@@ -51,6 +51,7 @@ from .strategy import (
     clock_of,
     errors_of_custom_rules,
     make_strategy,
+    next_model,
     participation,
     prepare_round,
     step_more,
@@ -216,7 +217,7 @@ class Federation:
             CLIENT_LR: rates.get(CLIENT_LR, config.client_lr),
             CLIENT_LR_DECAY: config.client_lr_decay,
         }
-        prepare_round(strategy, self.inputs, server_round, exchange)
+        sent = prepare_round(strategy, self.inputs, server_round, exchange, arrays)
         strategy._buffer_ = self.buffers.begin_round(server_round, arrays) if self.buffers else None
         fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
         train_config = ConfigRecord(
@@ -236,7 +237,7 @@ class Federation:
                 observer.on_answer(server_round, phase, done, total)
 
         with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-            messages = strategy.configure_train(server_round, arrays, train_config, grid)
+            messages = strategy.configure_train(server_round, sent, train_config, grid)
         replies = exchange.answers(
             MessageType.TRAIN, charged(self.privacy, server_round, messages, strategy), on_answer
         )
@@ -244,12 +245,14 @@ class Federation:
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
-        arrays = updated or arrays
+        arrays = next_model(self.inputs, updated, arrays, sent)
 
         if splits and not after_training:
             evaluate_config = ConfigRecord({**evaluation, **by_class})
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-                messages = strategy.configure_evaluate(server_round, arrays, evaluate_config, grid)
+                messages = strategy.configure_evaluate(
+                    server_round, model_to_send(arrays, config.rounds_model), evaluate_config, grid
+                )
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)

@@ -5,14 +5,14 @@ from functools import partial
 from math import inf
 
 import numpy as np
-from flwr.app import UserConfig
+from flwr.app import Array, ArrayRecord, RecordDict, UserConfig
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.vectors import Layout
-from fedbn_flower.strategies.messages.npy import encoded_bytes
-from fedbn_flower.strategies.messages.wire import NUM_EXAMPLES
+from fedbn_flower.strategies.messages.npy import array_bytes, encoded, encoded_bytes, viewed
+from fedbn_flower.strategies.messages.wire import ARRAYS, NUM_EXAMPLES
 
 from ..config.keys.devices import NONE
 from ..config.registry import CLIENT, COMPRESS, OBJECTIVE, STRATEGY, as_user_error
@@ -21,7 +21,7 @@ from ..config.selection import flags
 from ..core.errors import RunFailed, not_allowed
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand
-from .exchange import Exchange
+from .exchange import Exchange, model_to_send
 from .inputs import RunInputs, inputs_of
 from .participation import Clock, SeededParticipation, availability, held_out_clients, rates_of, share_of_work
 from .participation.selection import select_by
@@ -90,11 +90,19 @@ def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_
 
 
 def prepare_round(
-    strategy: PseudoGradientStrategy, inputs: RunInputs, server_round: int, exchange: Exchange
-) -> None:
-    """Set what a round of the strategy needs: its ``server-lr``, and how its nodes are selected."""
+    strategy: PseudoGradientStrategy,
+    inputs: RunInputs,
+    server_round: int,
+    exchange: Exchange,
+    arrays: ArrayRecord,
+) -> ArrayRecord:
+    """Set what a round of the strategy needs: its ``server-lr``, and how its nodes are selected.
+
+    Return the model as clients get it.
+    """
     set_server_rate(strategy, inputs.config, server_round)
     strategy.node_selection = select_by(inputs, exchange, strategy)
+    return model_to_send(arrays, inputs.config.rounds_model)
 
 
 def client_settings(config: RunConfig) -> UserConfig:
@@ -131,6 +139,24 @@ def participation(config: RunConfig) -> SeededParticipation:
     )
 
 
+def next_model(
+    inputs: RunInputs, updated: ArrayRecord | None, arrays: ArrayRecord, sent: ArrayRecord
+) -> ArrayRecord:
+    """Return the model after a round, from what the rule made of the model that was sent.
+
+    What rounding took from the parameters, ``x - sent``, is not lost: a rule that makes ``sent + step`` gives
+    ``x + step``. The step is of the pseudo-gradient relative to what clients got.
+    """
+    if updated is None or sent is arrays:
+        return updated or arrays
+    entries = dict(updated)
+    for name in _stepped(inputs):
+        moved, x, got = (viewed(record[name]) for record in (updated, arrays, sent))
+        with np.errstate(invalid="ignore"):  # an entry may be inf, as in attention masks
+            entries[name] = encoded(np.where(x == got, moved, moved + (x - got)).astype(x.dtype))
+    return ArrayRecord(entries)
+
+
 def train_bytes(inputs: RunInputs) -> tuple[int, int]:
     """Return the bytes of the arrays of a train message and of its answer, before there is one.
 
@@ -139,8 +165,10 @@ def train_bytes(inputs: RunInputs) -> tuple[int, int]:
     config, (model, _) = inputs.config, inputs.model()
     entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}
     sizes = {name: encoded_bytes(array) for name, array in entries.items()}
-    extras = STRATEGY.find(config.strategy).extras_like_parameters
-    down = up = sum(sizes.values()) + (sum(sizes[name] for name in _stepped(inputs)) if extras else 0)
+    with_extras = STRATEGY.find(config.strategy).extras_like_parameters
+    extras = sum(sizes[name] for name in _stepped(inputs)) if with_extras else 0
+    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), config.rounds_model)
+    down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
     if codec := config.codec:
         names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
         coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}

@@ -11,6 +11,7 @@ from flwr.common import Scalar
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
 from fedbn_flower.strategies.aggregation.fold import GROUP
+from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
 from ..config.registry import CLIENT
@@ -188,7 +189,7 @@ def _client(config: RunConfig, task: LocalTask) -> FedAvgClient:
 def _received(client: FedAvgClient, message: Message) -> tuple[Received, dict[str, Scalar]]:
     """Return a message's records and configuration, without an evaluation after training."""
     records = {
-        name: {entry: array.numpy() for entry, array in record.items()}
+        name: {entry: np.array(viewed(array)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
     arrays = by_name(records.pop(ARRAYS), client.shared_names)

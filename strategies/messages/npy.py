@@ -7,6 +7,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from .bfloat16 import from_upper_halves, upper_halves
+
+BF16 = "bfloat16"
+"""Our name for the format of `rounded`, which only `decoded` and `viewed` know."""
 NUMPY = Array(np.empty(0)).stype
 """Flower's name for the format of `np.save`."""
 
@@ -29,13 +33,25 @@ def array_bytes(content: RecordDict) -> int:
     return sum(len(array.data) for record in records for array in record.values())
 
 
+def rounded(array: Array) -> Array:
+    """Return an array rounded to bfloat16, at 2 bytes a number; one that is not of float32 as it is."""
+    if array.dtype != "float32":
+        return array
+    return Array(array.dtype, array.shape, BF16, upper_halves(viewed(array)).tobytes())
+
+
 def viewed(array: Array) -> NDArray:
-    """Return ``array.numpy()``, as a read-only view if its data are what `encoded` makes."""
+    """Return ``array.numpy()``, as a read-only view if its data are what `encoded` makes; see `decoded`."""
     return decoded(array, np.broadcast_to(np.empty((), array.dtype), array.shape))
 
 
 def decoded(array: Array, expected: NDArray) -> NDArray:
-    """Return ``array.numpy()``: a read-only view if it has the shape and dtype of ``expected``."""
+    """Return ``array.numpy()``: a read-only view if it has the shape and dtype of ``expected``.
+
+    Of an array that was `rounded`, its float32 numbers.
+    """
+    if array.stype == BF16:
+        return from_upper_halves(np.frombuffer(array.data, np.uint16)).reshape(array.shape)
     header = _header(expected.shape, expected.dtype.str)
     if array.stype == NUMPY and array.data[: len(header)] == header:  # bytes, or a view of them
         return np.frombuffer(array.data, expected.dtype, offset=len(header)).reshape(expected.shape)

@@ -25,7 +25,8 @@ SETTINGS = {
 }  # fmt: skip
 LATE = {"fraction-train": 0.9, "stragglers": 0.5, "dropout": 0.2}
 TIME_AND_BYTES = {
-    "compress": "topk:0.3", "error-feedback": "on", "selection": "power-of-choice:5", "devices": "phones",
+    "compress": "topk:0.3", "error-feedback": "on", "compress-down": "bf16",
+    "selection": "power-of-choice:5", "devices": "phones",
 }  # fmt: skip
 BUFFERED = {
     "client": "fedbn", "partition": "dirichlet:1", "num-clients": 6, "holdout-clients": 1, "rounds": 6,

@@ -1,4 +1,4 @@
-"""The keys of codecs: what clients send in place of their updates."""
+"""The keys of codecs: what clients send in place of their updates, and get in place of the model."""
 
 from typing import Annotated, Literal
 
@@ -26,6 +26,9 @@ class Compression(KeyGroup):
         "auto",
         description="whether clients add what compress lost to their next update; auto: if it needs that",
     )
+    compress_down: Literal["none", "bf16"] = setting(
+        "none", description="to what the model is rounded that clients get; the server keeps it as it is"
+    )
 
     @property
     def codec(self) -> Codec | None:
@@ -44,6 +47,11 @@ class Compression(KeyGroup):
     def keeps_residual(self) -> bool:
         """Whether clients remember what the codec lost."""
         return bool(self.codec and self.codec.feedback)
+
+    @property
+    def rounds_model(self) -> bool:
+        """Whether the model is rounded that clients get."""
+        return self.compress_down != NONE
 
     def check_codec(self) -> None:
         """Refuse a codec that there is not, and feedback without one.

@@ -126,8 +126,9 @@ def check_privacy(config: "RunConfig") -> None:
                     f"{flag_of(name)}: {value} is not used without dp; give dp=client, example or local"
                 )
         return
-    if config.compress != NONE:
-        raise not_allowed("compress", config.compress, f"{NONE!r} with dp {config.dp!r}")
+    for key, codec in (("compress", config.compress), ("compress-down", config.compress_down)):
+        if codec != NONE:
+            raise not_allowed(key, codec, f"{NONE!r} with dp {config.dp!r}")
     for key, value, wanted in _unfit(config, dict(config.algorithm_settings)):
         raise not_allowed(key, value, f"{wanted} with dp {config.dp!r}")
 

@@ -94,6 +94,7 @@ def _unfit(config: "RunConfig", protocol: AsynchronousProtocol) -> Iterator[tupl
         "stragglers": "0.0, since who is slow answers later,",
         "dropout": "0.0, since every client that is asked answers,",
         "availability": "'always'",
+        "compress_down": "'none', since clients train older models,",
         "unfreeze_at": "0, since clients train older models,",
     }.items():
         if (value := getattr(config, key)) != type(config).model_fields[key].default:

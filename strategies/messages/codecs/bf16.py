@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bfloat16 import from_upper_halves, upper_halves
 from .base import Codec, Codes, Layout
 
 
@@ -13,8 +14,7 @@ class Bf16(Codec):
         return {"values": ((size,), "uint16")}
 
     def encode(self, vector: NDArray[np.float32], rng: np.random.Generator) -> dict[str, NDArray]:
-        bits = np.ascontiguousarray(vector).view(np.uint32).astype(np.uint64)
-        return {"values": ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)}
+        return {"values": upper_halves(vector)}
 
     def decode(self, codes: Codes, size: int) -> NDArray[np.float32]:
-        return (codes["values"].astype(np.uint32) << 16).view(np.float32)
+        return from_upper_halves(codes["values"])

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from ...aggregation.vectors import all_finite
-from ..npy import decoded, encoded, encoded_bytes
+from ..npy import decoded, encoded, encoded_bytes, viewed
 from .base import Codec
 
 Arrays = Mapping[str, NDArray]
@@ -62,7 +62,7 @@ def decompressed(
     ValueError
         When the codes are not of such entries, or what they stand for is not finite.
     """
-    others = {name: array.numpy() for name, array in received.items() if name not in answer}
+    others = {name: viewed(array) for name, array in received.items() if name not in answer}
     if not all(array.dtype.kind == "f" for array in others.values()):
         raise ValueError("an entry is missing that is not of floating-point numbers")
     size = sum(array.size for array in others.values())

@@ -29,6 +29,7 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
         (ASYNC | {"dropout": 0.5}, "dropout: 0.5 is not allowed; expected 0.0, since every client that"),
         (ASYNC | {"availability": "cycle:2,1"}, "availability: 'cycle:2,1' is not allowed; expected 'al"),
         (ASYNC | {"freeze": "fc1", "unfreeze-at": 2}, "unfreeze-at: 2 is not allowed; expected 0, since"),
+        (ASYNC | {"compress-down": "bf16"}, "compress-down: 'bf16' is not allowed; expected 'none', since"),
         (ASYNC | {"min-replies": 3}, "min-replies: 3 is not allowed; expected at most 2"),
         *(
             (

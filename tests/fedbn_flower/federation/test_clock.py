@@ -140,6 +140,7 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
     "keys",
     [
         {"client": "fedbn", "model": "mlp-bn"},
+        {"client": "silobn", "model": "mlp-bn", "compress_down": "bf16"},
         {"strategy": "scaffold", "objective": "scaffold"},
         {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "compress": "sign"},
         {"client": "silobn", "model": "cnn-bn", "compress": "lowrank:2"},

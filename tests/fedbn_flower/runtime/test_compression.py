@@ -1,12 +1,18 @@
 """Runs with compressed updates."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import InlineGrid
-from strategies.messages.wire import COMPRESSED
+from strategies.messages.bfloat16 import from_upper_halves, upper_halves
+from strategies.messages.npy import viewed
+from strategies.messages.wire import ARRAYS, COMPRESSED
 
 from .test_sums import CLIENTS, run
 
@@ -86,6 +92,60 @@ def test_one_of_ones_own(configured, tmp_path):
         configured(compress=f"{tmp_path / 'own.py'}:Unfinished")
 
 
+DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client": "fedavg"}
+
+
+def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):
+    """``x+ = x + step(D)`` with D relative to the rounded x that clients got, by hand from what travelled."""
+    config = configured(**DOWN, strategy="fedavg", compress_down="bf16", rounds=1, fraction_evaluate=0)
+    federation, found = Federation(config), {}
+
+    class Looking(InlineGrid):
+        def work(self, messages, timeout):
+            for message, reply in zip(messages, super().work(messages, timeout), strict=True):
+                if message.metadata.message_type == "train":
+                    answer = {name: array.numpy() for name, array in reply.content[ARRAYS].items()}
+                    found[message.metadata.dst_node_id] = (message.content[ARRAYS], answer, reply)
+                yield reply
+
+    federation.strategy._takes_sums_ = False
+    arrays = federation.run(Looking(CLIENTS, config.to_user_config()), [])
+    weights = [reply.content["metrics"]["num-examples"] for *_, reply in found.values()]
+    for name, initial in federation.initial.items():
+        got = [viewed(sent[name]) for sent, *_ in found.values()]
+        bits = got[0].view(np.uint32)
+        assert not (bits & 0xFFFF).any()
+        assert (got[0] != initial).any()
+        assert (np.abs(got[0] - initial) <= 2.0**-8 * np.abs(initial)).all()
+        differences = [answer[name].astype(np.float64) - got[0] for _, answer, _ in found.values()]
+        expected = initial + np.average(differences, axis=0, weights=weights)
+        np.testing.assert_allclose(arrays[name].numpy(), expected, atol=1e-7)
+        assert (arrays[name].numpy().view(np.uint32) & 0xFFFF).any()
+
+
+@pytest.mark.parametrize(
+    "values", [{"compress": "sign"}, {"strategy": "fedyogi", "client": "fedbn", "model": "mlp-bn"}]
+)
+def test_the_way_down_has_half_the_bytes_and_the_same_bits_everywhere(configured, values):
+    """Of the models to train and to evaluate; the bytes of a linear model's two arrays are 2 a number."""
+    keys = {**DOWN, **values, "compress_down": "bf16", "holdout_clients": 1}
+    apart = run(configured(**keys), summed=False)
+    assert run(configured(**keys), summed=True) == apart
+    if keys["model"] == "linear":
+        assert {told[-1][0] for told in apart[1][:-1]} == {2 * (CLIENTS - 1) * 2 * 650}
+
+
+@given(arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32)))
+def test_rounding_to_bfloat16(values):
+    """Within half a unit of the 8th bit; NaN stays NaN, what is finite stays finite, as masks have to."""
+    halves = from_upper_halves(upper_halves(values))
+    assert (np.isnan(halves) == np.isnan(values)).all()
+    assert (np.isfinite(halves) == np.isfinite(values)).all()
+    usual = np.abs(values) > 1e-37
+    usual &= np.abs(values) < 3.38e38
+    assert (np.abs(halves - values)[usual] <= 2.0**-8 * np.abs(values[usual])).all()
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [
@@ -100,6 +160,8 @@ def test_one_of_ones_own(configured, tmp_path):
         ({"compress": "topkk:0.1"}, r"unknown name 'topkk' \(did you mean 'topk'\?\)"),
         ({"error_feedback": "on"}, "error-feedback: 'on' is not allowed"),
         ({"compress": "bf16", "dp": "client"}, "compress: 'bf16' is not allowed"),
+        ({"compress_down": "bf16", "dp": "client"}, "compress-down: 'bf16' is not allowed"),
+        ({"compress_down": "delta"}, "compress-down: 'delta' is not allowed; expected one of 'none', 'bf16'"),
     ],
 )
 def test_mistakes_are_one_line(configured, values, line):
