@@ -31,12 +31,9 @@ def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):
 
 @pytest.mark.parametrize(
     "sampled",
-    [
-        pytest.param({"num-clients": 3, "fraction-train": 0.7}, marks=pytest.mark.exhaustive),
-        CYCLIC, EXAMPLE, {**LOCAL, "num-clients": 4},
-    ],
+    [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC, EXAMPLE, {**LOCAL, "num-clients": 4}],
     ids=["poisson", "cyclic", "example", "local"],
-)  # fmt: skip
+)
 def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run, sampled):
     here, flower = under_flwr_run({**DP, **sampled, "strategy": "fedadam"})
     assert len(outcomes([here, flower])) == 1
