@@ -1,6 +1,6 @@
 """Central, client-level differential privacy of one run: its terms, its mechanism, and what is said of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -143,11 +143,7 @@ class ClientPrivacy(RunPrivacy):
         self.terms = Terms.of(self._ledger.terms)
         key, known = self._key(folder / "checkpoint")
         self._repeats = repeats and known
-        if self.config.rounds > done and self._ends_before(done + 1):
-            rounds = self._ledger.charges[-1].round
-            raise not_allowed(
-                "rounds", self.config.rounds, f"{done}: the privacy budget is spent at round {rounds}"
-            )
+        self._check_budget(done)
         if self.terms.groups:
             self._check_turns(done, known)
         before = self._ledger.last_of(done) if done else None
@@ -184,13 +180,8 @@ class ClientPrivacy(RunPrivacy):
             key.save(checkpoint)
         return key, False
 
-    def begin_round(self, server_round: int) -> bool:
-        """Return whether the budget is spent with this round, which is about to begin."""
-        new = 0 if self._is_repeated(server_round) else 1
-        return self._spends(new) and not self._is_repeated(server_round + 1)
-
-    def _ends_before(self, server_round: int) -> bool:
-        return self._spends(0) and not self._is_repeated(server_round)
+    def ask(self, server_round: int, clients: Sequence[int]) -> None:
+        """Do nothing: the mechanism charges a round when it adds the noise."""
 
     def _spends(self, new: int) -> bool:
         assert self._ledger

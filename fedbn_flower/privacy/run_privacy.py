@@ -1,5 +1,6 @@
 """What the privacy of a run has in common, whatever it protects: its ledger, and the columns of a round."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ def charged(
     return sent
 
 
-class RunPrivacy:
+class RunPrivacy(ABC):
     """Base of the notions; a run begins with ``begin``.
 
     Parameters
@@ -44,10 +45,20 @@ class RunPrivacy:
         self._ledger: Ledger | None = None
         self._repeats = False
 
+    @abstractmethod
     def noise_std(self, charge: Charge) -> float:
         """Return the deviation of the noise in a round that was charged."""
-        raise NotImplementedError
 
+    @abstractmethod
+    def _spends(self, new: int) -> bool:
+        """Return whether the budget is spent with so many more rounds than were charged."""
+
+    def begin_round(self, server_round: int) -> bool:
+        """Return whether the budget is spent with this round, which is about to begin."""
+        new = 0 if self._is_repeated(server_round) else 1
+        return self._spends(new) and not self._is_repeated(server_round + 1)
+
+    @abstractmethod
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
         """Hear which clients are about to be asked to train, by partition id."""
 
@@ -60,6 +71,14 @@ class RunPrivacy:
     def _is_repeated(self, server_round: int) -> bool:
         assert self._ledger
         return self._repeats and self._ledger.last_of(server_round) is not None
+
+    def _check_budget(self, done: int) -> None:
+        """Refuse further rounds than those done, if the budget is spent."""
+        assert self._ledger
+        if self.config.rounds > done and self._spends(0) and not self._is_repeated(done + 1):
+            last = self._ledger.charges[-1].round
+            wanted = f"{done}: the privacy budget is spent at round {last}"
+            raise not_allowed("rounds", self.config.rounds, wanted)
 
 
 class PrivacyAtClients(RunPrivacy):
@@ -113,16 +132,8 @@ class PrivacyAtClients(RunPrivacy):
             raise not_allowed("rounds", config.rounds, wanted)
         for charge in self._ledger.charges:
             self._note(charge.clients)
-        if self._spends(0) and config.rounds > done and not self._is_repeated(done + 1):
-            last = self._ledger.charges[-1].round
-            wanted = f"{done}: the privacy budget is spent at round {last}"
-            raise not_allowed("rounds", config.rounds, wanted)
+        self._check_budget(done)
         return None
-
-    def begin_round(self, server_round: int) -> bool:
-        """Return whether the budget is spent with this round, which is about to begin."""
-        new = 0 if self._is_repeated(server_round) else 1
-        return self._spends(new) and not self._is_repeated(server_round + 1)
 
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
         """Charge a round to the ledger before any client is asked."""
@@ -159,9 +170,9 @@ class PrivacyAtClients(RunPrivacy):
             "noise": self.noise,
         }
 
+    @abstractmethod
     def epsilon(self, rounds: int) -> float:
         """Return the greatest epsilon of a client that has trained in so many rounds."""
-        raise NotImplementedError
 
     def _note(self, clients: Sequence[int]) -> None:
         """Count a charged round, as if each client trained in it."""
