@@ -20,9 +20,11 @@ from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep
 
-SIZES = (7, 4)  # batches of 4 and 3, and of 4: with mask, without, and one client alone at the end
+# Batches of 8 and 6, and of 8: with mask, without, and one client alone at the end. Of 4 examples, BatchNorm
+# takes deviations near 0, and then rounding alone comes to more than the tolerance.
+SIZES = (14, 8)
 RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
-TRAINING = LocalTraining(epochs=2, batch_size=4)
+TRAINING = LocalTraining(epochs=2, batch_size=8)
 
 
 def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
