@@ -11,7 +11,7 @@ from fedbn_flower.clients import Problem
 
 from ..config.run_config import RunConfig
 from ..records.columns import SIMULATED_SECONDS
-from ..records.totals import RunTotals
+from ..records.totals import FLOWER, RunTotals
 from .exchange import Exchange
 from .participation import Clock
 from .participation.asynchronous import Buffers
@@ -19,10 +19,6 @@ from .participation.asynchronous import Buffers
 LOGGER = logging.getLogger("flwr.fedbn")
 
 PATIENCE, TARGET, BUDGET = "patience", "target", "budget"
-
-
-FLOWER = {"backend": "flower"}
-"""Where clients run under Flower's own grids."""
 
 
 def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:

@@ -3,14 +3,14 @@
 TRAIN, VALIDATION, TEST = "train", "val", "test"
 """The splits, the last two held out. If a round is evaluated on both, test metrics have the prefix
 ``test-``."""
-ROUND_COLUMNS = ("round", "seconds", "replies", "failures")
-"""The first columns of ``metrics.csv``."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
 RATES = (CLIENT_LR, SERVER_LR)
 """The learning rates of a round, if they have a schedule."""
-SIMULATED_SECONDS = "simulated-seconds"
-"""Since the run began, on the clock of its devices, if they are named."""
+SECONDS, SIMULATED_SECONDS = "seconds", "simulated-seconds"
+"""Of a round, on the real clock; and since the run began, on the clock of its devices, if they are named."""
+ROUND_COLUMNS = ("round", SECONDS, "replies", "failures")
+"""The first columns of ``metrics.csv``."""
 STALENESS = "staleness"
 """Of a client's answer under an asynchronous protocol: how many updates old the model was that it trained."""
 STALENESS_OF_ROUND = (f"{STALENESS}-mean", f"{STALENESS}-max")

@@ -1,9 +1,13 @@
 """Running totals of a run."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .columns import SIMULATED_SECONDS
+from .columns import SECONDS, SIMULATED_SECONDS
+
+FLOWER = {"backend": "flower"}
+"""Where clients run under Flower's own grids."""
 
 
 @dataclass
@@ -27,7 +31,8 @@ class RunTotals:
     global_reached: int | None = None
     """The same of the global model."""
     mean_costs: dict[str, float] | None = None
-    """The run's bytes, sent and received, and simulated seconds, when `mean_reached` ended."""
+    """The run's bytes, sent and received, and its seconds, when `mean_reached` ended. Seconds are simulated
+    with named devices, real under Flower's own grids."""
     global_costs: dict[str, float] | None = None
     """The same of `global_reached`."""
     best: float | None = None
@@ -45,6 +50,8 @@ class RunTotals:
         costs: dict[str, float] = {"bytes": self.bytes_sent + self.bytes_received}
         if self.simulated_seconds:
             costs[SIMULATED_SECONDS] = round(self.simulated_seconds, 3)
+        elif goes_by_real_clock(self.runtime):
+            costs[SECONDS] = round(self.train_seconds + self.evaluate_seconds + self.server_seconds, 3)
         if self.mean_reached == server_round:
             self.mean_costs = costs
         if self.global_reached == server_round:
@@ -61,5 +68,13 @@ class RunTotals:
         return {"metric": metric, "target": value, "mean": self.mean_reached, "global": self.global_reached}
 
     def costs_to_target(self) -> dict[str, dict[str, float] | None]:
-        """The bytes and simulated seconds until the target was reached, for the summary."""
+        """The bytes and seconds until the target was reached, for the summary."""
         return {"mean": self.mean_costs, "global": self.global_costs}
+
+
+def goes_by_real_clock(runtime: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether all rounds ran under Flower's own grids, from `RunTotals.runtime`.
+
+    Elsewhere real seconds say how fast the simulation is, not the federation.
+    """
+    return {place.get("backend") for place in runtime} == {FLOWER["backend"]}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.registry import short
 from ..core.files import PARQUET
-from ..records.columns import SIMULATED_SECONDS
+from ..records.columns import SECONDS, SIMULATED_SECONDS
+from ..records.totals import goes_by_real_clock
 from .manifest import read_manifest
 from .summary import class_columns, columns_by_class
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 Points = dict[int, float]
 """Value by round."""
-SECONDS, MEGABYTES = "simulated seconds", "MB sent and received"
-COSTS = (SECONDS, MEGABYTES)
+SIMULATED, REAL, MEGABYTES = "simulated seconds", "seconds", "MB sent and received"
+COSTS = (SIMULATED, REAL, MEGABYTES)
 """What a figure may have on its axis in place of the round."""
 
 
@@ -109,16 +110,21 @@ class Run:
 
     def costs(self, cost: str) -> Points:
         """Return what the run had cost by the end of each round, in one of `COSTS`; empty if not counted."""
-        if cost == SECONDS:
-            return self.points(SIMULATED_SECONDS)
+        simulated = self.points(SIMULATED_SECONDS)
+        if cost == SIMULATED:
+            return simulated
+        if cost == REAL:
+            counts = not simulated and goes_by_real_clock(self.summary.get("runtime", ()))
+            seconds = self.points(SECONDS) if counts else {}
+            return dict(zip(seconds, accumulate(seconds.values()), strict=True))
         sent, received = self.points("bytes-sent"), self.points("bytes-received")
         return dict(zip(sent, accumulate((sent[r] + received[r]) / 1e6 for r in sent), strict=True))
 
     @property
     def shown_costs(self) -> list[str]:
-        """The `COSTS` that say more than rounds do: with a clock, and where messages are compressed."""
+        """The `COSTS` that say more than rounds do: seconds, and bytes where messages are compressed."""
         compressed = any(self.config.get(key, "none") != "none" for key in ("compress", "compress-down"))
-        return [cost for cost in COSTS if self.costs(cost) and (cost == SECONDS or compressed)]
+        return [cost for cost in COSTS if self.costs(cost) and (cost != MEGABYTES or compressed)]
 
     def client_points(self) -> dict[int, Points]:
         """Return the main metric of each participating client, by partition and round."""

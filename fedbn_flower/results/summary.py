@@ -17,6 +17,7 @@ from ..records.columns import (
     POOLED,
     PRIVACY,
     ROUND_COLUMNS,
+    SECONDS,
     SIMULATED_SECONDS,
     STALENESS,
     STALENESS_OF_ROUND,
@@ -30,7 +31,7 @@ from ..records.totals import RunTotals
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
-TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ")
+TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ", "seconds to ")
 """How columns of what it took to reach the target begin."""
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
@@ -197,7 +198,7 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
 
 
 def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return the rounds, megabytes (sent and received) and simulated seconds to the target, by column."""
+    """Return the rounds, megabytes (sent and received) and seconds to the target, by column."""
     rounds, costs = summary.get("rounds-to-target") or {}, summary.get("costs-to-target") or {}
     of = rounds.get("metric", summary.get("compared-by"))
     name = f"{of}=" if of != summary.get("compared-by") else ""
@@ -205,7 +206,7 @@ def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
     for group, key in (("global", "global"), ("mean over examples", "mean")):
         cost = costs.get(key) or {}
         megabytes = cost["bytes"] / 1e6 if cost else None
-        took = (rounds.get(key), megabytes, cost.get(SIMULATED_SECONDS))
+        took = (rounds.get(key), megabytes, cost.get(SIMULATED_SECONDS), cost.get(SECONDS))
         for kind, value in zip(TO_TARGET, took, strict=True):
             if value is not None:
                 found[f"{kind}{name}{rounds['target']}: {group}"] = value

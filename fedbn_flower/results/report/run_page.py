@@ -6,7 +6,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
-from ...records.columns import SIMULATED_SECONDS
+from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
@@ -150,8 +150,8 @@ def _key_metrics(run: Run) -> dict[str, str]:
         costs = summary.get("costs-to-target") or {}
         if cost := costs.get("mean") or costs.get("global"):
             values[f"sent and received to {goal}"] = size(cost["bytes"])
-            if SIMULATED_SECONDS in cost:
-                values[f"simulated seconds to {goal}"] = f"{cost[SIMULATED_SECONDS]:.1f}"
+            for seconds in cost.keys() & {SIMULATED_SECONDS, SECONDS}:
+                values[f"{seconds.replace('-', ' ')} to {goal}"] = f"{cost[seconds]:.1f}"
     if "seconds-per-round" in summary:
         values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"
     if "client-updates-per-second" in summary:

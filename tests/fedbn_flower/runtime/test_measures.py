@@ -14,6 +14,9 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import progress
+from fedbn_flower.results.run_reader import Run
+from fedbn_flower.results.summary import to_target
+from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
 
@@ -169,9 +172,16 @@ def test_seconds_are_split(configured, tmp_path):
     assert output["client-updates-per-second"] == pytest.approx(3 * 2 / output["seconds"], rel=0.01)
 
 
+@pytest.mark.parametrize("clock", ["uniform", "none", "real"])
 @pytest.mark.parametrize("resumed", [False, True])
-def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_path, resumed):
-    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8, "devices": "uniform"}
+def test_the_first_round_that_reaches_the_target_is_reported(
+    configured, tmp_path, resumed, clock, monkeypatch
+):
+    """With the seconds of the simulated clock; of the real one where clients are not simulated by us."""
+    if clock == "real":
+        monkeypatch.setattr(InlineGrid, "place", {"backend": "flower"})
+    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8}
+    keys["devices"] = "none" if clock == "real" else clock
     output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
     if resumed:
         output = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
@@ -188,10 +198,25 @@ def test_the_first_round_that_reaches_the_target_is_reported(configured, tmp_pat
     assert output["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
     for group, name in (("mean", "accuracy"), ("global", "global-accuracy")):
         until = rows[: reached[name]]
-        assert output["costs-to-target"][group] == {
-            "bytes": sum(int(row["bytes-sent"]) + int(row["bytes-received"]) for row in until),
-            "simulated-seconds": float(until[-1]["simulated-seconds"]),
-        }
+        costs = dict(output["costs-to-target"][group])
+        assert costs.pop("bytes") == sum(int(row["bytes-sent"]) + int(row["bytes-received"]) for row in until)
+        assert (
+            costs
+            == {
+                "uniform": {"simulated-seconds": float(until[-1].get("simulated-seconds", 0))},
+                "none": {},
+                "real": {"seconds": pytest.approx(sum(float(row["seconds"]) for row in until), abs=0.004)},
+            }[clock]
+        )
+    shown = {"uniform": ["simulated seconds"], "none": [], "real": ["seconds"]}[clock]
+    run = Run.read(tmp_path)
+    assert run.shown_costs == shown
+    for cost in shown:
+        reached_at = run.costs(cost)[reached["accuracy"]]
+        assert reached_at == pytest.approx(
+            output["costs-to-target"]["mean"][cost.replace(" ", "-")], abs=0.004
+        )
+        assert to_target(output)[f"{cost} to 0.8: mean over examples"] == pytest.approx(reached_at, abs=0.004)
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
