@@ -19,7 +19,7 @@ from .aggregation.vectors import Vector, all_finite
 from .messages.nodes import KnowsWhoIsFirst, log_absentees, sample, sample_size
 from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
-from .messages.wire import SERVER_ROUND, UPDATE_BOUND
+from .messages.wire import SERVER_ROUND
 from .reply_reader import ReplyReader
 from .rule import ServerRule
 
@@ -72,7 +72,7 @@ class PseudoGradientStrategy(ServerRule):
     ) -> Iterable[Message]:
         """Return messages with the model for the nodes that train in this round."""
         model = {name: viewed(array) for name, array in arrays.items()}
-        self._train_phase_ = TrainPhase(model, bound=self.mechanism.bound if self.mechanism else 0.0)
+        self._train_phase_ = TrainPhase(model).under(self.mechanism)
         if self._buffer_:
             return self.__configure_buffer(self._buffer_, server_round, config, grid)
         return self.__configure(MessageType.TRAIN, server_round, arrays, config, grid)
@@ -142,9 +142,8 @@ class PseudoGradientStrategy(ServerRule):
                 chosen = self.node_directory.answering(who, server_round, chosen, wanted_answers)
                 if not self.mechanism:  # with one, a round without answers is a round like any other
                     log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
-            if training and self.mechanism:
-                config[UPDATE_BOUND] = self._train_phase_.bound
             if training:
+                config.update(self._train_phase_.bounds())
                 self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
             if training and (len(arrays) or self.goes_without_model):
                 round = self.new_round(server_round, self._train_phase_)
@@ -218,6 +217,7 @@ class PseudoGradientStrategy(ServerRule):
         assert round
         within = float(summed.total(WITHIN)[0]) if WITHIN in summed.sums else 0.0
         delta = mechanism.publish(round.number, summed.total(PARAMETERS), within)
+        delta = delta.astype(round.layout.dtypes[0], copy=False)
         round.layout.tie(delta)
         round = replace(round, num_answers=mechanism.num_answers)
         held = {name: encoded(round.sent[name]) for name in round.layout.statistics}

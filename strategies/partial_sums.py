@@ -1,6 +1,7 @@
 """Sum the answers of a group of clients in their worker process."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from .aggregation.fold import TrainPhase
 from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
-from .messages.wire import SUM_WEIGHTS, SUMS
+from .messages.wire import SUM_WEIGHTS, SUMS, UPDATE_BOUND, UPDATE_STEP
 from .reply_reader import ReplyReader
 from .rule import ServerRule
 
@@ -44,6 +45,11 @@ def takes_sums(rule: PseudoGradientStrategy) -> bool:
     return rule._takes_sums_
 
 
+def bounds_in(config: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the bound and the step of a `GroupSum` from a train message's configuration."""
+    return float(config.get(UPDATE_BOUND, 0.0)), float(config.get(UPDATE_STEP, 0.0))
+
+
 class GroupSum:
     """The sum of a group's answers, with the same checks and arithmetic as on the server.
 
@@ -55,7 +61,7 @@ class GroupSum:
         Number of the round.
     sent : Mapping[str, NDArray]
         The model that was sent.
-    bound : float
+    bound, step : float
         As in `TrainPhase`.
     """
 
@@ -65,8 +71,9 @@ class GroupSum:
         server_round: int,
         sent: Mapping[str, NDArray],
         bound: float = 0.0,
+        step: float = 0.0,
     ) -> None:
-        self._reading = ReplyReader(rule, server_round, TrainPhase(sent, bound=bound))
+        self._reading = ReplyReader(rule, server_round, TrainPhase(sent, bound=bound, step=step))
         self._partial = self._reading.new_partial_sum()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:

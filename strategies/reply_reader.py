@@ -1,5 +1,6 @@
 """Read the answers of a train phase: check each one and add it to the fold."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,9 +82,8 @@ class ReplyReader:
     def new_partial_sum(self) -> PartialSum:
         """Return an empty sum of this round's answers."""
         assert self.round
-        return PartialSum(
-            self.reference, self.round.layout, partial(new_mean, self.rule._mean_, self.rule._trim_)
-        )
+        mean = partial(new_mean, self.rule._mean_, self.rule._trim_)
+        return PartialSum(self.reference, self.round.layout, mean, whole=self.phase.step > 0)
 
     def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> CheckedReply:
         """Check an answer. ``arrays`` is its model if that was never encoded.
@@ -159,7 +159,7 @@ class ReplyReader:
         if bound := self.phase.bound:
             norm = update_norm(answer.arrays, self.reference, tensors)
             within = np.array([0.5 if norm <= bound else -0.5])
-            into.add(answer, 1.0, clipping_factor(norm, bound * ROUNDING), {WITHIN: within}, hold=hold)
+            into.add(answer, 1.0, self._factor(norm), {WITHIN: within}, hold=hold)
             return
         if rule._clip_update_norm_:
             bound = rule._clip_update_norm_ / max(1.0, abs(factor))
@@ -169,6 +169,18 @@ class ReplyReader:
             stale = stale._replace(model=finite(stale.model))
         weight = 1.0 if rule.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight, hold, stale)
+
+    def _factor(self, norm: float) -> float:
+        """Return the factor under a mechanism on a difference of this norm; with a grid it gives steps.
+
+        Rounding moves d numbers by half a step each at most. So a difference is clipped by that much shorter.
+        """
+        assert self.round
+        bound, step = self.phase.bound * ROUNDING, self.phase.step
+        if not step:
+            return clipping_factor(norm, bound)
+        size = sum(self.reference[names[0]].size for names in self.round.layout.tensors)
+        return clipping_factor(norm, max(0.0, bound - step * math.sqrt(size) / 2)) / step
 
     def add(self, fold: Fold, position: int, partition: int, read: CheckedReply) -> None:
         """Add an answer to a fold of `new_partial_sum`. ``position`` is that of its message in the round."""

@@ -17,6 +17,7 @@ from fedbn_flower.strategies.messages.wire import (
     RUN,
     SERVER_ROUND,
     UPDATE_BOUND,
+    UPDATE_STEP,
 )
 from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
@@ -45,7 +46,7 @@ NAMED: dict[str, Mapping[str, Any]] = {
 }
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
-MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND}
+MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND, UPDATE_STEP}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
 Setting = UserConfigValue | None

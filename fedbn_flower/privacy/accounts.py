@@ -13,6 +13,19 @@ By sampling, with the adjacency that the epsilon is for:
   k = ceil(rounds / groups), and noise may be correlated over up to ``groups`` rounds (2306.08153).
 
 PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380).
+
+Secure noise is discrete, of deviation s on whole vectors that move by s / z at most. No PLD of it is known in
+many dimensions. Its Renyi divergences are, at whole orders a, those of the Gaussian. Let P and Q be the noise
+around m and around 0, ``r = P/Q``, and ``u = 1 - q + q r`` the density over Q of their mixture M by sampling.
+
+- ``E_Q[r^k] = exp(k (k - 1) |m|^2 / (2 s^2))`` for whole k, since k m is whole as well. ``E_Q[u^a]``, which
+  gives D_a(M || Q), is a sum of these: Zhu and Wang 2019, "Poisson Subsampled Renyi Differential Privacy".
+- D_a(Q || M) is not greater, as by Mironov et al. 2019 (1908.10530) for densities: ``x -> m - x`` swaps P and
+  Q. For x and m - x together, with r >= 1 and ``v = 1 - q + q / r``, it says
+  ``u^a - u^(1-a) >= r (v^(1-a) - v^a)``. Both are equal at a = 1, and their ratio, which is that of
+  ``sinh((a - 1/2) log u)`` to ``sinh((a - 1/2) log 1/v)``, grows with a, since ``u v >= 1``.
+
+Without sampling they hold at all orders: Canonne et al. 2020 (2004.00010), theorem 14.
 """
 
 from __future__ import annotations
@@ -36,6 +49,9 @@ Sampling = Literal["poisson", "fixed", "all", "cyclic"]
 PACKAGE = "dp_accounting"
 DIGITS = 4
 """Significant digits of a noise that is found."""
+WHOLE_ORDERS = (*range(2, 64), *(round(64 * 1.2**k) for k in range(16)))
+"""Orders of Renyi divergences, up to 986."""
+EVERY_ORDER = (*(1 + k / 50 for k in range(1, 100)), *range(3, 64), *WHOLE_ORDERS[62:])
 LARGEST_LOG = 700.0
 """Of a number that a float holds."""
 
@@ -58,6 +74,8 @@ class Plan:
         In [1e-15, 1).
     groups : int
         Number of groups that take turns in ``cyclic``; 0 otherwise.
+    secure : bool
+        Whether the noise is discrete, in ``poisson`` and ``all``.
     """
 
     sampling: Sampling
@@ -66,6 +84,7 @@ class Plan:
     rounds: int
     delta: float
     groups: int = 0
+    secure: bool = False
 
     @property
     def adjacency(self) -> str:
@@ -86,6 +105,8 @@ def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
         return 0.0
     if noise <= 0:
         return math.inf
+    if plan.secure:
+        return _renyi_epsilon(noise, plan, rounds)
     match plan.sampling:
         case "all":
             return _gaussian(noise, rounds, plan.delta)
@@ -136,6 +157,25 @@ def _gaussian(noise: float, count: int, delta: float) -> float:
     from dp_accounting import get_epsilon_gaussian
 
     return float(get_epsilon_gaussian(noise / math.sqrt(count), delta)) if noise > 0 else math.inf
+
+
+def _renyi_epsilon(noise: float, plan: Plan, rounds: int) -> float:
+    from dp_accounting.rdp import compute_epsilon
+
+    orders = EVERY_ORDER if plan.probability == 1 else WHOLE_ORDERS
+    divergences = rounds * _renyi(noise, plan.probability, orders)
+    return float(compute_epsilon(orders, divergences, plan.delta)[0])
+
+
+@process_cache(maxsize=8)
+def _renyi(noise: float, probability: float, orders: tuple[float, ...]) -> NDArray[np.float64]:
+    """Return the Renyi divergences of one round of the Poisson-subsampled Gaussian."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(orders)
+    accountant.compose(PoissonSampledDpEvent(probability, GaussianDpEvent(noise)))
+    return np.asarray(accountant.rdp)
 
 
 def _largest_loss(noise: float, probability: float) -> float:

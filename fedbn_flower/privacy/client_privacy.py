@@ -13,6 +13,7 @@ from ..core.process_cache import process_cache
 from . import ledger
 from .accounts import Plan, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
+from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
@@ -28,9 +29,16 @@ OUTSIDE = (
     "what stays at a client: its examples, its memory, and its own part of the model",
     "checkpoints, which hold the clients' memories and the key",
     "a server that is not trusted: it sees every update before noise is added",
-    "attacks on the rounding of floating-point noise",
 )
 """What the guarantee does not cover."""
+ROUNDING = "attacks on the rounding of floating-point noise"
+SECURE = {"mechanism": "discrete Gaussian", "grid-steps": STEPS, "accountant": "Renyi divergences"}
+"""What is said of secure noise: its deviation in steps of its grid, and by what epsilon is found."""
+TIME = "how long the server takes, which depends on the noise that it draws"
+EXACT = 2.0**53
+"""Whole numbers below are exact in float64, and so are their sums in any order."""
+MOST_ROUNDING = 0.1
+"""Of the clip, by which it may be shortened since updates are rounded to the grid of secure noise."""
 
 
 @process_cache(maxsize=16)
@@ -67,6 +75,7 @@ def terms_of(config: RunConfig) -> Terms:
         claim=HYPOTHETICAL if config.dp_simulate_cohort else claim,
         groups=groups,
         bands=config.dp_bands or groups,
+        secure=config.dp_secure_noise,
     )
     if terms.budget:
         terms = replace(terms, noise=_noise(terms.budget, terms.plan))
@@ -97,6 +106,19 @@ class ClientPrivacy(RunPrivacy):
         super().__init__(config)
         self.parameters = parameters
         self.terms = terms_of(config)
+        if self.terms.secure:
+            self._check_grid()
+
+    def _check_grid(self) -> None:
+        """Refuse secure noise on whose grid a sum could be inexact, or that takes much of an update."""
+        longest, clients = self.terms.longest, self.terms.clients
+        if clients * longest >= EXACT:
+            least = f"more than {self.terms.noise * clients * longest / EXACT:.2g}"
+            wanted = f"{least} with dp-secure-noise: sums of {clients} clients would not be exact"
+            raise not_allowed("dp-noise", self.terms.noise, wanted)
+        if (share := sqrt(self.parameters) / 2 / longest) > MOST_ROUNDING:
+            wanted = f"false: rounding {self.parameters} parameters would take {share:.2g} of dp-clip"
+            raise not_allowed("dp-secure-noise", True, wanted)
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
@@ -213,5 +235,6 @@ class ClientPrivacy(RunPrivacy):
             "accounted-clients": terms.population,
             "adaptive-clip": terms.adaptive,
             **({"groups": terms.groups, "bands": terms.bands} if terms.groups else {}),
-            "outside": list(OUTSIDE),
+            **(SECURE if terms.secure else {}),
+            "outside": [*OUTSIDE, TIME if terms.secure else ROUNDING],
         }

@@ -82,10 +82,13 @@ class SecretNumbers:
         nonce = bytes(16)  # every stream has a key of its own
         self._cipher = Cipher(algorithms.ChaCha20(secret, nonce), mode=None).encryptor()
 
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Return words of 64 bits."""
+        return np.frombuffer(self._cipher.update(bytes(8 * count)), "<u8")
+
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return numbers from U[0, 1), multiples of 2^-53."""
-        words = np.frombuffer(self._cipher.update(bytes(8 * count)), "<u8")
-        return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
+        return np.asarray((self.words(count) >> np.uint64(11)) * 2.0**-53, np.float64)
 
     def normal(self, count: int) -> NDArray[np.float64]:
         """Return numbers from N(0, 1), by Box and Muller (1958); none is beyond 8.6."""

@@ -2,17 +2,21 @@
 
 McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models" (arXiv 1710.06963), alg. 1:
 ``D_t = (sum_i clip(Delta_i, C_t) + N(0, (z C_t)^2 I)) / n`` with ``n = q N``, over all clients that answer.
-With groups that take turns the noise of rounds may be correlated: see `correlated`.
+With groups that take turns the noise of rounds may be correlated: see `correlated`. Secure noise is discrete:
+sum and noise are then whole numbers, in steps of a grid, and become floats only when both are added.
 """
 
 import hashlib
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.strategies import Vector
 
+from .adaptive_clip import AdaptiveClip
 from .correlated import members
+from .discrete_gaussian import STEPS, discrete_gaussian
 from .keys import Key
 from .ledger import Charge, Ledger
 from .terms import Terms
@@ -47,6 +51,10 @@ class ClientMechanism:
         self._earlier: list[NDArray[np.floating]] = []
         self._earlier_to = 0
 
+    @property
+    def step(self) -> float:
+        return self._terms.step(self.bound)
+
     def sample(self, server_round: int, partitions: NDArray[np.integer]) -> NDArray[np.bool_]:
         published = len(self._ledger.of_round(server_round))
         self._attempt = max(1, published) if self._repeats else published + 1
@@ -67,15 +75,16 @@ class ClientMechanism:
     def publish(self, server_round: int, total: Vector, within: float) -> Vector:
         terms, clip = self._terms, self.bound
         deviation = terms.noise_std(clip) * terms.num_answers
-        if terms.correlated:
+        if terms.secure:
+            words = self._key.numbers(server_round, self._attempt, "noise").words
+            total = (total.astype(np.int64) + discrete_gaussian(words, total.size)) * self.step
+        elif terms.correlated:
             total += deviation * self._correlated(server_round, total)
         else:
             self._key.numbers(server_round, self._attempt, "noise").add_noise(total, deviation)
         total /= terms.num_answers
         if adaptive := terms.adaptive_clip:
-            count = self._key.numbers(server_round, self._attempt, "count").normal(1)[0]
-            noise = adaptive.count_noise / terms.cohort * float(count)
-            self.bound = adaptive.next_clip(clip, 0.5 + within / terms.num_answers + noise)
+            self.bound = adaptive.next_clip(clip, self._share_within(server_round, within, adaptive))
         self._ledger.charge(
             Charge(
                 round=server_round,
@@ -87,6 +96,19 @@ class ClientMechanism:
             )
         )
         return total
+
+    def _share_within(self, server_round: int, within: float, adaptive: AdaptiveClip) -> float:
+        """Return the share of updates of length C at most, with noise.
+
+        Secure noise is of 2^20 steps here too, over a sum to which each client adds a whole number of them.
+        """
+        numbers, answers = self._key.numbers(server_round, self._attempt, "count"), self._terms.num_answers
+        deviation = adaptive.count_noise / self._terms.cohort
+        if not self._terms.secure:
+            return 0.5 + within / answers + deviation * float(numbers.normal(1)[0])
+        half = math.floor(STEPS / (2 * deviation * answers))  # of one client
+        noisy = round(2 * within) * half + int(discrete_gaussian(numbers.words, 1)[0])
+        return 0.5 + noisy / (2 * half) / answers
 
     def _correlated(self, server_round: int, total: Vector) -> Vector:
         """Return a round's correlated noise of unit scale, like the sum.

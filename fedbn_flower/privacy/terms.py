@@ -8,6 +8,7 @@ from typing import Any
 from .accounts import Plan, Sampling, epsilon
 from .adaptive_clip import AdaptiveClip
 from .correlated import CorrelatedNoise
+from .discrete_gaussian import STEPS
 
 GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
@@ -44,6 +45,8 @@ class Terms:
     groups, bands : int
         In ``cyclic``, the number of groups that take turns, and over how many rounds noise is correlated; 0
         otherwise.
+    secure : bool
+        Whether the noise is discrete, on a grid, and drawn exactly.
     """
 
     sampling: Sampling
@@ -60,6 +63,7 @@ class Terms:
     claim: str
     groups: int = 0
     bands: int = 0
+    secure: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Terms":
@@ -68,8 +72,8 @@ class Terms:
 
     def as_record(self) -> dict[str, Any]:
         """Return the terms for a ledger."""
-        turns = ("groups", "bands")
-        return {name: value for name, value in asdict(self).items() if self.groups or name not in turns}
+        optional = ("groups", "bands", "secure")
+        return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
     @property
     def clients(self) -> int:
@@ -80,7 +84,7 @@ class Terms:
     def plan(self) -> Plan:
         """What is accounted."""
         share = min(1.0, self.cohort / self.population)
-        return Plan(self.sampling, share, self.population, self.rounds, self.delta, self.groups)
+        return Plan(self.sampling, share, self.population, self.rounds, self.delta, self.groups, self.secure)
 
     def epsilon(self, published: int) -> float:
         """Return epsilon after so many rounds."""
@@ -101,3 +105,12 @@ class Terms:
         adaptive = self.adaptive_clip
         multiplier = adaptive.noise_for_updates(self.noise) if adaptive else self.noise
         return multiplier * clip / self.cohort
+
+    def step(self, clip: float) -> float:
+        """Return the grid of the sum under secure noise, a 2^20th of the noise's deviation; 0 without."""
+        return self.noise_std(clip) * self.num_answers / STEPS if self.secure else 0.0
+
+    @property
+    def longest(self) -> float:
+        """C in steps of that grid: what one client may move the sum by."""
+        return self.clip / self.step(self.clip)

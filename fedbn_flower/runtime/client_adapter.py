@@ -35,9 +35,8 @@ from fedbn_flower.strategies.messages.wire import (
     SENT_BYTES,
     SERVER_ROUND,
     STATES,
-    UPDATE_BOUND,
 )
-from fedbn_flower.strategies.partial_sums import GroupSum
+from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
@@ -248,7 +247,7 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     received: Mapping[str, Any] = _config(message)
     rule, server_round = _rule(inputs), int(received[SERVER_ROUND])
     set_server_rate(rule, config, server_round)
-    return GroupSum(rule, server_round, sent, float(received.get(UPDATE_BOUND, 0.0)))
+    return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
 def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
+from ..messages.wire import UPDATE_BOUND, UPDATE_STEP
 from .buffers import Buffer, Stale
-from .means import MeanOfDifferences, WeightedMean
+from .means import MeanOfDifferences, SumOfWholes, WeightedMean
+from .mechanism import Mechanism
 from .vectors import Layout, Vector
 
 GROUP = 8  # most answers per group; groups are in partition order
@@ -33,6 +35,8 @@ class TrainPhase:
         Number of connected nodes that take part.
     bound : float
         Of the L2 norm of an answer's difference, under a `Mechanism`: answers then weigh 1. 0 without one.
+    step : float
+        The grid that a clipped difference is rounded to, in whose steps it is summed. 0 for none.
     buffer : Buffer, optional
         Which version of the model each client was sent, under an asynchronous protocol.
     """
@@ -40,6 +44,7 @@ class TrainPhase:
     model: Mapping[str, NDArray] | ArrayRecord | None = None
     num_nodes: int = 0
     bound: float = 0.0
+    step: float = 0.0
     buffer: Buffer | None = None
 
     def sent(self) -> Mapping[str, NDArray]:
@@ -47,6 +52,15 @@ class TrainPhase:
         if isinstance(self.model, ArrayRecord):
             return {name: viewed(array) for name, array in self.model.items()}
         return self.model or {}
+
+    def under(self, mechanism: Mechanism | None) -> "TrainPhase":
+        """Return it with the bounds of a mechanism."""
+        return replace(self, bound=mechanism.bound, step=mechanism.step) if mechanism else self
+
+    def bounds(self) -> dict[str, float]:
+        """Return what workers have to know of a mechanism, by its name on the wire."""
+        bounds = {UPDATE_BOUND: self.bound, UPDATE_STEP: self.step}
+        return {name: value for name, value in bounds.items() if value}
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,8 @@ class PartialSum:
         The round's layout.
     new_mean : callable
         Makes an empty mean of differences to a reference.
+    whole : bool
+        Whether parameters are summed as whole numbers.
     """
 
     def __init__(
@@ -120,6 +136,7 @@ class PartialSum:
         reference: Mapping[str, NDArray],
         layout: Layout,
         new_mean: Callable[[Sequence[NDArray], np.dtype], MeanOfDifferences] = WeightedMean,
+        whole: bool = False,
     ) -> None:
         self.layout = layout
         self.new_mean = new_mean
@@ -129,6 +146,8 @@ class PartialSum:
                 (PARAMETERS, STATISTICS), (layout.parameters, layout.statistics), layout.dtypes, strict=True
             )
         }
+        if whole:
+            self.sums[PARAMETERS] = SumOfWholes([reference[name].reshape(-1) for name in layout.parameters])
 
     def add(
         self,

@@ -68,6 +68,9 @@ class WeightedMean:
         The floating dtype of the arithmetic.
     """
 
+    rounds: ClassVar[bool] = False
+    """Whether each summand is rounded."""
+
     def __init__(self, reference: Sequence[NDArray], dtype: np.dtype) -> None:
         self.reference = reference
         self.dtype = dtype
@@ -138,10 +141,27 @@ class WeightedMean:
                 for entries, scale, own in self._held:
                     np.subtract(entries[number][part], own[number][part], out=scratch, dtype=self.dtype)
                     scratch *= scale
+                    if self.rounds:
+                        np.rint(scratch, out=scratch)
                     summed += scratch
                 if apart:
                     into += summed
         self._held = []
+
+
+class SumOfWholes(WeightedMean):
+    """``sum_i round(w_i (x_i - x))`` in float64: exact, in any order, while it is below 2^53.
+
+    Parameters
+    ----------
+    reference : Sequence[NDArray]
+        The flat entries of the vector x that is subtracted.
+    """
+
+    rounds = True
+
+    def __init__(self, reference: Sequence[NDArray]) -> None:
+        super().__init__(reference, np.dtype(np.float64))
 
 
 class TrimmedMean:

@@ -21,6 +21,13 @@ class Mechanism(Protocol):
         """C, the largest L2 norm of a client's difference in the next round."""
 
     @property
+    def step(self) -> float:
+        """The grid that every clipped difference is rounded to in the next round; 0 for none.
+
+        With one, `publish` is given their sum over it: whole numbers below 2^53, and so exact in float64.
+        """
+
+    @property
     def num_answers(self) -> float:
         """The expected number of answers: a public constant, by which the sum is divided."""
 

@@ -47,6 +47,7 @@ FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
 UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip
+UPDATE_STEP = "update-step"  # of the grid that they round it to, if there is one
 DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
 PROXIMAL_MU = "proximal-mu"
 IMAGE_MEAN = "image-mean"  # by channel, where sites that have data of their own are to standardise alike

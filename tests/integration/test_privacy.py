@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
 LOCAL = {"dp": "local", "model": "linear", "client": "fedavg", "fraction-train": 0.5}
 EXAMPLE = {"dp": "example", "model": "linear", "client": "fedavg", "num-clients": 3}
+SECURE = {"fraction-train": 0.5, "dp-secure-noise": True}
 CYCLIC = {"num-clients": 4, "fraction-train": 0.5, "dp-sampling": "cyclic"}
 
 
@@ -21,7 +22,9 @@ def outcomes(folders):
 
 
 @pytest.mark.parametrize(
-    "sampled", [{"fraction-train": 0.5, "dp-clip": "adaptive"}, LOCAL], ids=["client", "local"]
+    "sampled",
+    [{"fraction-train": 0.5, "dp-clip": "adaptive"}, {**SECURE, "dp-clip": "adaptive"}, LOCAL],
+    ids=["client", "secure", "local"],
 )
 def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):
     """With sums on the workers; a Poisson sample of 40 clients and a clip that adapts, or local noise."""
@@ -31,8 +34,14 @@ def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):
 
 @pytest.mark.parametrize(
     "sampled",
-    [{"num-clients": 3, "fraction-train": 0.7}, CYCLIC, EXAMPLE, {**LOCAL, "num-clients": 4}],
-    ids=["poisson", "cyclic", "example", "local"],
+    [
+        {"num-clients": 3, "fraction-train": 0.7},
+        {"num-clients": 3, **SECURE},
+        CYCLIC,
+        EXAMPLE,
+        {**LOCAL, "num-clients": 4},
+    ],
+    ids=["poisson", "secure", "cyclic", "example", "local"],
 )
 def test_the_same_model_and_ledger_under_flwr_run_and_the_key_nowhere(under_flwr_run, sampled):
     here, flower = under_flwr_run({**DP, **sampled, "strategy": "fedadam"})

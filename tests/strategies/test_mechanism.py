@@ -1,12 +1,16 @@
 """A rule under a mechanism: what is clipped, what counts, and that all it publishes is what it is given."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from strategies import STRATEGIES, FedAvg, FedDyn, FedNova, FedYogi
-from strategies.partial_sums import GroupSum
+from strategies.partial_sums import GroupSum, bounds_in
 from strategies.post_processing import post_processes_mean
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
@@ -22,8 +26,9 @@ STEPPED = ["bias", "weight"]
 class Exact:
     """Publishes the sum over a constant, and remembers what it was asked."""
 
-    def __init__(self, bound=5.0, num_answers=4.0, asked=None):
+    def __init__(self, bound=5.0, num_answers=4.0, asked=None, step=0.0):
         self.bound = bound
+        self.step = step
         self.num_answers = num_answers
         self.asked = asked
         self.published = []
@@ -86,6 +91,42 @@ def test_no_sum_of_one_answer_is_longer_than_the_bound(scale):
         one_round(under(FedAvg, mechanism), [moved(bias, weight)])
         ((_, total, _),) = mechanism.published
         assert np.linalg.norm(total.astype(np.float64)) <= 0.3
+
+
+def test_with_a_grid_whole_numbers_of_its_steps_are_summed():
+    """By hand: (6, 8) is cut to the length 5 less sqrt(6)/16, for six numbers and steps of 1/8."""
+    mechanism = Exact(step=1 / 8)
+    answers = [moved((6, 8)), moved((0.3, -0.3)), moved((1 / 16, 3 / 16))]
+    updated, *_ = one_round(under(FedAvg, mechanism), answers)
+    ((_, total, within),) = mechanism.published
+    kept = (5 * (1 - 1e-6) - 6**0.5 / 16) / 10
+    by_hand = [round(6 * kept * 8) + 2 + 0, round(8 * kept * 8) - 2 + 2, 0, 0, 0, 0]  # 1/2 and 3/2 are even
+    assert total.tolist() == by_hand
+    assert (total.dtype, updated["bias"].dtype, within) == (np.float64, np.float32, 0.5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1e-3, 1, 1e6]), st.sampled_from([0.3 / 2**20, 0.01, 0.07]))
+def test_no_rounded_answer_is_longer_than_the_bound(seed, scale, step):
+    """In whole numbers, without rounding: the sum of squares is (C / step)^2 at most."""
+    values = np.random.default_rng(seed).normal(scale=scale, size=6)
+    values[seed % 6 :] *= 1e-3
+    mechanism = Exact(bound=0.3, num_answers=1.0, step=step)
+    one_round(under(FedAvg, mechanism), [moved(values[:2], values[2:].reshape(2, 2))])
+    ((_, total, _),) = mechanism.published
+    assert sum(int(x) ** 2 for x in total) <= (Fraction(0.3) / Fraction(step)) ** 2
+
+
+def test_whole_numbers_have_the_same_sum_in_any_order():
+    """In float32 the differences of 40 clients do not; here their sum is that of Python's integers."""
+    answers = list(np.random.default_rng(0).normal(scale=0.1, size=(40, 2)).astype(np.float32))
+    totals = []
+    for order in (answers, answers[::-1]):
+        mechanism = Exact(step=2.0**-40)
+        one_round(under(FedAvg, mechanism), [moved(bias) for bias in order])
+        totals.append(mechanism.published[0][1].tolist())
+    exact = [sum(round(float(bias[i]) * 2**40) for bias in answers) for i in (0, 1)]
+    assert totals == [[*exact, 0, 0, 0, 0]] * 2
 
 
 def test_a_length_of_exactly_the_bound_is_within_it():
@@ -176,11 +217,13 @@ def test_tied_names_get_the_noise_of_the_first():
     assert {name: array.tolist() for name, array in ndarrays(updated).items()} == {"a": [1, 2], "b": [1, 2]}
 
 
-def test_sums_of_workers_are_clipped_as_on_the_server():
-    strategy, mechanism = under(FedAvg, Exact(bound=1.0)), Exact(bound=1.0)
+@pytest.mark.parametrize("step", [0.0, 0.01])
+def test_sums_of_workers_are_clipped_as_on_the_server(step):
+    strategy, mechanism = under(FedAvg, Exact(bound=1.0)), Exact(bound=1.0, step=step)
     answers = [moved((6, 8)), moved((0.1, 0))]
-    one_round(under(FedAvg, mechanism), answers)
-    group = GroupSum(strategy, 1, MODEL, bound=1.0)
+    *_, messages = one_round(under(FedAvg, mechanism), answers)
+    assert bounds_in(messages[0].content["config"]) == (1.0, step)
+    group = GroupSum(strategy, 1, MODEL, bound=1.0, step=step)
     for arrays in answers:
         group.add(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), arrays)
     sums = ndarrays(group.records()["sums"])

@@ -62,6 +62,11 @@ class Privacy(KeyGroup):
         description="with dp-sampling cyclic, over how many rounds noise is correlated; 1 for independent "
         "noise, 0 for as many as there are groups",
     )
+    dp_secure_noise: bool = setting(
+        False,
+        description="draw discrete noise exactly, on a grid that updates are rounded to, against attacks on "
+        "the rounding of floats; it costs more epsilon",
+    )
     dp_seed: int = setting(
         NO_SEED,
         ge=NO_SEED,
@@ -171,6 +176,8 @@ def _unfit_at_clients(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     for key in ("dp_sampling", "dp_bands", "dp_simulate_cohort", "dp_simulate_population"):
         if (value := getattr(config, key)) != (default := Privacy.model_fields[key].default):
             yield flag_of(key), value, f"{default!r}, {why},"
+    if config.dp_secure_noise:
+        yield "dp-secure-noise", True, "false, since clients add the noise,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 
@@ -191,6 +198,8 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
+    if config.dp_secure_noise and config.dp_sampling in ("fixed", "cyclic"):
+        yield "dp-sampling", config.dp_sampling, "'poisson' or 'all' with dp-secure-noise"
     yield from _unfit_turns(config)
     yield from _unfit_simulation(config)
     if config.weighting == "num-examples":

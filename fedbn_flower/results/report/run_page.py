@@ -44,6 +44,12 @@ SAMPLINGS = {
 """What happens first in a round with differential privacy."""
 SECRET = ("poisson", "fixed")
 """Samplings that protect only while it is not known who was asked."""
+SECURE = {
+    "mechanism": "noise, drawn exactly",
+    "grid-steps": "steps of its grid in its deviation",
+    "accountant": "epsilon is found by",
+}
+"""What is said of secure noise."""
 ADJACENT = {
     "add-or-remove-one": "whether a client took part at all",
     "add-or-remove-one-example": "whether an example was among a client's training data",
@@ -215,6 +221,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
             f"epsilon planned for {found['planned-rounds']} rounds": f"{found['planned-epsilon']:.3f}",
             "noise, deviation over the clip": f"{found['noise']:g}",
             **({"rounds over which noise is correlated": str(found["bands"])} if "bands" in found else {}),
+            **({SECURE[key]: str(found[key]) for key in SECURE if key in found}),
             "models published": str(found["published"]),
         }
     )
@@ -253,10 +260,11 @@ def _price(run: Run, without_noise: Run) -> str:
 def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield who is protected by client-level privacy, and assuming what."""
     sampling = found["sampling"]
+    noise = "Gaussian" if "mechanism" not in found else "discrete Gaussian"
     yield paragraph(
         "Protected is each client with all of its data, from everybody but the server. In every round "
         f"{SAMPLINGS[sampling].format(**found)}; each update was scaled down to a bounded length, "
-        "and Gaussian noise was added once to their sum."
+        f"and {noise} noise was added once to their sum."
     )
     yield paragraph(
         "Assumed: the server is trusted and keeps its key secret"

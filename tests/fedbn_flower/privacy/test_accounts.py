@@ -3,7 +3,10 @@
 import math
 import sys
 from dataclasses import replace
+from functools import reduce
+from pathlib import Path
 
+import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
@@ -109,6 +112,89 @@ class TestFixed:
         assert epsilon(1, fixed(0.1, 100, 1e-4)) > epsilon(0.5, poisson(0.1, 100, 1e-4)) > 27
 
 
+def secure(plan):
+    return replace(plan, secure=True)
+
+
+def discrete(deviation, mean):
+    """Densities of discrete Gaussian noise around a whole vector, as far as floats hold them."""
+    grid = np.arange(-60 * deviation, 60 * deviation + 1)
+    lines = [np.exp(-((grid - m) ** 2) / (2 * deviation**2)) for m in mean]
+    return reduce(np.multiply.outer, [line / line.sum() for line in lines])
+
+
+def renyi(p, q, order):
+    both = (p > 0) & (q > 0)
+    return math.log((q[both] * (p[both] / q[both]) ** order).sum()) / (order - 1)
+
+
+class TestSecure:
+    """Discrete noise on a grid, by Renyi divergences."""
+
+    @pytest.mark.parametrize(
+        ("deviation", "mean"), [(1, [1]), (3, [-5]), (4, [1]), (2, [1, -2]), (3, [0, 3])]
+    )
+    @pytest.mark.parametrize("q", [0.02, 0.5, 1.0])
+    def test_both_divergences_of_discrete_noise_are_accounted(self, deviation, mean, q):
+        """Summed over the grid itself: one is what is accounted, the other is not greater."""
+        orders = (2, 3, 5)
+        noise = deviation / math.hypot(*mean)
+        around_zero = discrete(deviation, [0] * len(mean))
+        mixed = (1 - q) * around_zero + q * discrete(deviation, mean)
+        for order, accounted in zip(orders, accounts._renyi(noise, q, orders), strict=True):
+            assert renyi(mixed, around_zero, order) == pytest.approx(accounted, rel=1e-6)
+            assert renyi(around_zero, mixed, order) <= accounted * (1 + 1e-6)
+
+    @pytest.mark.parametrize(("noise", "q"), [(1.0, 0.1), (4.0, 0.01), (0.8, 0.5)])
+    def test_it_is_below_the_bound_for_any_mechanism(self, noise, q):
+        """Zhu and Wang 2019, theorem 5, which knows nothing of the noise but its Renyi divergences."""
+        for a, accounted in zip((2, 3, 8, 20), accounts._renyi(noise, q, (2, 3, 8, 20)), strict=True):
+            terms = [(1 - q) ** (a - 1) * (a * q - q + 1)] + [
+                (1 if k == 2 else 3)
+                * math.comb(a, k) * (1 - q) ** (a - k) * q**k
+                * math.exp((k - 1) * k / (2 * noise**2))
+                for k in range(2, a + 1)
+            ]  # fmt: skip
+            bound = math.log(sum(terms)) / (a - 1)
+            assert bound - math.log(3) / (a - 1) <= accounted <= bound * (1 + 1e-9)
+
+    @pytest.mark.parametrize(
+        ("noise", "plan", "most"),
+        [
+            (1, poisson(0.1, 100, 1e-4), 1.15),
+            (4, poisson(0.01, 10_000, 1e-5), 1.1),
+            (3, poisson(0.1, 512, 1e-6), 1.08),
+            (1, Plan("all", 1.0, 10, 1, 1e-5), 1.09),
+            (1, Plan("all", 1.0, 10, 100, 1e-4), 1.06),
+        ],
+    )
+    def test_it_costs_a_little_more_than_noise_of_floats(self, noise, plan, most):
+        assert 1 < epsilon(noise, secure(plan)) / epsilon(noise, plan) < most
+
+    def test_the_table_of_the_docs(self):
+        """docs/privacy.md: noise, epsilon by default and with secure noise."""
+        text = (Path(__file__).parents[3] / "docs/privacy.md").read_text()
+        for noise, plan in TABLE:
+            found = [f"{epsilon(noise, one):.2f}" for one in (plan, secure(plan))]
+            line = f"| `{plan.sampling}` | {plan.probability:g} | {plan.rounds} | {noise:g} |"
+            assert f"{line} {found[0]} | {found[1]} |" in text
+
+    def test_without_sampling_it_is_the_zcdp_of_the_paper(self):
+        """2004.00010, theorem 14: rho = T / 2 z^2; epsilon from it by proposition 12."""
+        rho, delta = 10 / (2 * 5.0**2), 1e-5
+        orders = np.linspace(1.01, 64, 200_000)
+        found = rho * orders + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+        assert epsilon(5, secure(Plan("all", 1.0, 10, 10, delta))) == pytest.approx(found.min(), rel=2e-3)
+
+
+TABLE = [
+    (1, poisson(0.1, 100, 1e-5)),
+    (4, poisson(0.1, 100, 1e-5)),
+    (1, poisson(0.01, 100, 1e-5)),
+    (10, Plan("all", 1.0, 10, 100, 1e-5)),
+]
+
+
 @pytest.mark.parametrize("participations", [1, 10])
 def test_local_epsilon_is_that_of_the_library_when_one_client_is_replaced(participations):
     accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
@@ -130,6 +216,8 @@ PLANS = [
     fixed(0.1, 50, 1e-5),
     Plan("all", 1.0, 10, 30, 1e-3),
     Plan("cyclic", 0.25, 8, 21, 1e-4, groups=4),
+    secure(poisson(0.1, 100, 1e-5)),
+    secure(Plan("all", 1.0, 10, 30, 1e-3)),
 ]
 
 
@@ -169,8 +257,7 @@ def test_adjacency_is_said():
         "add-or-remove-one",
         "add-or-remove-one",
         "replace-one",
-        "add-or-remove-one",
-        "add-or-remove-one",
+        *["add-or-remove-one"] * 4,
     ]
 
 

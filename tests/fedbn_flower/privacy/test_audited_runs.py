@@ -10,6 +10,7 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import mechanism
 from fedbn_flower.privacy.audit import audited
 from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import SecretNumbers
@@ -60,6 +61,7 @@ SAMPLINGS = {
     "poisson": {"fraction_train": 0.5, "rounds": 10},
     "fixed": {"dp_sampling": "fixed", "fraction_train": 0.25, "rounds": 8},
     "all": {"dp_sampling": "all", "rounds": 1},
+    "secure": {"dp_secure_noise": True, "dp_sampling": "all", "rounds": 1},
     "cyclic": {"dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 8},
 }
 
@@ -80,6 +82,8 @@ def steps_of(configured, folder, monkeypatch, fault=None, **values):
 def quarter_of_the_noise(monkeypatch):
     normal = SecretNumbers.normal
     monkeypatch.setattr(SecretNumbers, "normal", lambda self, count: normal(self, count) / 4)
+    discrete = mechanism.discrete_gaussian
+    monkeypatch.setattr(mechanism, "discrete_gaussian", lambda words, count: discrete(words, count) // 4)
 
 
 def clip_that_leaks(monkeypatch):

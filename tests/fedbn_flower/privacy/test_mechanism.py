@@ -58,6 +58,61 @@ def test_the_noise_of_two_rounds_is_independent(mechanism):
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
 
 
+class TestSecure:
+    """The sum is of whole numbers, and so is what is published, but for one factor."""
+
+    def noise_of(self, found, size=200_000, t=1, total=0.0):
+        step = found.step
+        found.sample(t, np.arange(50))
+        return found.publish(t, np.full(size, total), 0.0) * found.num_answers, step
+
+    def test_the_noise_is_of_whole_steps_and_has_the_deviation_z_c(self, mechanism):
+        noise, step = self.noise_of(mechanism(secure=True))
+        assert step == pytest.approx(1.5 * 0.4 / 2**20)
+        assert noise.std() == pytest.approx(1.5 * 0.4, rel=0.01)
+        np.testing.assert_allclose(noise / step, np.rint(noise / step), atol=1e-6)
+
+    def test_the_sum_is_in_it(self, mechanism):
+        noise, step = self.noise_of(mechanism(secure=True), 100)
+        moved, _ = self.noise_of(mechanism(secure=True, name="moved"), 100, total=2.0**40)
+        np.testing.assert_allclose((moved - noise) / step, 2.0**40)
+
+    def test_a_hypothetical_cohort_has_a_finer_grid(self, mechanism):
+        """By hand as below: 0.03."""
+        noise, _ = self.noise_of(mechanism(secure=True, cohort=1000.0, population=10**6))
+        assert noise.std() == pytest.approx(0.03, rel=0.01)
+
+    def test_the_grid_goes_with_an_adaptive_clip(self, mechanism):
+        found = mechanism(secure=True, adaptive=True, clip=2.0)
+        (first, step), before = self.noise_of(found), 2.0
+        (second, finer), after = self.noise_of(found, t=2), found._ledger.charges[1].clip
+        assert finer / step == pytest.approx(after / before)
+        assert after != before
+        assert first.std() == pytest.approx(1.5724 * before, rel=0.01)
+        assert second.std() == pytest.approx(1.5724 * after, rel=0.01)
+
+    def test_the_count_has_its_discrete_noise(self, mechanism):
+        """sigma_b is 50/20 = 2.5 on the count of 50."""
+        found = mechanism(secure=True, adaptive=True)
+        adaptive = found._terms.adaptive_clip
+        shares = np.array([found._share_within(t, 7.5, adaptive) for t in range(1, 4001)])
+        counts = (shares - 0.5) * 50
+        assert counts.mean() == pytest.approx(7.5, abs=0.15)
+        assert counts.std() == pytest.approx(2.5, rel=0.05)
+        half = 2**20 // 5  # one client's 1/2, in steps of which the deviation 2.5 is 2^20
+        np.testing.assert_allclose(counts * 2 * half, np.rint(counts * 2 * half), atol=1e-6)
+
+    def test_updates_and_count_together_move_by_what_is_accounted(self, mechanism):
+        """In steps over all of which the noise is the same: 2^20 / z."""
+        terms = mechanism(secure=True, adaptive=True)._terms
+        half = 2**20 // (2 * terms.adaptive_clip.count_noise)
+        assert math.hypot(terms.longest, half) == pytest.approx(2**20 / terms.noise, rel=1e-5)
+
+    def test_a_repeated_round_has_the_same_bits(self, mechanism):
+        first, again = (self.noise_of(mechanism(secure=True), 100)[0] for _ in range(2))
+        assert first.tobytes() == again.tobytes()
+
+
 def test_a_hypothetical_cohort_has_the_noise_of_its_mean(mechanism):
     """By hand: 1.5 * 0.4 / 1000 on the mean, so 50 times that on the sum of 50."""
     noise = noise_of(mechanism(cohort=1000.0, population=10**6))

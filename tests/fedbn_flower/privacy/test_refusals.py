@@ -46,6 +46,20 @@ REFUSED = {
         "dp_sampling": "cyclic",
         "dp_clip": "adaptive",
     },
+    **{
+        f"dp-sampling: {sampling!r} is not allowed; expected 'poisson' or 'all' with dp-secure-noise with dp "
+        "'client'": {"dp_sampling": sampling, "dp_secure_noise": True}
+        for sampling in ("fixed", "cyclic")
+    },
+    **{
+        "dp-secure-noise: True is not allowed; expected false, since clients add the noise, with dp "
+        f"{dp!r}": {"dp": dp, "dp_secure_noise": True}
+        for dp in ("local", "example")
+    },
+    "dp-noise: 1e-09 is not allowed; expected more than 2.3e-09 with dp-secure-noise: sums of 20 clients "
+    "would not be exact": {"dp_noise": 1e-9, "dp_secure_noise": True},
+    "dp-secure-noise: True is not allowed; expected false: rounding 9610 parameters would take 0.12 of "
+    "dp-clip": {"dp_noise": 2500.0, "dp_secure_noise": True},
     "dp-simulate-population: 1000 is not allowed; expected 200, dp-simulate-cohort times the groups that "
     "take turns, with dp 'client'": {
         "dp_sampling": "cyclic",
@@ -106,7 +120,17 @@ def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "key", ["dp_epsilon", "dp_delta", "dp_noise", "dp_clip", "dp_sampling", "dp_bands", "dp_seed"]
+    "key",
+    [
+        "dp_epsilon",
+        "dp_delta",
+        "dp_noise",
+        "dp_clip",
+        "dp_sampling",
+        "dp_bands",
+        "dp_seed",
+        "dp_secure_noise",
+    ],
 )
 def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
     values = {"dp_clip": "adaptive", "dp_sampling": "all"}

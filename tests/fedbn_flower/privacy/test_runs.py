@@ -95,10 +95,11 @@ def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
     assert summary["privacy"]["published"] == 2
 
 
-@pytest.mark.parametrize("clip", ["0.05", "adaptive"])
+@pytest.mark.parametrize("clip", ["0.05", "adaptive", "secure"])
 def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path, clip):
     """Updates are longer than 0.05, and than the 0.1 with which an adaptive clip begins."""
-    config = configured(rounds=2, **{**MANY, **DP, "dp_noise": 0.9, "dp_clip": clip})
+    changed = {"dp_secure_noise": True} if clip == "secure" else {"dp_clip": clip}
+    config = configured(rounds=2, **{**MANY, **DP, "dp_noise": 0.9, **changed})
 
     def run(name, summed):
         federation = Federation(config)
@@ -143,8 +144,7 @@ def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
     configured, tmp_path, clip, sampling, secret, monkeypatch
 ):
     monkeypatch.setattr(keys.secrets, "token_bytes", lambda count: bytes(range(count)))
-    seed = {"dp_seed": -1} if secret else {}
-    seed |= {"dp_sampling": sampling, "dp_clip": clip}
+    seed = {"dp_seed": -1 if secret else 5, "dp_sampling": sampling, "dp_clip": clip}
     values = {**MANY, **DP, **seed, "dp_noise": 0.9, "rounds": 5, "checkpoint_every": 2}
     config = configured(**values)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

@@ -3,6 +3,7 @@
 import pytest
 
 from fedbn_flower.cli.command import main
+from fedbn_flower.results.report.run_page import SECURE
 
 from .html_page import page
 from .written import summary_of, write_run
@@ -57,6 +58,14 @@ def test_groups_that_take_turns_need_no_secret(tmp_path):
     assert "In every round one of 10 fixed groups was asked, in turn; each update" in text
     assert "keeps its key secret." in text
     assert found.text["dd"][found.text["dt"].index("rounds over which noise is correlated")] == "4"
+
+
+def test_secure_noise_is_named_with_its_grid(tmp_path):
+    told = {"mechanism": "discrete Gaussian", "grid-steps": 2**20, "accountant": "Renyi divergences"}
+    found = page(write_run(tmp_path / "run", summary_of([0.7], privacy=PRIVACY | told)))
+    assert "and discrete Gaussian noise was added once to their sum." in " ".join(found.text["p"])
+    said = [found.text["dd"][found.text["dt"].index(name)] for name in SECURE.values()]
+    assert said == ["discrete Gaussian", "1048576", "Renyi divergences"]
 
 
 def test_the_privacy_of_examples_is_said_in_words(tmp_path):
