@@ -82,22 +82,14 @@ class PseudoGradientStrategy(ServerRule):
     ) -> list[Message]:
         """Return messages to the buffer's clients, each with the version of the model that it trains."""
         config[SERVER_ROUND] = server_round
-        nodes = self.node_directory.connected(grid, 1, f"round {server_round}, train: a buffer")
+        least = 0 if buffer.messages else 1
+        nodes = self.node_directory.connected(grid, least, f"round {server_round}, train: a buffer")
         holding = {self.node_directory.partition(node): node for node in nodes}
-        present = [answer for answer in buffer.answers if answer.partition in holding]
-        contents = {
-            version: RecordDict({self.arrayrecord_key: model, self.configrecord_key: config})
-            for version, model in buffer.models.items()
-        }
-        sent = [
-            Message(contents[answer.version], holding[answer.partition], MessageType.TRAIN)
-            for answer in present
-        ]
-        log_absentees(server_round, len(nodes), len(nodes), len(buffer.answers), len(present))
-        buffer = replace(buffer, answers=present)
-        self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes), buffer=buffer)
-        self._phase_replies_.expect(MessageType.TRAIN, server_round, sent)
-        return sent
+        sent = buffer.addressed(holding, (self.arrayrecord_key, self.configrecord_key), config)
+        log_absentees(server_round, len(nodes), len(nodes), len(buffer.answers), len(sent.answers))
+        self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes), buffer=sent)
+        self._phase_replies_.expect(MessageType.TRAIN, server_round, list(sent.messages))
+        return list(sent.messages)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

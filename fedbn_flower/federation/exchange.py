@@ -1,7 +1,7 @@
 """Send a round's messages and receive the replies, counting seconds and bytes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
@@ -20,6 +20,9 @@ RESIDUAL = "residual"
 """Memory group of what the codec lost: e_i."""
 CODEC = 31
 """The purpose of a codec's random numbers, after seed, partition and round."""
+
+SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0
+"""Seconds between two looks for replies; Flower's own are 3."""
 
 OnAnswer = Callable[[str, int, int], None]
 """Called with the phase, the number of replies so far, and the number of messages."""
@@ -62,12 +65,7 @@ class Exchange:
     ) -> Iterator[Message]:
         """Send a phase's messages; yield the replies as they arrive."""
         sent = list(messages)
-        sizes: dict[int, int] = {}
-        for message in sent:
-            content = message.content
-            if id(content) not in sizes:
-                sizes[id(content)] = array_bytes(content)
-            self.bytes_sent += sizes[id(content)]
+        self._count(sent)
         began = time.monotonic()
         replies = iter(self.grid.send_and_receive(sent, timeout=self.timeout))
         self.seconds[phase] += time.monotonic() - began
@@ -82,16 +80,33 @@ class Exchange:
                 if reply is None:
                     return
                 done += 1
-                self.bytes_received += self._received(reply)
-                on_answer(phase, done, len(sent))
                 if self.codec and phase == MessageType.TRAIN:
                     asked = asked or {message.metadata.message_id: message for message in sent}
-                    reply = self._decoded(reply, asked, self.codec)
+                reply = self.received(reply, asked.get(reply.metadata.reply_to_message_id))
+                on_answer(phase, done, len(sent))
                 yield reply
 
         return arriving()
 
-    def _received(self, reply: Message) -> int:
+    def push(self, messages: Sequence[Message]) -> None:
+        """Send messages whose answers are to be looked for; each goes through `received`."""
+        self._count(messages)
+        self.grid.push_messages(messages)
+
+    def received(self, reply: Message, asked: Message | None) -> Message:
+        """Count a reply; return it with its model decoded if it answers the train message ``asked``."""
+        self.bytes_received += self._bytes_of(reply)
+        return self._decoded(reply, asked, self.codec) if asked and self.codec else reply
+
+    def _count(self, messages: Iterable[Message]) -> None:
+        sizes: dict[int, int] = {}
+        for message in messages:
+            content = message.content
+            if id(content) not in sizes:
+                sizes[id(content)] = array_bytes(content)
+            self.bytes_sent += sizes[id(content)]
+
+    def _bytes_of(self, reply: Message) -> int:
         """Return the bytes of a reply's arrays, also of those that were summed elsewhere."""
         if not reply.has_content():
             return 0
@@ -105,12 +120,10 @@ class Exchange:
             return sent
         return array_bytes(reply.content)
 
-    def _decoded(self, reply: Message, asked: Mapping[str, Message], codec: Codec) -> Message:
+    def _decoded(self, reply: Message, message: Message, codec: Codec) -> Message:
         """Return a reply with its model decoded, or an error in its place if that cannot be."""
         content = reply.content if reply.has_content() else {}
         if not content or (self.summed and COMPRESSED not in content):
-            return reply
-        if (message := asked.get(reply.metadata.reply_to_message_id)) is None:
             return reply
         answer, codes = content.get(ARRAYS), content.pop(COMPRESSED, None)
         try:

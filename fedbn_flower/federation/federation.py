@@ -3,18 +3,16 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord, UserConfig
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, UserConfig
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 from numpy.typing import NDArray
 
-from fedbn_flower.strategies import PhaseReport, RuleState, TooFewNodes
+from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.messages.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
@@ -29,7 +27,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
-from ..core.errors import RunFailed, not_allowed
+from ..core.errors import not_allowed
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
@@ -42,11 +40,11 @@ from .checks.privacy_fit import privacy_of
 from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
-from .exchange import Exchange, model_to_send
+from .exchange import Exchange, OnAnswer, model_to_send
 from .inputs import inputs_of
-from .participation.asynchronous import buffers_of
-from .refusals import Refusals
+from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .strategy import (
+    buffers_of,
     client_settings,
     clock_of,
     errors_of_custom_rules,
@@ -59,17 +57,6 @@ from .strategy import (
 from .totals import add_round, end_on_clock, ends_run, last_sure_checkpoint, note_evaluation
 
 LOGGER = logging.getLogger("flwr.fedbn")
-
-ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
-"""Exceptions of a strategy whose message is one line."""
-
-
-@contextmanager
-def _one_line_ends_the_run() -> Iterator[None]:
-    try:
-        yield
-    except ONE_LINE_ERRORS as error:
-        raise RunFailed(str(error)) from None
 
 
 class Federation:
@@ -110,7 +97,7 @@ class Federation:
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
 
-    @_one_line_ends_the_run()
+    @one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
@@ -125,7 +112,7 @@ class Federation:
             nodes were there in time, or the model diverged.
         """
         config, strategy = self.config, self.strategy
-        check_nodes(self.strategy, grid, config.num_clients)
+        check_nodes(strategy, grid, config.num_clients, 0 if self.clock else config.concurrency)
         for notice in (*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())):
             LOGGER.warning("%s", notice)
         if (weights := self.inputs.initial().weights) and weights.complete:
@@ -186,6 +173,20 @@ class Federation:
         """Return the model after a round without what stays at home: what travelled, and what is frozen."""
         return inputs_of(self.config.at_round(server_round)).completed(arrays)
 
+    def _answers(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        exchange: Exchange,
+        configure: Callable[[], Iterable[Message]],
+        on_answer: OnAnswer,
+    ) -> Iterable[Message]:
+        """Return the answers to a round's train messages, which ``configure`` makes."""
+        if self.buffers:
+            return self.buffers.answers(self.strategy, server_round, arrays, exchange, configure, on_answer)
+        messages = charged(self.privacy, server_round, configure(), self.strategy)
+        return exchange.answers(MessageType.TRAIN, messages, on_answer)
+
     def _round(
         self,
         server_round: int,
@@ -218,7 +219,6 @@ class Federation:
             CLIENT_LR_DECAY: config.client_lr_decay,
         }
         sent = prepare_round(strategy, self.inputs, server_round, exchange, arrays)
-        strategy._buffer_ = self.buffers.begin_round(server_round, arrays) if self.buffers else None
         fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
@@ -236,11 +236,11 @@ class Federation:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, total)
 
-        with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-            messages = strategy.configure_train(server_round, sent, train_config, grid)
-        replies = exchange.answers(
-            MessageType.TRAIN, charged(self.privacy, server_round, messages, strategy), on_answer
-        )
+        def configure() -> Iterable[Message]:
+            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
+                return strategy.configure_train(server_round, sent, train_config, grid)
+
+        replies = self._answers(server_round, arrays, exchange, configure, on_answer)
         with errors_of_custom_rules(config, ONE_LINE_ERRORS):
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report

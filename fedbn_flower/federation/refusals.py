@@ -1,8 +1,13 @@
-"""Count why replies were refused, over a whole run."""
+"""Count why replies were refused, over a whole run; and what of it ends the run."""
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+
+from fedbn_flower.strategies import TooFewNodes
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
@@ -10,6 +15,18 @@ from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
 LISTED = 3  # reasons in the log, and clients of one reason
+
+ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
+"""Exceptions of a strategy whose message is one line."""
+
+
+@contextmanager
+def one_line_ends_the_run() -> Iterator[None]:
+    """Turn the `ONE_LINE_ERRORS` into a `RunFailed`."""
+    try:
+        yield
+    except ONE_LINE_ERRORS as error:
+        raise RunFailed(str(error)) from None
 
 
 @dataclass

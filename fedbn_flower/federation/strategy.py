@@ -24,6 +24,8 @@ from .checks.expected_metrics import expected_metrics, known_beforehand
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs, inputs_of
 from .participation import Clock, SeededParticipation, availability, held_out_clients, rates_of, share_of_work
+from .participation.arrivals import ArrivingBuffers
+from .participation.asynchronous import Buffers, Schedule, ScheduledBuffers
 from .participation.selection import select_by
 
 
@@ -203,3 +205,16 @@ def clock_of(inputs: RunInputs) -> Clock | None:
         bytes_in,
         config.round_deadline or inf,
     )
+
+
+def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
+    """Return the rounds of an asynchronous protocol, on the run's clock or the real one; else None."""
+    config = inputs.config
+    if not (protocol := config.asynchronous):
+        return None
+    if not clock:
+        return ArrivingBuffers(protocol, config.seed, config.concurrency)
+    everybody = np.arange(config.num_clients)
+    clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
+    schedule = Schedule(config.seed, clock.seconds(1, everybody), clients, config.concurrency, protocol.size)
+    return ScheduledBuffers(protocol, schedule)

@@ -14,7 +14,7 @@ from ..records.columns import SIMULATED_SECONDS
 from ..records.totals import FLOWER, RunTotals
 from .exchange import Exchange
 from .participation import Clock
-from .participation.asynchronous import Buffers
+from .participation.asynchronous import Buffers, ScheduledBuffers
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -43,7 +43,7 @@ def end_on_clock(
 
     Returns the column of the simulated seconds; empty without a clock.
     """
-    if buffers:
+    if isinstance(buffers, ScheduledBuffers):
         totals.simulated_seconds = buffers.schedule.buffer(server_round).seconds
     elif clock:
         totals.simulated_seconds += clock.round_seconds

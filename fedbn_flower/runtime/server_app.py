@@ -19,6 +19,7 @@ from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
 from ..federation.checks.nodes import check_nodes
 from ..federation.checks.site_counts import sites_counts
+from ..federation.exchange import LONGEST_WAIT, SHORTEST_WAIT
 from ..federation.federation import Federation
 from ..records.columns import without_prefixes
 from ..records.events import Observer, RoundResult, RunInfo
@@ -35,7 +36,6 @@ LOGGER = logging.getLogger("flwr.fedbn")
 LONGEST_LINE = 50  # metrics
 LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
 AT_ONCE = 4  # replies that are fetched, and so in memory, together
-SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds between two looks for replies; Flower's own is 3
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
 app = ServerApp()

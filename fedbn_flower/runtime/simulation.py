@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
+from ..config.keys.devices import NONE
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..federation.cohorts import cohort_size
@@ -61,8 +62,8 @@ def check_simulation(config: RunConfig) -> None:
     Raises
     ------
     UserError
-        When clients would have no data, or are to start from memories that a simulation does not have; when
-        a tracker is not installed.
+        When clients would have no data, nothing says how fast they are and that decides, or they are to
+        start from memories that a simulation does not have; when a tracker is not installed.
     """
     check_trackers(config)
     if config.inspect:
@@ -71,6 +72,9 @@ def check_simulation(config: RunConfig) -> None:
         raise not_allowed(
             "dataset", config.dataset, "one with examples: simulated clients have no other data"
         )
+    if config.asynchronous and config.devices == NONE:
+        wanted = f"'uniform' or others in a simulation with protocol {config.protocol!r}"
+        raise not_allowed("devices", config.devices, f"{wanted}: they decide who answers when")
     if config.continue_state:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
 

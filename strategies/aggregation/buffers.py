@@ -6,11 +6,11 @@ staleness of an answer is the number of updates since the version that its clien
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import ClassVar, NamedTuple
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 SYNC = "sync"
@@ -142,17 +142,39 @@ class Buffer:
     current : int
         The version of the server's model.
     answers : Sequence[BufferedAnswer]
-        At most one of a client, in the order in which they are summed.
+        At most one usable answer of a client, in the order in which they are summed.
     models : Mapping[int, ArrayRecord]
         Their models by version.
+    messages : Sequence[Message]
+        What their clients were sent, in the same order, if they have been sent.
     """
 
     protocol: AsynchronousProtocol
     current: int
     answers: Sequence[BufferedAnswer]
     models: Mapping[int, ArrayRecord]
+    messages: Sequence[Message] = ()
 
     @property
     def staleness(self) -> dict[int, int]:
         """The staleness of each answer, by partition."""
         return {answer.partition: self.current - answer.version for answer in self.answers}
+
+    def addressed(self, nodes: Mapping[int, int], keys: tuple[str, str], config: ConfigRecord) -> "Buffer":
+        """Return the buffer with its messages; clients without a node are left out.
+
+        Parameters
+        ----------
+        nodes : Mapping[int, int]
+            The nodes by partition.
+        keys : tuple[str, str]
+            How the records of the model and of the configuration are called.
+        config : ConfigRecord
+            The configuration that new messages have.
+        """
+        if self.messages:
+            return self
+        present = [answer for answer in self.answers if answer.partition in nodes]
+        contents = {v: RecordDict({keys[0]: model, keys[1]: config}) for v, model in self.models.items()}
+        messages = [Message(contents[v], nodes[partition], MessageType.TRAIN) for v, partition in present]
+        return replace(self, answers=present, messages=messages)

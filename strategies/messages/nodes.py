@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -123,6 +123,8 @@ class NodeDirectory:
         self.ask = ask
         self.node_timeout = node_timeout
         self.query_timeout = query_timeout
+        self.busy: Collection[int] = ()
+        """Nodes that still train when others are asked: none of them is available. Assign another."""
         self._claims: dict[int, int | None] = {}
         self._partition_ids: dict[int, int] = {}
         self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
@@ -188,6 +190,8 @@ class NodeDirectory:
             takes_part = np.array([who.takes_part(p) for p in held], bool)
             pairs = zip(held, takes_part.tolist(), strict=True)
             available = np.array([member and who.available(server_round, p) for p, member in pairs], bool)
+        if self.busy:
+            available = available & np.array([node not in self.busy for node in self._ordered], bool)
         return self._nodes[takes_part], self._nodes[available]
 
     def answering(self, who: Participation, server_round: int, nodes: list[int], number: int) -> list[int]:

@@ -82,8 +82,9 @@ def _unfit(config: "RunConfig", protocol: AsynchronousProtocol) -> Iterator[tupl
         )
     if config.dp != "none":
         yield "dp", config.dp, "'none', since an answer's weight depends on its staleness,"
-    if config.devices == "none":
-        yield "devices", config.devices, "'uniform' or others, since they decide who answers when,"
+    if config.devices == "none" and config.eval_model == "local":
+        wanted = "'aggregated' without devices, since no client knows in which round its answer lands,"
+        yield "eval-model", config.eval_model, wanted
     if not 1 <= config.concurrency <= most:
         yield "concurrency", config.concurrency, f"from 1 to {most}, the clients that train,"
     for key, wanted in {

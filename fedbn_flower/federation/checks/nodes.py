@@ -7,8 +7,10 @@ from fedbn_flower.strategies import PseudoGradientStrategy
 from ...core.errors import UserError
 
 
-def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int) -> None:
+def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, concurrency: int = 0) -> None:
     """Wait for the run's nodes; refuse more of them than ``num-clients``.
+
+    Only ``concurrency`` are waited for if so many train at once: the others may come later.
 
     Raises
     ------
@@ -17,7 +19,8 @@ def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int) -> 
     TooFewNodes
         When they are too few in time.
     """
-    nodes = strategy.node_directory.connected(grid, expected, "num-clients")
+    reason = "concurrency" if concurrency else "num-clients"
+    nodes = strategy.node_directory.connected(grid, concurrency or expected, reason)
     if len(nodes) > expected:
         raise UserError(
             f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "

@@ -1,22 +1,23 @@
-"""The schedule of an asynchronous protocol, and the versions of the model that clients still train.
+"""Asynchronous protocols: what a round of one is, and its schedule on the simulated clock.
 
 How long a client trains does not depend on what it learns. So the simulated clock alone says who answers when
 and from which version, before anything is computed. Everything random derives from (seed, dispatch).
 """
 
+from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message, MessageType
 from numpy.typing import NDArray
 
+from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol, Buffer, BufferedAnswer
 
-from ..inputs import RunInputs
-from .clock import Clock
+from ..exchange import Exchange, OnAnswer
 
 IS_DISPATCHED = 16
 """The stream of random numbers of dispatches; see `seeded`."""
@@ -108,8 +109,56 @@ class Schedule:
             heappush(self._training, (lands, partition, len(self._full)))
 
 
-class Buffers:
-    """The rounds of an asynchronous protocol: each is a buffer that is full.
+class Buffers(ABC):
+    """The rounds of an asynchronous protocol: each is a buffer.
+
+    Parameters
+    ----------
+    protocol : AsynchronousProtocol
+        How answers count.
+
+    Attributes
+    ----------
+    versions : dict[int, ArrayRecord]
+        Older versions of the model that a resumed run needs: those that clients still train after the last
+        round, at most as many as train at once.
+    """
+
+    def __init__(self, protocol: AsynchronousProtocol) -> None:
+        self.protocol = protocol
+        self.versions: dict[int, ArrayRecord] = {}
+
+    @abstractmethod
+    def answers(
+        self,
+        rule: PseudoGradientStrategy,
+        server_round: int,
+        arrays: ArrayRecord,
+        exchange: Exchange,
+        configure: Callable[[], Iterable[Message]],
+        on_answer: OnAnswer,
+    ) -> Iterable[Message]:
+        """Give the rule the buffer of a round; return the answers to its messages.
+
+        Parameters
+        ----------
+        rule : PseudoGradientStrategy
+            The rule.
+        server_round : int
+            The round.
+        arrays : ArrayRecord
+            The server's model before it.
+        exchange : Exchange
+            Carries the messages.
+        configure : callable
+            Calls the rule's ``configure_train`` and returns its messages to the clients of its buffer.
+        on_answer : callable
+            Told of answers that count.
+        """
+
+
+class ScheduledBuffers(Buffers):
+    """Buffers on the simulated clock.
 
     Parameters
     ----------
@@ -117,18 +166,23 @@ class Buffers:
         How answers count.
     schedule : Schedule
         Whose answers, and when.
-
-    Attributes
-    ----------
-    versions : dict[int, ArrayRecord]
-        Older versions of the model that clients still train after the last round, at most as many as train
-        at once.
     """
 
     def __init__(self, protocol: AsynchronousProtocol, schedule: Schedule) -> None:
-        self.protocol = protocol
+        super().__init__(protocol)
         self.schedule = schedule
-        self.versions: dict[int, ArrayRecord] = {}
+
+    def answers(
+        self,
+        rule: PseudoGradientStrategy,
+        server_round: int,
+        arrays: ArrayRecord,
+        exchange: Exchange,
+        configure: Callable[[], Iterable[Message]],
+        on_answer: OnAnswer,
+    ) -> Iterable[Message]:
+        rule._buffer_ = self.begin_round(server_round, arrays)
+        return exchange.answers(MessageType.TRAIN, configure(), on_answer)
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> Buffer:
         """Return the buffer of a round, before which the server's model is ``arrays``."""
@@ -140,14 +194,3 @@ class Buffers:
             for version in sorted({answer.version for answer in full.answers})
         }
         return Buffer(self.protocol, current, full.answers, needed)
-
-
-def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
-    """Return the rounds of a run's asynchronous protocol; None with ``sync``."""
-    config = inputs.config
-    if not (clock and (protocol := config.asynchronous)):
-        return None
-    everybody = np.arange(config.num_clients)
-    clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
-    seconds = clock.seconds(1, everybody)
-    return Buffers(protocol, Schedule(config.seed, seconds, clients, config.concurrency, protocol.size))

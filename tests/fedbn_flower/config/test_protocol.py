@@ -20,7 +20,10 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
         ({"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with protocol 'sync'"),
         (ASYNC | {"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with "),
         ({"mixing": 0}, "mixing: 0 is not allowed; expected a number in (0, 1]"),
-        (ASYNC | {"devices": "none"}, "devices: 'none' is not allowed; expected 'uniform' or others, since"),
+        (
+            ASYNC | {"devices": "none", "eval-model": "local"},
+            "eval-model: 'local' is not allowed; expected 'aggregated' without devices, since no client",
+        ),
         (ASYNC | {"fraction-train": 0.5}, "fraction-train: 0.5 is not allowed; expected 1.0 (concurrency"),
         (ASYNC | {"selection": "by-size"}, "selection: 'by-size' is not allowed; expected 'uniform' with"),
         (ASYNC | {"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0, since no answer"),

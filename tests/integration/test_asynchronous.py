@@ -1,0 +1,72 @@
+"""A truly asynchronous run on real SuperNodes: one is killed, one is slow, one joins late."""
+
+import csv
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.local_federation import LocalFederation
+
+from .hospital import wait_for
+from .processes import ROOT
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 10
+KEYS = {
+    "protocol": "fedbuff:2", "concurrency": 3, "num-clients": 4, "partition": "iid", "model": "mlp-bn",
+    "rounds": ROUNDS, "evaluate-every": 3, "target": "accuracy=0.2",
+}  # fmt: skip
+
+
+def rows(folder, name):
+    with (folder / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir):
+    """Of four SuperNodes three train at once, and any two answers make a version."""
+    project, run = tmp_path / "fedbn-flower", tmp_path / "run"
+    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests"))
+    client = shutil.copy(Path(__file__).with_name("unequal.py"), tmp_path)
+    keys = KEYS | {"client": f"{client}:Unequal", "run-dir": str(run), "cache-dir": str(cache_dir)}
+    words = " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
+    federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
+    federation.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
+    with federation:
+        started = subprocess.Popen(
+            ["flwr", "run", ".", "--stream", "--run-config", words],
+            cwd=project, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        wait_for((tmp_path / "waiting").exists)
+        os.killpg(federation.services["site-1"].process.pid, signal.SIGKILL)
+        federation.start_supernode(3)
+        output, _ = started.communicate(timeout=600)
+        assert list(federation.runs().values()) == ["finished:completed"], output
+    assert "Traceback" not in output
+    by_round = {number: {} for number in range(1, ROUNDS + 1)}
+    for row in rows(run, "clients.csv"):
+        if row["phase"] == "train":
+            by_round[int(row["round"])][int(row["partition"])] = int(row["staleness"])
+    assert all(len(answers) == 2 for answers in by_round.values()), by_round
+    assert [number for number, answers in by_round.items() if 1 in answers] == [1]
+    slow = [answers[2] for answers in by_round.values() if 2 in answers]
+    assert len(slow) >= 2
+    assert max(slow) >= 2
+    assert sum(3 in answers for answers in by_round.values()) >= 3
+    refused = rows(run, "failures.csv")
+    assert {(row["partition"], row["phase"]) for row in refused} <= {("1", "train")}
+    assert len(refused) <= 1
+    assert all(int(row["round"]) > 2 for row in refused)
+    metrics, summary = rows(run, "metrics.csv"), json.loads((run / "summary.json").read_text())
+    assert [int(row["staleness-max"]) for row in metrics] == [max(a.values()) for a in by_round.values()]
+    reached = summary["rounds-to-target"]["global"] or summary["rounds-to-target"]["mean"]
+    costs = summary["costs-to-target"]["global"] or summary["costs-to-target"]["mean"]
+    assert costs["seconds"] == pytest.approx(sum(float(r["seconds"]) for r in metrics[:reached]), abs=0.01)
