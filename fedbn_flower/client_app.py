@@ -14,7 +14,7 @@ app.query("partition_id")(answer_partition_id)
 
 @app.query("moments")
 def moments(message: Message, context: Context) -> Message:
-    """Tell sums over the node's training images."""
+    """Tell the moments of the node's training examples."""
     from .federation.checks.site_statistics import answer_moments
 
     return answer_moments(message, context)

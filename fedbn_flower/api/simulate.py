@@ -21,7 +21,7 @@ from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
-from ..config.registry import MODEL, PROBLEM
+from ..config.registry import DATASET, MODEL, PROBLEM
 from ..config.run_config import RunConfig
 from ..config.selection import REGISTRIES, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
@@ -42,7 +42,7 @@ from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
 from .result import Result
 
-KINDS = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, MODEL)}
+KINDS = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, MODEL, DATASET)}
 
 
 def simulate(
@@ -72,8 +72,9 @@ def simulate(
         Any key of the run configuration and any setting of its algorithms, with underscores for hyphens.
         ``help(simulate)`` lists the keys by group; docs/reference.md also lists each algorithm's settings.
         Instead of a name, ``strategy`` may be a class or an instance, ``client``, ``objective``, ``loss``
-        and ``problem`` a class, and ``model`` a function that takes an `InputSpec` or no arguments. An
-        instance stands for its class with its settings.
+        and ``problem`` a class, ``model`` a function that takes an `InputSpec` or no arguments, and
+        ``dataset`` a function of ``"train"`` or ``"test"``, or a subclass of `Kind` that has such a function
+        as ``read``. An instance of a strategy stands for its class with its settings.
 
     Returns
     -------

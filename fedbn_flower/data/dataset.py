@@ -96,7 +96,15 @@ class Kind:
     prepares_by_client: ClassVar[bool] = False
     """Whether `prepare` depends on the client's rows."""
     keys: ClassVar[frozenset[str]] = frozenset()
-    """The run's keys that only this kind uses."""
+    """The run's keys that only this kind uses.
+
+    A subclass with a `prepare` of its own that heeds ``normalize`` says so again.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "prepare" in vars(cls) and "keys" not in vars(cls):
+            cls.keys = cls.keys - {"normalize"}
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts
@@ -114,9 +122,16 @@ class Kind:
         """Return the function by which a client with these training rows turns a batch into tensors."""
         return as_they_are
 
+    def moments(self) -> dict[str, NDArray]:
+        """Return what a site tells of its training rows for the mean and deviation of all sites.
+
+        Empty where nothing can be standardised.
+        """
+        return {}
+
     def scaled_by(self, scale: Scale) -> "Kind":
-        """Return these data, to be standardised by ``scale``; of images only."""
-        return self
+        """Return these data, to be standardised by another mean and deviation than this training set's."""
+        return type(self)({**self.facts, **scale._asdict()}, self.train)
 
     def augmentation(self, name: str) -> Augment | None:
         """Return the augmentation of that name for training batches; None for no augmentation."""

@@ -45,7 +45,7 @@ class RunInputs:
     cache_dir : str
         Where that SuperNode keeps decoded data, in place of the run's ``cache-dir``.
     scale : Scale, optional
-        Of the images of all SuperNodes, which standardise alike.
+        Of the examples of all SuperNodes, which standardise alike.
     """
 
     config: RunConfig
@@ -181,7 +181,8 @@ class RunInputs:
         if self.config.eval_data != "auto":
             return self.config.eval_data == "local"
         dataset = self.dataset
-        return dataset.has_examples and dataset.kind.prepares_by_client and not self.without_held_out
+        by_client = dataset.kind.prepares_by_client and not self.config.normalize
+        return dataset.has_examples and by_client and not self.without_held_out
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:
@@ -292,8 +293,8 @@ def inputs_of(
 
 def _check_keys(config: RunConfig, dataset: Dataset) -> None:
     """Refuse keys that are for another kind of data."""
-    for name, kind in KINDS.items():
-        for key in sorted(kind.keys - dataset.kind.keys):
-            value, default = getattr(config, key.replace("-", "_")), RUN_KEYS[key].default
-            if value != default:
-                raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {name!r}")
+    for key in sorted({key for kind in KINDS.values() for key in kind.keys} - dataset.kind.keys):
+        value, default = getattr(config, key.replace("-", "_")), RUN_KEYS[key].default
+        if value != default:
+            kinds = " or ".join(repr(name) for name, kind in KINDS.items() if key in kind.keys)
+            raise not_allowed(key, value, f"{default!r}, since the data are not of the kind {kinds}")

@@ -13,7 +13,7 @@
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
-| `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | sums over the node's training images, by channel |
+| `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | of its training examples, by channel or column |
 | `COUNTS` | ConfigRecord | the answer to `QUERY_COUNTS` | counts of the node's data, as JSON |
 """
 
@@ -50,8 +50,8 @@ UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip
 UPDATE_STEP = "update-step"  # of the grid that they round it to, if there is one
 DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
 PROXIMAL_MU = "proximal-mu"
-IMAGE_MEAN = "image-mean"  # by channel, where sites that have data of their own are to standardise alike
-IMAGE_STD = "image-std"
+FEATURE_MEAN = "feature-mean"  # by channel or column, where sites with data of their own standardise alike
+FEATURE_STD = "feature-std"
 
 # In METRICS, from the clients.
 NUM_EXAMPLES = "num-examples"

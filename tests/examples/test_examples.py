@@ -22,6 +22,7 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.results.report.repeat_command import uses_session_objects
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")
 
@@ -159,6 +160,25 @@ def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
     assert of_class.model(client=0)[4].out_features == 9
     with pytest.raises(UserError, match="needs classes, and problem .*Ordinal' has other outputs"):
         simulate(problem=f"{file}:Ordinal", loss="focal", **given)
+
+
+@pytest.mark.parametrize(("file", "name"), [("own_kind.py", "Laboratory"), ("own_data.py", "hospitals")])
+def test_an_object_from_python_is_the_data_of_the_file(cache_dir, tmp_path, file, name):
+    """To the same bits; a resumed run is given it again."""
+    place = APP / "examples" / file
+    given = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    given |= {"partition": "natural:client", "num_clients": 3}
+    own = runpy.run_path(str(place))[name]
+    of_file = simulate(dataset=f"{place}:{name}", run_dir=tmp_path / "file", **given)
+    of_object = simulate(dataset=own, run_dir=tmp_path / "object", **given)
+    files = [(result.folder / "model.safetensors").read_bytes() for result in (of_file, of_object)]
+    assert files[0] == files[1]
+    assert of_object.summary["clients"]["2"]["name"] == "Vienna"
+    assert uses_session_objects(json.loads((of_object.folder / "config.json").read_text()))
+    again = {"resume": of_object.folder, "rounds": 2, "progress": False}
+    with pytest.raises(UserError, match=f"dataset: '{name}@.*' was an object of another run's process"):
+        simulate(**again)
+    assert simulate(**again, dataset=own).history["round"].tolist() == [1, 2]
 
 
 def test_hospitals_are_clients_by_their_names(ran):

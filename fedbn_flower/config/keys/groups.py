@@ -77,7 +77,9 @@ class Data(KeyGroup):
     val_fraction: float = setting(
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
-    normalize: bool = setting(False, description="standardise images per channel")
+    normalize: bool = setting(
+        False, description="standardise images per channel, numbers per feature, alike at all clients"
+    )
     feature_shift: Annotated[str, SHIFT_FORMS] = setting(
         PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
     )

@@ -18,7 +18,7 @@ from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from .augment import CropFlip
-from .moments import Moments, Scale
+from .moments import Moments
 
 NOTHING_DECLARED = Classes()
 
@@ -47,9 +47,8 @@ class Images(Kind):
             return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return ScalePixels()
 
-    def scaled_by(self, scale: Scale) -> Images:
-        """Return these images, standardised by another mean and deviation than those of this training set."""
-        return Images({**self.facts, **scale._asdict()}, self.train)
+    def moments(self) -> dict[str, NDArray]:
+        return Moments.of(self.train["x"]).arrays()
 
     def augmentation(self, name: str) -> Augment | None:
         if name == "none":

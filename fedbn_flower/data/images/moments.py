@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +14,7 @@ MAX_INTENSITY = 255
 
 
 class Scale(NamedTuple):
-    """Mean and standard deviation of intensities in [0, 1], by channel."""
+    """Mean and standard deviation: of intensities in [0, 1] by channel, or of numbers by feature."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -82,8 +80,3 @@ class Moments:
         if count < 1 or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
             raise ValueError("no images have such sums")
         return cls(count, sums, squares)
-
-
-def total(moments: list[Moments]) -> Moments:
-    """Return the moments of all parts together."""
-    return reduce(add, moments)

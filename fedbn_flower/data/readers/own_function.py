@@ -11,7 +11,9 @@ import numpy as np
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError, not_allowed
+from ...core.files import path_of
 from ...core.process_cache import process_cache
+from ...core.session_objects import is_session_name
 from ..cache import load_dataset
 from ..dataset import Dataset, Kind, Request
 from .arrays import keep_arrays
@@ -21,8 +23,9 @@ FUNCTION = re.compile(r".*\.py:\w+", re.DOTALL)
 
 
 def is_function(dataset: str) -> bool:
-    """Whether a dataset's name is that of a function in a file."""
-    return bool(FUNCTION.fullmatch(dataset))
+    """Whether a dataset's name is that of a function in a file, or of an object of this session."""
+    own = is_session_name(dataset) and not path_of(dataset).exists()
+    return own or bool(FUNCTION.fullmatch(dataset))
 
 
 @process_cache(maxsize=4)

@@ -37,7 +37,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
     yield inputs.partitions.left_out(config.partition, local)
-    if dataset.kind.prepares_by_client and not local:
+    if dataset.kind.prepares_by_client and not (local or config.normalize):
         why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.messages.npy import encoded
-from fedbn_flower.strategies.messages.wire import IMAGE_MEAN, IMAGE_STD, MOMENTS, QUERY_MOMENTS
+from fedbn_flower.strategies.messages.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 
 from ...config.run_config import RunConfig
 from ...core.errors import RunFailed, not_allowed
-from ...data.images.kind import Images
-from ...data.images.moments import Moments, Scale, total
+from ...data.images.moments import Moments, Scale
+from ...data.numeric import FeatureMoments
 from ..inputs import RunInputs
 from ..tasks import inputs_at
 
 LOGGER = logging.getLogger("flwr.fedbn")
+SHOWN = 8
+"""Values of a mean that the log shows."""
 
 
 def answers_of_sites(
@@ -52,49 +54,56 @@ def answers_of_sites(
 
 
 def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, list[float]]:
-    """Return mean and deviation by channel over the training images of all sites, as sites get them.
+    """Return mean and deviation over the training examples of all sites, as sites get them.
+
+    They are by channel of images, by column of tables, and by the first axis of other numbers.
 
     Empty without ``normalize``, and where the server has the data.
 
     Raises
     ------
     UserError
-        When the data are not images.
+        When the data are text.
     RunFailed
-        When a site does not answer with the sums of at least one image.
+        When a site does not answer with the moments of at least one example of such data.
     """
     config, spec = inputs.config, inputs.dataset.spec
     if not config.normalize or inputs.dataset.has_examples:
         return {}
-    if len(spec.shape) < 3:
-        raise not_allowed("normalize", True, f"false, since the data are not images but {spec}")
-    found = []
-    for site, content in answers_of_sites(QUERY_MOMENTS, inputs, strategy, grid).items():
+    if spec.predicts == "characters":
+        raise not_allowed("normalize", True, f"false, since the data are {spec}")
+    found: Any = None
+    answers = answers_of_sites(QUERY_MOMENTS, inputs, strategy, grid)
+    for site, content in answers.items():
         arrays = {name: array.numpy() for name, array in content.array_records[MOMENTS].items()}
+        kind = type(found) if found else Moments if "sums" in arrays else FeatureMoments
         try:
-            found.append(Moments.received(arrays, spec.shape[0]))
+            here = kind.received(arrays, spec.shape[0])
         except ValueError as error:
             raise RunFailed(f"{QUERY_MOMENTS}: site {site}: {error}") from None
-    scale = total(found).scale()
-    means, stds = (", ".join(f"{value:.4f}" for value in np.array(values)) for values in scale)
-    LOGGER.info("normalize: mean %s, deviation %s, over the images of %d sites", means, stds, len(found))
-    return {IMAGE_MEAN: list(scale.mean), IMAGE_STD: list(scale.std)}
+        found = found + here if found else here
+    scale = found.scale()
+    means, stds = (", ".join(f"{value:.4g}" for value in values[:SHOWN]) for values in scale)
+    more = ", ..." if len(scale.mean) > SHOWN else ""
+    told = (f"{means}{more}", f"{stds}{more}", len(answers))
+    LOGGER.info("normalize: mean %s, deviation %s, over the training examples of %d sites", *told)
+    return {FEATURE_MEAN: list(scale.mean), FEATURE_STD: list(scale.std)}
 
 
 def received_scale(config: ConfigRecord) -> Scale | None:
     """Return what `sites_scale` gives, from the configuration of a message; None if it has none."""
-    if IMAGE_MEAN not in config:
+    if FEATURE_MEAN not in config:
         return None
-    return Scale(*(tuple(map(float, config[name])) for name in (IMAGE_MEAN, IMAGE_STD)))  # type: ignore[arg-type]
+    return Scale(*(tuple(map(float, config[name])) for name in (FEATURE_MEAN, FEATURE_STD)))  # type: ignore[arg-type]
 
 
 def answer_moments(message: Message, context: Context) -> Message:
-    """Tell the sums over the training images of a site."""
+    """Tell the moments of a site's training examples."""
     config = RunConfig.of(context.run_config)
     dataset = inputs_at(config, context.node_config).dataset
-    if not dataset.has_examples or not isinstance(dataset.kind, Images):
-        wanted = "a data-path in the node config, to images"
+    moments = dataset.kind.moments() if dataset.has_examples else {}
+    if not moments:
+        wanted = "a data-path in the node config, to images or numbers"
         raise not_allowed("data-path", context.node_config.get("data-path", ""), wanted)
-    sums = Moments.of(dataset.train.columns["x"]).arrays()
-    record = ArrayRecord({name: encoded(array) for name, array in sums.items()})
+    record = ArrayRecord({name: encoded(array) for name, array in moments.items()})
     return Message(RecordDict({MOMENTS: record}), reply_to=message)

@@ -47,5 +47,5 @@ def uses_session_objects(config: Mapping[str, Any]) -> bool:
     """Return whether a run was given a Python object, which no command can name."""
     return any(
         is_session_name(str(config.get(key)))
-        for key in ("strategy", "client", "objective", "loss", "problem", "model")
+        for key in ("strategy", "client", "objective", "loss", "problem", "model", "dataset")
     )

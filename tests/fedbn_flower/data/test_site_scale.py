@@ -1,12 +1,14 @@
 """Mean and deviation for ``normalize`` where sites have data of their own."""
 
 import json
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.data.images.moments import Moments, total
+from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.resume import load_checkpoint
@@ -39,7 +41,7 @@ def sites(configured, folders, tmp_path):  # noqa: F811
 def test_moments_of_parts_add_up_to_the_bits_of_all():
     images = np.random.default_rng(0).integers(0, 256, (300, 3, 5, 4), np.uint8)
     whole = Moments.of(images).scale()
-    parts = total([Moments.of(part) for part in np.split(images, [7, 8, 200])]).scale()
+    parts = reduce(add, [Moments.of(part) for part in np.split(images, [7, 8, 200])]).scale()
     assert parts == whole
     values = images.transpose(1, 0, 2, 3).reshape(3, -1) / 255
     np.testing.assert_allclose(whole.mean, values.mean(1), rtol=1e-12)
@@ -65,15 +67,15 @@ def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
     assert [m.metadata.message_type for m in grid.messages[:3]] == ["query.moments"] * 2 + ["train"]
     facts = inputs_of(simulated).dataset.kind.facts
     kept = json.loads((tmp_path / "run" / "summary.json").read_text())["normalization"]
-    assert kept == {"image-mean": facts["mean"], "image-std": facts["std"]}
-    assert all(m.content["config"]["image-mean"] == facts["mean"] for m in grid.messages[2:])
+    assert kept == {"feature-mean": facts["mean"], "feature-std": facts["std"]}
+    assert all(m.content["config"]["feature-mean"] == facts["mean"] for m in grid.messages[2:])
 
     more = configured(**SHAPE, resume=str(tmp_path / "run")).model_copy(update={"rounds": 3})
     checkpoint = load_checkpoint(more, clients_here=False)
     grid = sites(more)
     Federation(more).run(grid, [], checkpoint)
     assert [m.metadata.message_type for m in grid.messages[:1]] == ["train"]
-    assert grid.messages[0].content["config"]["image-std"] == facts["std"]
+    assert grid.messages[0].content["config"]["feature-std"] == facts["std"]
 
 
 def test_without_normalize_nobody_is_asked(configured, sites):
@@ -81,7 +83,7 @@ def test_without_normalize_nobody_is_asked(configured, sites):
     grid = sites(config)
     Federation(config).run(grid, [])
     assert {m.metadata.message_type for m in grid.messages} == {"train", "evaluate"}
-    assert "image-mean" not in grid.messages[0].content["config"]
+    assert "feature-mean" not in grid.messages[0].content["config"]
 
 
 def test_a_site_that_does_not_answer_ends_the_run(configured, sites):
@@ -112,7 +114,9 @@ def test_sums_that_no_images_have_are_refused(sums, reason):
         Moments.received(right | sums, 1)
 
 
-def test_what_are_no_images_cannot_be_normalised(configured):
-    config = configured(dataset="shape:4:2", normalize=True, client="fedavg")
-    with pytest.raises(UserError, match=r"normalize: True .* not images but 4 in 2 classes"):
+def test_text_cannot_be_normalised(configured):
+    config = configured(
+        dataset="shape:80:97:characters", model="char-lstm-small", normalize=True, client="fedavg"
+    )
+    with pytest.raises(UserError, match=r"normalize: True .* the data are 80 characters of 97"):
         Federation(config).run(Sites(config, [{"partition-id": 0}, {"partition-id": 1}]), [])

@@ -73,6 +73,6 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[str]:
     missing = {f.name: int(count) for f in features if (count := table[f.name].isna().sum())}
     if missing:
         where = ", ".join(f"{name} {count}" for name, count in missing.items())
-        filled = "numbers are filled with the client's mean, categories are encoded as zeros"
+        filled = "numbers are filled with their mean, categories are encoded as zeros"
         notes.append(f"columns: missing values ({where}): {filled}")
     return notes

@@ -57,7 +57,7 @@ def test_numbers_and_categories_are_encoded_in_order(load, folder):
     assert data.notes == (
         "columns: categories are one-hot encoded in the order of "
         "'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
-        "columns: missing values (age 1, sex 2, bmi 2): numbers are filled with the client's mean, "
+        "columns: missing values (age 1, sex 2, bmi 2): numbers are filled with their mean, "
         "categories are encoded as zeros",
     )
 

@@ -124,7 +124,6 @@ def test_a_test_set_without_a_column_and_a_file_that_is_not_there(cache_dir, tmp
     [
         ("digits", "columns", "a"),
         ("digits", "predict", "numbers"),
-        ("t", "normalize", True),
         ("t", "image_size", 8),
         ("t", "augment", "crop-flip"),
     ],

@@ -190,7 +190,6 @@ def test_numbers_are_learnt_from_images(run, values):
             "natural:client' is not",
         ),
         ({"data": (np.ones((4, 2)), np.ones(4)) * 2, "partition": "shards:1"}, "the data have no classes"),
-        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "normalize": True}, "normalize: True is not allowed"),
         (
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
             "natural:site' is not allowed; expected another partition: data is given as arrays",

@@ -1,0 +1,180 @@
+"""Numbers standardised alike at all clients: ``normalize`` of tables and of float arrays."""
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data import Numeric
+from fedbn_flower.data.numeric import FeatureMoments
+from fedbn_flower.data.readers.tables import Table
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.runtime import InlineGrid
+
+from ..test_own_data import Sites
+
+NAN = np.nan
+COLUMNS = "age,creatinine,sex=f|m,year"
+
+
+def test_moments_of_parts_add_up_to_those_of_all():
+    """A usual column, one far from 0, a constant one, one with gaps, one without any value."""
+    rng = np.random.default_rng(0)
+    x = rng.normal([3, 2e7, 0, -1, 0], [2, 3, 0, 1e-3, 1], (400, 5)).astype(np.float32)
+    x[:, 2] = 0.1
+    x[rng.random(400) < 0.3, 3] = NAN
+    x[:50, 3] = NAN  # the first part has none
+    x[:, 4] = NAN
+    whole = FeatureMoments.of(x, range(5)).scale()
+    parts = [FeatureMoments.of(part, range(5)) for part in np.split(x, [50, 51, 200])]
+    for some in (parts, parts[::-1]):
+        assert reduce(add, some).scale() == whole
+    values = x[:, :4].astype(np.float64)
+    np.testing.assert_allclose(whole.mean, [*np.nanmean(values, 0), 0], rtol=1e-7)
+    deviations = np.nanstd(values, 0)
+    np.testing.assert_allclose(whole.std, [*deviations[:2], 1, deviations[3], 0], rtol=1e-7)
+
+
+def test_rows_of_any_client_are_prepared_by_all_rows():
+    """Of 1 and 3 the mean is 2, the deviation 1; categories stay; a column without a value becomes 0."""
+    x = np.array([[1, 1, NAN, 5], [3, 0, NAN, 5], [NAN, 1, NAN, 5]], np.float32)
+    facts = {"predicts": "numbers", "outputs": 1, "numbers": [0, 2, 3], "columns": ""}
+    table = Table(facts, {"x": x, "y": np.ones((3, 1), np.float32)})
+    prepare = table.prepare(np.array([0]), True)
+    assert prepare is table.prepare(np.array([1, 2]), True)
+    new = {"x": torch.tensor([[4.0, 1, 9, 6]]), "y": torch.ones(1)}
+    assert prepare({"x": torch.from_numpy(x), "y": torch.ones(3)})[0].tolist() == [
+        [-1, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 1, 0, 0],
+    ]
+    assert prepare(new)[0].tolist() == [[2, 1, 0, 1]]
+
+
+def test_volumes_are_standardised_by_channel():
+    rng = np.random.default_rng(0)
+    x = rng.normal([[[[[40.0]]], [[[-3.0]]]]], [[[[[9.0]]], [[[0.1]]]]], (6, 2, 3, 4, 5)).astype(np.float32)
+    kind = Numeric({"predicts": "masks", "outputs": 2}, {"x": x, "y": np.zeros((6, 3, 4, 5), np.uint8)})
+    values, _ = kind.prepare(np.arange(2), True)({"x": torch.from_numpy(x), "y": torch.zeros(6)})
+    assert values.mean((0, 2, 3, 4)).tolist() == pytest.approx([0, 0], abs=1e-5)
+    assert values.std((0, 2, 3, 4), correction=0).tolist() == pytest.approx([1, 1], abs=1e-5)
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """The table of two clinics; one measures in another unit, and one misses values."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 90), ("test", 30)):
+        table = pd.DataFrame(
+            {
+                "clinic": ["a", "b", "b"] * (count // 3),
+                "age": rng.normal(60, 12, count).round(1),
+                "creatinine": rng.normal(1, 0.2, count).round(3),
+                "sex": rng.choice(["f", "m"], count),
+                "year": 2020,
+                "y": rng.integers(0, 2, count),
+            }
+        )
+        table.loc[table.clinic == "a", "creatinine"] *= 88.4
+        table.loc[5:20, "age"] = NAN
+        (tmp_path / "all").mkdir(exist_ok=True)
+        table.to_csv(tmp_path / "all" / f"{split}.csv", index=False)
+    return tmp_path
+
+
+def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
+    """The model has the bits of a simulation that sees both tables; every message tells mean and deviation.
+
+    Each site's rows are in the order in which the simulation divides them.
+    """
+    keys = {"columns": COLUMNS, "client": "fedavg", "normalize": True, "model": "mlp-bn"}
+    simulated = configured(dataset=str(clinics / "all"), partition="natural:clinic", **keys)
+    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
+    for split in ("train", "test"):
+        table, shares = pd.read_csv(clinics / "all" / f"{split}.csv"), inputs_of(simulated).partitions
+        for i, site in enumerate("ab"):
+            (clinics / site).mkdir(exist_ok=True)
+            rows = getattr(shares, split)[i]
+            table.iloc[rows].to_csv(clinics / site / f"{split}.csv", index=False)
+    config = configured(dataset="shape:5:2", **keys)
+    nodes = [
+        {"data-path": str(clinics / site), "partition-id": i, "cache-dir": str(clinics / "cache")}
+        for i, site in enumerate("ab")
+    ]
+    messages, grid = [], Sites(config, nodes)
+    work = grid.work
+    grid.work = lambda asked, timeout: messages.extend(asked) or work(asked, timeout)
+    got = Federation(config).run(grid, [])
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    x = pd.read_csv(clinics / "all" / "train.csv")
+    for message in messages[2:]:
+        mean, std = (message.content["config"][f"feature-{name}"] for name in ("mean", "std"))
+        np.testing.assert_allclose(mean, [x.age.mean(), x.creatinine.mean(), 0, 0, 2020], rtol=1e-6)
+        np.testing.assert_allclose(std, [x.age.std(ddof=0), x.creatinine.std(ddof=0), 0, 0, 1], rtol=1e-6)
+    own = configured(dataset="shape:5:2", **keys | {"normalize": False})
+    other = Federation(own).run(Sites(own, nodes), [])
+    assert any((other[name].numpy() != array.numpy()).any() for name, array in expected.items())
+
+
+def test_tables_prepared_alike_are_evaluated_on_all_held_out_rows(configured, clinics):
+    keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "natural:clinic"}
+    assert inputs_of(configured(**keys)).evaluates_locally
+    assert not inputs_of(configured(normalize=True, **keys)).evaluates_locally
+
+
+def test_float_arrays_are_standardised_by_all_training_rows(run):
+    """As if one had done it oneself, with the deviation of all rows."""
+    rng = np.random.default_rng(0)
+    x, x_test = (rng.normal([5, -200], [3, 90], (n, 2)).astype(np.float32) for n in (80, 20))
+    y, y_test = (rng.integers(0, 2, n) for n in (80, 20))
+    got = run(data=(x, y, x_test, y_test), normalize=True, partition="iid", model="mlp-bn")
+    mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+    scaled = [((part - mean) / std).astype(np.float32) for part in (x, x_test)]
+    by_hand = run(data=(scaled[0], y, scaled[1], y_test), partition="iid", model="mlp-bn")
+    for name, value in by_hand.summary["client-mean"].items():
+        assert got.summary["client-mean"][name] == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"means": np.array([np.inf, 0])}, "finite numbers"),
+        ({"counts": np.array([1.0])}, "of 2 features"),
+        ({"squares": np.array([-1.0, 0])}, "no numbers"),
+        ({"means": np.array([1e39, 0])}, "no numbers"),
+        ({"means": np.array([1.0, 1])}, "no numbers"),
+        ({"counts": np.zeros(2), "means": np.zeros(2), "squares": np.zeros(2)}, "no numbers"),
+    ],
+)
+def test_moments_that_no_numbers_have_are_refused(wrong, reason):
+    right = {"counts": np.array([4.0, 0]), "means": np.array([-1.5, 0]), "squares": np.array([5.0, 0])}
+    assert FeatureMoments.received(right, 2).scale().mean == (-1.5, 0)
+    with pytest.raises(ValueError, match=reason):
+        FeatureMoments.received(right | wrong, 2)
+
+
+def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):
+    config = configured(
+        dataset="examples/own_kind.py:Laboratory", partition="natural:client", num_clients=3, normalize=True
+    )
+    with pytest.raises(UserError, match="normalize: True is not allowed; expected False, since the data are"):
+        inputs_of(config).dataset
+
+
+def test_lockstep_is_one_by_one(run, clinics):
+    keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "natural:clinic"}
+    keys |= {"normalize": True, "model": "mlp-bn", "batch_size": 16}
+    fast, slow = (run(**keys, fast=fast).model(client=0).state_dict() for fast in ("auto", "off"))
+    for name, entry in slow.items():
+        torch.testing.assert_close(fast[name], entry)
+
+
+def test_a_sweep_over_normalize():
+    assert [config.normalize for config in parse(["--sweep", "normalize=false,true"])] == [False, True]
