@@ -15,21 +15,22 @@ CONFIG = "config.json"
 EXPERIMENT = "experiment.json"
 """The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
-NOT_KEYS = ("shape", "data", "client-names", "versions", "weights")
+NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights")
 """Entries of ``config.json`` that are not keys of a run."""
 
 
 def build_manifest(federation: Federation) -> dict[str, object]:
     """Return the configuration with all settings of its algorithms, the input spec, the data and versions."""
     versions = {name: version(name) for name in PACKAGES}
-    weights = federation.inputs.initial().weights
+    weights, dataset = federation.inputs.initial().weights, federation.dataset
     return {
         **federation.config.to_user_config(),
         "eval-data": "local" if federation.inputs.evaluates_locally else "global",
         "resume": "",
         "shape": federation.inputs.model_spec.as_dataset(),
-        "data": federation.dataset.digest,
+        "data": dataset.digest,
         "client-names": federation.inputs.client_names,
+        **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
     }

@@ -104,6 +104,15 @@ class Run:
         """The clients' names by partition; empty if the data have none."""
         return dict(enumerate(self.config.get("client-names") or []))
 
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, labels or numbers, in their order; empty if the data have none.
+
+        Versions up to 0.2 wrote them only with the accuracy by class.
+        """
+        by_class = self.summary.get("per-class") or self.summary.get("global-per-class") or {}
+        return self.config.get("class-names") or by_class.get("names") or []
+
     def points(self, column: str) -> Points:
         """Return a column of ``metrics.csv``, by round; empty cells are left out."""
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}

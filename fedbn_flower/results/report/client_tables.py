@@ -38,8 +38,12 @@ def metrics_by_class(run: Run) -> Iterator[str]:
     whole = next((key for key in ("pooled", "global", "mean") if run.summary.get(key)), None)
     if not run.by_class or whole is None:
         return
-    of_all, names = run.summary[whole], list(next(iter(run.by_class.values())))
-    rows = [[name, *(shown(m, of_all.get(c[name])) for m, c in run.by_class.items())] for name in names]
+    of_all, keys = run.summary[whole], list(next(iter(run.by_class.values())))
+    names = keys if run.config.get("metrics-by-class") else [_class_name(run, key) for key in keys]
+    rows = [
+        [name, *(shown(m, of_all.get(c[key])) for m, c in run.by_class.items())]
+        for name, key in zip(names, keys, strict=True)
+    ]
     yield Table(["class", *run.by_class], rows).html()
     yield paragraph(f"Of {MODELS[whole]}.", "note")
     clients = run.summary.get("clients", {})
@@ -70,6 +74,11 @@ def _table(run: Run, first: str, models: Mapping[str, Mapping[str, Any]]) -> Tab
 
 def _name(run: Run, partition: str) -> str:
     return run.client_names.get(int(partition), partition)
+
+
+def _class_name(run: Run, number: str) -> str:
+    """Return the name of a class by its number, where metrics by class have numbers."""
+    return run.class_names[int(number)] if int(number) < len(run.class_names) else number
 
 
 def worst_clients(run: Run) -> Iterator[str]:

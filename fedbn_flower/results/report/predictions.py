@@ -32,7 +32,9 @@ def predictions(run: Run) -> Iterator[str]:
     }
     if not drawn:
         return
-    yield paragraph(f"Of {WHOSE[whole]}.", "note")
+    scores = states[whole].get(HISTOGRAM)
+    fixed = "" if scores is None else f" Curves and areas are of {scores.shape[-1] - 1} fixed thresholds."
+    yield paragraph(f"Of {WHOSE[whole]}.{fixed}", "note")
     yield gallery(drawn)
     clients = {who: found for who, found in states.items() if who not in WHOSE}
     for caption in drawn if clients else ():
@@ -83,9 +85,8 @@ def _sensitivities(run: Run) -> Iterator[SensitivityAt]:
 
 
 def _class_names(run: Run, states: Mapping[str, NDArray]) -> Sequence[str]:
-    per_class = run.summary.get("per-class") or run.summary.get("global-per-class") or {}
     most = max((len(state) for state in states.values()), default=0)
-    return per_class.get("names") or list(map(str, range(max(most, 2))))
+    return run.class_names or list(map(str, range(max(most, 2))))
 
 
 def _model(run: Run, who: str) -> str:

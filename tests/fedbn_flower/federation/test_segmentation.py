@@ -14,6 +14,9 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.results.report import predictions
+from fedbn_flower.results.report.run_page import run_page
+from fedbn_flower.results.run_reader import Run
 
 from ..circles import circles, write_circles
 
@@ -88,6 +91,29 @@ def test_pooled_metrics_are_scikit_learns(run, data):
     p = output.double().softmax(1).movedim(1, -1).numpy()[there]
     assert pooled["auroc"] == pytest.approx(roc_auc_score(y[there], p, multi_class="ovr"), abs=1e-3)
     assert result.summary["global"]["dice"] == pytest.approx(pooled["dice"])
+
+
+def test_the_report_names_the_classes_of_masks(run, data, tmp_path, monkeypatch):
+    """In the confusion matrix and the table by class, without which they have numbers."""
+    folder, drawn = tmp_path / "named", []
+    folder.mkdir()
+    for split, x, y in (("train", *data[:2]), ("test", *data[2:])):
+        np.save(folder / f"{split}-images.npy", x)
+        np.save(folder / f"{split}-masks.npy", y)
+    monkeypatch.setitem(
+        predictions.FIGURES,
+        "Confusion matrix",
+        ("confusion-matrix", lambda total, names: drawn.append(names)),
+    )
+    for names in (["0", "1", "2"], ["background", "liver", "lesion"]):
+        if names[0] != "0":
+            (folder / "classes.txt").write_text("\n".join(names))
+        result = run(dataset=str(folder), partition="iid", client="fedavg", eval_data="local", **KEYS)
+        drawn.clear()
+        page = run_page(Run.read(result.folder))
+        assert drawn == [names] * 3
+        assert all(f"<td>{name}</td>" in page for name in names[1:])
+        assert "<td>background</td>" not in page
 
 
 @pytest.mark.parametrize("loss", ["auto", "dice", "dice-ce"])

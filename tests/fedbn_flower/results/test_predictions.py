@@ -48,6 +48,7 @@ def test_every_figure_is_there_once_and_by_client_at_a_click(run):
         ]
         folded = page.partition(f"<summary>{caption} of each client</summary>")[2].partition("</details>")[0]
         assert folded.count("<svg") == 2
+    assert "Curves and areas are of 1000 fixed thresholds." in page
     assert len(set(re.findall(r'\bid="([^"]*)"', page))) == len(re.findall(r'\bid="([^"]*)"', page))
 
 
