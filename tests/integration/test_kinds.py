@@ -67,6 +67,8 @@ KINDS = {
     "quadratic": ("quadratic:3", "natural:client", ("linear",)),
     "masks": ("{}/masks", "iid", ("unet",)),
 }
+METRICS = {"quadratic": "distance,r2,rmse", "masks": "dice,iou,sensitivity,auroc", "text": "accuracy,f1,ece"}
+"""The headline and further metrics, but for classes."""
 CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in models]
 
 
@@ -101,6 +103,7 @@ def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool
     chosen = {
         "dataset": dataset.format(files), "partition": partition, "model": model, "client": client,
         "num_clients": 3, "strategy": "fedadam", "client_lr": 0.01, "local_epochs": 1, "eval_data": "local",
+        "metrics": METRICS.get(kind, "accuracy,auroc,average-precision"),
     }  # fmt: skip
     whole, parts, on_ray = tmp_path / "whole", tmp_path / "parts", tmp_path / "ray"
     summary = simulate(Federation(configured(**chosen)), whole, None)
@@ -110,6 +113,8 @@ def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool
     resumed = simulate(Federation(configured(**chosen, resume=str(parts))), parts, None)
     simulate(Federation(configured(**chosen)), on_ray, pool)
     assert bits(parts) == bits(whole) == bits(on_ray)
+    states = [(folder / "states.safetensors").read_bytes() for folder in (whole, parts, on_ray)]
+    assert states == states[:1] * 3
     assert resumed["clients"] == summary["clients"]
     assert load_model(whole, client=2)
 

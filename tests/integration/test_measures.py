@@ -11,15 +11,22 @@ import pytest
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from clients import METRICS
+
 from .processes import bits
 
 pytestmark = pytest.mark.slow
+
+OF_NUMBERS = {name for name, metric in METRICS.items() if metric.kinds == {"numbers"}}
+OF_CLASSES = sorted(METRICS.keys() - OF_NUMBERS - {"sensitivity-at"})
+EVERY = ",".join(["accuracy", *OF_CLASSES, "sensitivity-at:0.9", "cohen-kappa"])
+"""Every metric of classes."""
 
 SETTINGS = {
     "strategy": "scaffold", "objective": "scaffold", "client": "fedbn", "partition": "dirichlet:1",
     "num-clients": 6, "holdout-clients": 2, "rounds": 6, "val-fraction": 0.2, "evaluate-every": 2,
     "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
-    "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,cohen-kappa",
+    "metrics": EVERY,
     "freeze": "1", "unfreeze-at": 4,
     "client-lr-schedule": "warmup:2+cosine:0.1", "server-lr-schedule": "step:2:0.5",
 }  # fmt: skip
@@ -86,8 +93,14 @@ def test_buffers_on_all_workers(on_all_workers):
     assert max(int(row["staleness-max"]) for row in expected[1][0]) > 1
 
 
-def test_buffers_under_flwr_run(under_flwr_run):
-    here, there = map(output, under_flwr_run(BUFFERED))
+def test_buffers_under_flwr_run(under_flwr_run, tmp_path):
+    """Of a table with numbers to predict, which all clients standardise alike, with every metric of those."""
+    digits = load_digits()
+    table = pd.DataFrame(digits.data).add_prefix("pixel").assign(label=digits.data.mean(1) / 16)
+    table.to_csv(tmp_path / "digits.csv", index=False)
+    own = {"dataset": str(tmp_path / "digits.csv"), "partition": "iid", "normalize": True}
+    own |= {"metrics": ",".join(sorted(OF_NUMBERS))}
+    here, there = map(output, under_flwr_run(BUFFERED | own))
     assert there == here
     assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
 
@@ -101,7 +114,7 @@ def test_under_flwr_run(late, under_flwr_run, tmp_path):
     table.assign(**findings).to_csv(tmp_path / "digits.csv", index=False)
     own = {
         "dataset": str(tmp_path / "digits.csv"), "label-column": ",".join(findings), "problem": "multi-label",
-        "metrics": "accuracy,auroc,ece,sensitivity-at:0.9,specificity", "metrics-by-class": True,
+        "metrics": EVERY.removesuffix(",cohen-kappa"), "metrics-by-class": True,
         "client": "silobn+ditto", "loss": "weighted-bce", "fine-tune": 2, "partition": "iid",
         "track": "tensorboard",
     }  # fmt: skip
