@@ -1,5 +1,6 @@
 """Runs without pictures, which take half of a small one's time."""
 
+import fedbn_flower.cli.report_commands  # noqa: F401  its own write_report is the real one
 from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.run_reader import Run
