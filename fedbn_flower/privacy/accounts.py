@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -113,8 +114,14 @@ def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
         case "cyclic":
             return _gaussian(noise, math.ceil(rounds / plan.groups), plan.delta)
         case sampling:
-            one = _poisson if sampling == "poisson" else _fixed
-            return float(one(noise, plan.probability).self_compose(rounds).get_epsilon_for_delta(plan.delta))
+            return _composed(sampling, noise, plan.probability, rounds, plan.delta)
+
+
+@lru_cache(maxsize=4096)  # numbers, which the runs of a sweep share
+def _composed(sampling: Sampling, noise: float, probability: float, rounds: int, delta: float) -> float:
+    """Return epsilon of that many rounds with samples."""
+    one = _poisson if sampling == "poisson" else _fixed
+    return float(one(noise, probability).self_compose(rounds).get_epsilon_for_delta(delta))
 
 
 def noise_for(target: float, plan: Plan) -> float:
