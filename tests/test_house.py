@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -78,8 +79,13 @@ def nodes_at_run_time(node):
             yield from nodes_at_run_time(child)
 
 
+@cache
 def imports(path, nodes=nodes_at_run_time):
     """The full names of the modules that a file imports, wherever in it."""
+    return tuple(_imports(path, nodes))
+
+
+def _imports(path, nodes):
     package = path.relative_to(ROOT).parent.parts
     for node in nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

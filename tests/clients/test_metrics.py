@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -169,6 +169,7 @@ def any_metric(name, kind, size):
 
 
 @pytest.mark.parametrize(("name", "kind", "size"), [*EVERY, *OTHERS])
+@settings(max_examples=30)  # of each of 35 metrics
 @given(cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_states_of_any_split_add_to_the_state_of_the_whole(name, kind, size, cuts):
     """Also with clients that have no example at all; counts to the bit."""

@@ -15,12 +15,23 @@ from tests.test_house import ROOT
 COPIED = ("strategies", "clients", "fedbn_flower")
 FILES = ("pyproject.toml", "run_sim.py", "docs/reference.md", "docs/algorithms.md")
 GENERATED = {"pyproject.toml", "docs/reference.md", "docs/algorithms.md"}
-FOR_REFERENCE_AND_HELP = """
-import runpy
+COMMANDS = """
+import contextlib, io, json, runpy, sys
 from fedbn_flower import cli
-runpy.run_module("fedbn_flower.reference", run_name="__main__")
-cli.main(["--strategy", "half-step", "--help"])
+
+def output(do, *arguments):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        do(*arguments)
+    return text.getvalue()
+
+listed = output(cli.main, ["--list"])
+output(lambda: runpy.run_module("fedbn_flower.reference", run_name="__main__"))
+helped = output(cli.main, ["--strategy", "half-step", "--help"])
+assert cli.main(sys.argv[1:]) == 0
+print(json.dumps([listed, helped]))
 """
+"""In one process: what ``--list`` shows; the reference is written; what ``--help`` shows; a run."""
 
 NEW = {
     "strategy": ("half-step", "half_step:HalfStep", '''
@@ -183,15 +194,6 @@ def add(project, kind):
     path.write_text(table.sub(rf'\g<1>    "{name}": "{inside}:{attribute}",\n', path.read_text()))
 
 
-def python(project, *arguments):
-    """Run Python in the copy of the project; what it printed."""
-    environment = os.environ | {"PYTHONPATH": str(project)}
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A copy of the project's packages, with one of each kind added; as it was before and then."""
@@ -208,9 +210,19 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def help_text(project):
-    """What ``--help`` shows, after ``python -m fedbn_flower.reference``."""
-    return python(project[0], "-c", FOR_REFERENCE_AND_HELP)
+def done(project, tmp_path_factory, cache_dir):
+    """What ``--list`` and ``--help`` show in the copy of the project, and the folder of a run of all."""
+    chosen = [word for kind in NEW for word in (f"--{kind}", NEW[kind][0])]
+    run = tmp_path_factory.mktemp("runs") / "run"
+    chosen += ["--step-share", 0.25, "--to-zero", 0.01, "--cache-dir", cache_dir, "--run-dir", run]
+    chosen += ["--backend", "inline", "--rounds", 1]
+    result = subprocess.run(
+        [sys.executable, "-c", COMMANDS, *map(str, chosen)],
+        cwd=project[0], env=os.environ | {"PYTHONPATH": str(project[0])}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return *json.loads(result.stdout.splitlines()[-1]), run
 
 
 def test_adding_one_is_a_file_and_a_line(project):
@@ -226,15 +238,13 @@ def test_adding_one_is_a_file_and_a_line(project):
         assert (len(lost), len(got)) == (0, 1), name
 
 
-def test_the_list_shows_each_with_its_description(project):
-    listed = {
-        tuple(line.split(maxsplit=2)) for line in python(project[0], "run_sim.py", "--list").splitlines()
-    }
+def test_the_list_shows_each_with_its_description(done):
+    listed = {tuple(line.split(maxsplit=2)) for line in done[0].splitlines()}
     for kind, (name, _, text) in NEW.items():
         assert (kind, name, first_line(text).replace("``", "")) in listed
 
 
-def test_docs_and_help_follow(project, help_text):
+def test_docs_and_help_follow(project, done):
     folder, _, added = project
     after = texts(folder)
     assert {name for name in after if after[name] != added.get(name)} == GENERATED
@@ -250,20 +260,17 @@ def test_docs_and_help_follow(project, help_text):
     assert f"| `step-share` 0.5 | `objective` half-pull | {paper} |" in after["docs/algorithms.md"]
     assert 'step-share = "auto"\n' in after["pyproject.toml"]
     assert 'to-zero = "auto"\n' in after["pyproject.toml"]
-    assert "strategy half-step:\n  --step-share VALUE" in help_text
+    assert "strategy half-step:\n  --step-share VALUE" in done[1]
 
 
-def test_a_run_of_all_new_ones_works_and_cites_their_papers(project, tmp_path, cache_dir):
-    chosen = [word for kind in NEW for word in (f"--{kind}", NEW[kind][0])]
-    settings = ["--step-share", 0.25, "--to-zero", 0.01]
-    chosen += [*settings, "--cache-dir", cache_dir, "--run-dir", tmp_path / "run"]
-    python(project[0], "run_sim.py", "--backend", "inline", "--rounds", 1, *chosen)
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+def test_a_run_of_all_new_ones_works_and_cites_their_papers(done):
+    run = done[2]
+    saved = json.loads((run / "config.json").read_text())
     assert saved["problem"] == "ranking"
     assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((run / "summary.json").read_text())
     assert summary["pooled"]["misses"] == pytest.approx(1 - summary["pooled"]["accuracy"])
-    page = (tmp_path / "run" / "report.html").read_text()
+    page = (run / "report.html").read_text()
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
     assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet", "alistarh2017qsgd"]
 
