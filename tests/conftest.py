@@ -29,6 +29,7 @@ from fedbn_flower.runtime import pools
 
 from .pictures import draw_none
 
+os.fsync = os.fstat  # of the same open files: no test pulls a plug, and hundreds would wait for the disk
 gc.disable()  # until all tests are collected: what they import stays
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
