@@ -2,6 +2,7 @@
 
 import json
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights
 
 def build_manifest(federation: Federation) -> dict[str, object]:
     """Return the configuration with all settings of its algorithms, the input spec, the data and versions."""
-    versions = {name: version(name) for name in PACKAGES}
     weights, dataset = federation.inputs.initial().weights, federation.dataset
     return {
         **federation.config.to_user_config(),
@@ -32,8 +32,14 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         "client-names": federation.inputs.client_names,
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
-        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **versions},
+        "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of packages, which are read from files."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def read_manifest(folder: Path, key: str) -> dict[str, Any]:
