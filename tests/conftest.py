@@ -74,7 +74,6 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torchmetrics.functional.segmentation as tm
 from sklearn.metrics import confusion_matrix, jaccard_score
 from torch import nn
 from torch.nn import functional
@@ -93,6 +92,8 @@ def test_metrics_are_scikit_learns_of_all_pixels(monkeypatch, shape):
 
 
 def test_metrics_of_one_mask_are_torchmetrics():
+    import torchmetrics.functional.segmentation as tm  # late: half a second
+
     output, targets = some(classes=3, count=1, void=0)
     found = metrics_of(output, targets)
     said, truth = output.argmax(1), targets.long()

@@ -29,10 +29,11 @@ def pairs(names):
 
 def covering():
     """Greedily: the one with the most pairs that have not met, until all have."""
-    left = set().union(*map(pairs, ALLOWED))
+    met = {names: pairs(names) for names in ALLOWED}
+    left = set().union(*met.values())
     while left:
-        best = max(ALLOWED, key=lambda names: len(pairs(names) & left))
-        left -= pairs(best)
+        best = max(met, key=lambda names: len(met[names] & left))
+        left -= met[best]
         yield dict(zip(KINDS, best, strict=True))
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torchvision.models import resnet18
 
 from clients import CLIENTS
 from clients.modules.frozen import (
@@ -25,6 +24,8 @@ STATISTICS = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
 
 def test_a_pattern_matches_a_module_or_an_entry():
+    from torchvision.models import resnet18  # late: seconds
+
     model = resnet18(num_classes=2)
     assert matching(model, "fc") == {"fc.weight", "fc.bias"}
     assert matching(model, "layer4.1.bn2.running_var") == {"layer4.1.bn2.running_var"}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 from torch import nn
-from torchvision.models import resnet18
 
 from clients import CLIENTS, FedAvgClient, FedBNClient, SiloBNClient
 
@@ -13,6 +12,8 @@ from ..helpers import CONFIG, make_client, small_model
 
 def test_resnet18_is_split_by_module_type():
     """20 BatchNorm layers of 5 entries; three are called ``downsample.1``, with no "bn" in the name."""
+    from torchvision.models import resnet18  # late: seconds
+
     model = resnet18()
     names = list(model.state_dict())
     statistics = SiloBNClient.local_entries(model)

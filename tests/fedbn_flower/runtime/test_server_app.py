@@ -4,7 +4,6 @@ import socket
 
 import pytest
 from flwr.app import Context, RecordDict
-from flwr.superlink.grid import HttpGrid
 
 from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.runtime import server_app
@@ -12,6 +11,8 @@ from fedbn_flower.runtime import server_app
 
 def test_a_superlink_that_no_longer_answers_ends_the_server(monkeypatch, tmp_path, cache_dir):
     """Flower's own grid, which would ask for ever."""
+    from flwr.superlink.grid import HttpGrid  # late: its database is half a second that no other test needs
+
     monkeypatch.setattr(server_app, "LOST", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
