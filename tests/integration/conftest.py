@@ -32,13 +32,18 @@ def hospital(tmp_path_factory, cache_dir, write_site):
 
 
 @pytest.fixture(scope="session")
-def flwr_run(tmp_path_factory):
-    """`flwr run`, by default of the project, on one managed SuperLink: what it printed."""
-    home = tmp_path_factory.mktemp("flwr_home")
-    # Without the virtual environment, through whose files Flower looks for those of the app.
+def flwr_project(tmp_path_factory):
+    """A copy without the virtual environment, through whose files Flower looks for those of the app."""
     project = tmp_path_factory.mktemp("project") / "fedbn-flower"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests"))
     shutil.copy(ROOT / ".gitignore", project)
+    return project
+
+
+@pytest.fixture(scope="session")
+def flwr_run(tmp_path_factory, flwr_project):
+    """`flwr run`, by default of the project, on one managed SuperLink: what it printed."""
+    home = tmp_path_factory.mktemp("flwr_home")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -47,12 +52,15 @@ def flwr_run(tmp_path_factory):
             "FLWR_HOME": str(home),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "RAY_prestart_worker_first_driver": "0",  # Flower's workers are none of those
             "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
         }
 
-        def run(keys, supernodes, app=project):
+        def run(keys, supernodes, app=flwr_project, workers=1):
             words = (f"{key}={json.dumps(value, default=str)}" for key, value in keys.items())
-            simulation = f"num-supernodes={supernodes} client-resources-num-cpus=1 init-args-num-cpus=2"
+            simulation = (
+                f"num-supernodes={supernodes} client-resources-num-cpus=1 init-args-num-cpus={workers}"
+            )
             command = ["flwr", "run", app, "--stream", "-c", " ".join(words)]
             for _ in range(3):  # Flower gives its SuperLink 15 s to start, which a busy machine may exceed
                 result = subprocess.run(
@@ -92,12 +100,12 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
 
 @pytest.fixture
 def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
-    """Runs the same keys in this process and under ``flwr run``; the folders."""
+    """Runs the same keys in this process and on two workers of ``flwr run``; the folders."""
 
     def run(keys):
         keys = {**keys, "cache-dir": str(cache_dir)}
         simulate(Federation(RunConfig.of(keys)), tmp_path / "here", None)
-        output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"])
+        output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"], workers=2)
         assert (tmp_path / "flower" / "summary.json").exists(), output
         return tmp_path / "here", tmp_path / "flower"
 

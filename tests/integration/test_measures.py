@@ -93,18 +93,6 @@ def test_buffers_on_all_workers(on_all_workers):
     assert max(int(row["staleness-max"]) for row in expected[1][0]) > 1
 
 
-def test_buffers_under_flwr_run(under_flwr_run, tmp_path):
-    """Of a table with numbers to predict, which all clients standardise alike, with every metric of those."""
-    digits = load_digits()
-    table = pd.DataFrame(digits.data).add_prefix("pixel").assign(label=digits.data.mean(1) / 16)
-    table.to_csv(tmp_path / "digits.csv", index=False)
-    own = {"dataset": str(tmp_path / "digits.csv"), "partition": "iid", "normalize": True}
-    own |= {"metrics": ",".join(sorted(OF_NUMBERS))}
-    here, there = map(output, under_flwr_run(BUFFERED | own))
-    assert there == here
-    assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
-
-
 def test_under_flwr_run(late, under_flwr_run, tmp_path):
     """Of a table with several labels, a rare one among them; with a loss of ours, and clients that keep
     models of their own and fine-tune them; a tracker gets the same."""

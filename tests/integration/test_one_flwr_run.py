@@ -1,0 +1,95 @@
+"""Several runs in one ``flwr run``: the bits, the ledgers and the figures of this process.
+
+That the app is started by itself, with its keys from the command line, is `test_measures`'s.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from sklearn.datasets import load_digits
+
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.privacy import keys
+from fedbn_flower.runtime.simulation import simulate
+
+from .test_measures import BUFFERED, OF_NUMBERS, output
+from .test_privacy import DP, LOCAL, SECURE, outcomes
+
+pytestmark = pytest.mark.slow
+
+APP = Path(__file__).parent / "flower_apps" / "several.py"
+CLIENTS = BUFFERED["num-clients"]
+PRIVATE = {
+    "poisson": {"fraction-train": 0.7},
+    "secure": SECURE,
+    "cyclic": {"fraction-train": 0.5, "dp-sampling": "cyclic"},
+    "example": {"dp": "example", "model": "linear", "client": "fedavg"},
+    "local": LOCAL,
+}
+RUNS = {
+    name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
+    for name, sampled in PRIVATE.items()
+} | {"buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))}}
+
+
+@pytest.fixture(scope="module")
+def several(flwr_project, tmp_path_factory):
+    """A folder with the project as an app of several runs."""
+    folder = tmp_path_factory.mktemp("several") / "fedbn-flower"
+    shutil.copytree(flwr_project, folder)
+    shutil.copy(APP, folder)
+    project = folder / "pyproject.toml"
+    text = project.read_text()
+    for old, new in (
+        ('"fedbn_flower.server_app:app"', '"several:server"'),
+        ('"fedbn_flower.client_app:app"', '"several:client"'),
+        ("[tool.flwr.app.config]\n", '[tool.flwr.app.config]\nseveral = ""\n'),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    project.write_text(text)
+    return folder
+
+
+def write_numbers(path):
+    """Write a table with numbers to predict."""
+    digits = load_digits()
+    table = pd.DataFrame(digits.data).add_prefix("pixel").assign(label=digits.data.mean(1) / 16)
+    table.to_csv(path, index=False)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folders(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn):
+    """Of each run by its name: the folder of this process, and Flower's."""
+    place = tmp_path_factory.mktemp("runs")
+    table = write_numbers(place / "digits.csv")
+    pairs = {name: (place / "here" / name, place / "flower" / name) for name in RUNS}
+    configs = []
+    for name, (here, there) in pairs.items():
+        run = {**RUNS[name], "cache-dir": str(cache_dir)} | ({"dataset": table} if name == "buffered" else {})
+        simulate(Federation(RunConfig.of(run)), here, None)
+        configs.append(run | {"run-dir": str(there)})
+    (place / "several.json").write_text(json.dumps(configs))
+    text = flwr_run({"several": place / "several.json"}, CLIENTS, app=several)
+    assert all((there / "summary.json").exists() for _, there in pairs.values()), text
+    return pairs
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_same_model_and_ledger_and_the_key_nowhere(folders, name):
+    here, flower = folders[name]
+    assert len(outcomes([here, flower])) == 1
+    assert not list(flower.rglob(keys.NAME))  # of a seed there is none
+    assert json.loads((flower / "summary.json").read_text())["privacy"]["published"] == 3
+
+
+def test_buffers(folders):
+    """Of a table with numbers, which all clients standardise alike, with every metric of those."""
+    here, there = map(output, folders["buffered"])
+    assert there == here
+    assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
