@@ -26,6 +26,7 @@ FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
 RUNS = {
     "asynchronous": (2 + 1 + 1) * 4,
+    "asynchronous-cifar": 2 + 1 + 1,
     "feature-shift": 6 * 5,
     "feature-shift-mlp": 3 * 5,
     "feature-shift-new-site": 5 * 12,
@@ -66,6 +67,7 @@ RUNS = {
 FEW = "--dataset digits --num-clients 10"
 SMALL = {
     "asynchronous": "--dataset digits --num-clients 20",
+    "asynchronous-cifar": "--dataset digits --image-size 16 --num-clients 20",
     "feature-shift": "--model mlp-bn",
     "feature-shift-new-site": "--model mlp-bn",
     "fedproto": "--dataset digits --num-clients 20 --holdout-clients 10 --image-size 32",
