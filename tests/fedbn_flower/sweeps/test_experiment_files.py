@@ -49,7 +49,9 @@ RUNS = {
     "niid-bench": 4 * 3 + 1,
     "niid-bench-mnist": 4,
     "objectives-and-clients": 10 + 2 + 4 + 2,
+    "privacy-cifar": 3 * 2 * 2 + 3,
     "privacy-dpsgd": 2,
+    "privacy-dpsgd-tutorial": 2,
     "privacy-feature-shift": (2 + 2) * 2,
     "privacy-mnist": 2 * 4 * 2 + 2 * 4 * 2 + 2 * 2 + 1 + 2,
     "privacy-mnist-rates": 4 + 4 + 2 * 4 * 2 + 3 + 2 * 4,
@@ -87,7 +89,9 @@ SMALL = {
     "niid-bench": f"{FEW} --image-size 32 --local-epochs 2",
     "niid-bench-mnist": f"{FEW} --image-size 32 --local-epochs 2",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
+    "privacy-cifar": "--dataset digits --image-size 16 --num-clients 40",
     "privacy-dpsgd": "--dataset digits --image-size 16",
+    "privacy-dpsgd-tutorial": "--dataset digits --image-size 16",
     "privacy-feature-shift": "--dataset digits",
     "privacy-mnist": "--dataset digits --num-clients 40",
     "privacy-mnist-rates": "--dataset digits --num-clients 40",
@@ -160,8 +164,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 LARGE = {
     "asynchronous", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
-    "objectives-and-clients", "privacy-mnist", "privacy-mnist-rates", "privacy-turns", "rounds-to-accuracy",
-    "stragglers",
+    "objectives-and-clients", "privacy-cifar", "privacy-mnist", "privacy-mnist-rates", "privacy-turns",
+    "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
 """Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
 
