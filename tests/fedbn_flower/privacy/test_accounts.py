@@ -171,6 +171,14 @@ class TestSecure:
     def test_it_costs_a_little_more_than_noise_of_floats(self, noise, plan, most):
         assert 1 < epsilon(noise, secure(plan)) / epsilon(noise, plan) < most
 
+    def test_under_sampling_only_whole_orders_count(self, monkeypatch):
+        """At others the divergences of discrete noise are not those of the Gaussian."""
+        asked, renyi = [], accounts._renyi
+        monkeypatch.setattr(accounts, "_renyi", lambda *given: asked.extend(given[2]) or renyi(*given))
+        assert epsilon(1, secure(poisson(0.1, 100, 1e-5))) > 0
+        assert asked
+        assert all(isinstance(order, int) and order >= 2 for order in asked)
+
     def test_the_table_of_the_docs(self):
         """docs/privacy.md: noise, epsilon by default and with secure noise."""
         text = (Path(__file__).parents[3] / "docs/privacy.md").read_text()
