@@ -18,7 +18,7 @@ class Stacked(nn.Module):
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        self.active = count
+        self.active = self.count = count
         self.mask: Tensor | None = None
         """1 for each actual example, 0 for padding, (active, b); None without padding."""
 
@@ -28,9 +28,11 @@ class Stacked(nn.Module):
             self.active, self.mask = active, mask
 
     def rows(self, name: str) -> Tensor:
-        """Return the active rows of an entry."""
-        entry: Tensor = getattr(self, name)
-        return entry if self.active == len(entry) else entry[: self.active]
+        """Return the active rows of an entry; `nn.Module` finds attributes slowly."""
+        own = self._parameters if name in self._parameters else self._buffers
+        entry = own[name]
+        assert entry is not None
+        return entry if self.active == self.count else entry[: self.active]
 
 
 class StackedLinear(Stacked):
@@ -117,15 +119,16 @@ class StackedBatchNorm(Stacked):
         if self.training:
             self.rows("num_batches_tracked").add_(1)
         if not self.training or (self.mask is None and values > 1):
-            y = functional.batch_norm(
+            y = torch.batch_norm(
                 _side_by_side(x, self.active),
-                mean.flatten(),
-                variance.flatten(),
                 weight.flatten(),
                 bias.flatten(),
-                training=self.training,
-                momentum=self.momentum,
-                eps=self.eps,
+                mean.flatten(),
+                variance.flatten(),
+                self.training,
+                self.momentum,
+                self.eps,
+                torch.backends.cudnn.enabled,
             )
             return _concatenated(y, self.active)
         x = _by_model(x, self.active)

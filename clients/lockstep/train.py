@@ -70,8 +70,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
     train_mode(model, runs[0].still)
-    for step in range(len(plan.rows)):
-        remaining = int((plan.sizes[step] > 0).sum())
+    for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
         if remaining < active:  # later steps also change the finished rows, which are restored at the end
             rows = slice(remaining, active)
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))

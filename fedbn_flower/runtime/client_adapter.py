@@ -68,8 +68,11 @@ app.query("counts")(answer_counts)
 _evaluations = Evaluations()
 
 
-def _client(message: Message, context: Context) -> FedAvgClient:
-    config = RunConfig.of(context.run_config).at_round(round_of(message))
+def _config_at(message: Message, context: Context) -> RunConfig:
+    return RunConfig.of(context.run_config).at_round(round_of(message))
+
+
+def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
     asked = message.content.config_records[CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(DIGEST_OF_START):
@@ -158,13 +161,13 @@ def _trained(
     client: FedAvgClient,
     update: Update,
     context: Context,
+    config: RunConfig,
     group: GroupSum | None = None,
 ) -> Message:
     """The reply with what `fit` gave; the client's memory changes now.
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    config = RunConfig.of(context.run_config)
     if config.dp == "local":
         update = _released(message, context, client, update)
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
@@ -199,14 +202,15 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
-    client = _client(message, context)
-    return _trained(message, client, _fit(client, message), context)
+    config = _config_at(message, context)
+    client = _client(message, context, config)
+    return _trained(message, client, _fit(client, message), context, config)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    client = _client(message, context)
+    client = _client(message, context, _config_at(message, context))
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
     )
@@ -223,13 +227,13 @@ def answer_all(
     ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
     used carries the sum of their models, in the place of all.
     """
-    config = RunConfig.of(contexts[0].run_config).at_round(round_of(messages[0]))
+    config = _config_at(messages[0], contexts[0])
     group = _group(config, messages[0]) if summed else None
     training = messages[0].metadata.message_type == MessageType.TRAIN
     if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
-        replies = _train_in_lockstep(messages, contexts, group)
+        replies = _train_in_lockstep(messages, contexts, config, group)
     else:
-        replies = [_answer(m, context, group) for m, context in zip(messages, contexts, strict=True)]
+        replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
     if group:
         bearer = (r.content for r in replies if r.has_content() and ARRAYS not in r.content)
         next(bearer, RecordDict()).update(group.records())
@@ -250,12 +254,12 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
-def _answer(message: Message, context: Context, group: GroupSum | None) -> Message:
+def _answer(message: Message, context: Context, config: RunConfig, group: GroupSum | None) -> Message:
     try:
         if group is None:
             return app(message, context)
-        client = _client(message, context)
-        return _trained(message, client, _fit(client, message), context, group)
+        client = _client(message, context, config)
+        return _trained(message, client, _fit(client, message), context, config, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -266,34 +270,27 @@ def _failed(message: Message, error: Exception) -> Message:
 
 
 def _train_in_lockstep(
-    messages: Sequence[Message], contexts: Sequence[Context], group: GroupSum | None
+    messages: Sequence[Message], contexts: Sequence[Context], config: RunConfig, group: GroupSum | None
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
     from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
 
     pairs = list(zip(messages, contexts, strict=True))
     try:
-        clients = [_client(message, context) for message, context in pairs]
+        clients = [_client(message, context, config) for message, context in pairs]
         results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
-        return [_answer(message, context, group) for message, context in pairs]
-    return [
-        _trained_or_failed(message, client, result, context, group)
-        for (message, context), client, result in zip(pairs, clients, results, strict=True)
-    ]
+        return [_answer(message, context, config, group) for message, context in pairs]
 
+    def reply(
+        message: Message, context: Context, client: FedAvgClient, result: Update | Exception
+    ) -> Message:
+        try:
+            if isinstance(result, Exception):
+                raise result
+            return _trained(message, client, result, context, config, group)
+        except Exception as error:  # one client's failure is no other's
+            return _failed(message, error)
 
-def _trained_or_failed(
-    message: Message,
-    client: FedAvgClient,
-    result: Update | Exception,
-    context: Context,
-    group: GroupSum | None,
-) -> Message:
-    if isinstance(result, Exception):
-        return _failed(message, result)
-    try:
-        return _trained(message, client, result, context, group)
-    except Exception as error:  # one client's failure is no other's
-        return _failed(message, error)
+    return list(map(reply, messages, contexts, clients, results))

@@ -19,7 +19,5 @@ def with_absolute_paths(values: Mapping[str, UserConfigValue]) -> dict[str, User
     UserError
         For a value that is neither a path nor one of the key's others.
     """
-    return {
-        key: ABSOLUTE[key](str(value)) if value and key in ABSOLUTE else value
-        for key, value in values.items()
-    }
+    given = {key: str(values[key]) for key in ABSOLUTE if values.get(key)}
+    return {**values, **{key: ABSOLUTE[key](value) for key, value in given.items()}}
