@@ -49,7 +49,7 @@ def main() -> None:
         pool = RayPool(2, verbose=False)
         workers = ray.get([worker.process_id.remote() for worker in pool.workers])
         simulate(federation, options.run_dir / strategy, pool)
-        parameters = sum(p.numel() for p in federation.model.parameters())
+        parameters = sum(p.numel() for p in federation.inputs.model()[0].parameters())
         expected = 4 * parameters * CLIENTS if objective == "feddyn" else 0
         driver, all_workers = private_bytes(os.getpid()), sum(map(private_bytes, workers))
         figures = (driver, all_workers, shared_bytes() - before, expected)

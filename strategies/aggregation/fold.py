@@ -223,7 +223,7 @@ class PartialSum:
         """Rebuild a partial sum from the records of `to_records`."""
         partial = cls(reference, layout)
         for name, array in sums.items():
-            vector = array.numpy()
+            vector = np.array(viewed(array))
             mean = partial._sum(name, vector)
             assert isinstance(mean, WeightedMean)
             mean.sum, mean.total_weight = vector, float(weights[name])  # type: ignore[arg-type]

@@ -34,20 +34,53 @@ def raylet_address() -> tuple[str, int]:
     return node["NodeManagerAddress"], node["NodeManagerPort"]
 
 
-def check_raylet(address: tuple[str, int]) -> None:
-    """Refuse to go on without the raylet, and leave Ray: it would end this process without a word, when it
-    uses the store or some seconds later.
+class Raylet:
+    """The raylet on this machine, watched through one connection to it.
 
-    Raises
-    ------
-    RunCutOff
-        When nobody answers there.
+    Parameters
+    ----------
+    address : tuple[str, int]
+        Its host and port.
     """
-    try:
-        socket.create_connection(address, timeout=10).close()
-    except OSError as error:
-        ray.shutdown()
-        raise RunCutOff(f"Ray's raylet on this machine has died ({error})") from error
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self._connection: socket.socket | None = None
+
+    def check(self) -> None:
+        """Refuse to go on without the raylet, and leave Ray: it would end this process without a word, when
+        it uses the store or some seconds later.
+
+        Raises
+        ------
+        RunCutOff
+            When nobody answers there.
+        """
+        try:
+            if not self._is_connected():
+                self._connection = socket.create_connection(self.address, timeout=10)
+                self._connection.setblocking(False)
+        except OSError as error:
+            ray.shutdown()
+            raise RunCutOff(f"Ray's raylet on this machine has died ({error})") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection:
+            self._connection.close()
+        self._connection = None
+
+    def _is_connected(self) -> bool:
+        """Return whether the other end is open; a raylet closes what it does not understand after a while."""
+        try:
+            while self._connection and self._connection.recv(2**12):
+                pass
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self.close()
+        return False
 
 
 PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended

@@ -1,4 +1,4 @@
-"""Clients in Ray actors: any worker serves any client, whose memory lives in the object store."""
+"""Clients in Ray actors: any worker serves any client, whose memory is an object of Ray's."""
 
 import logging
 import time
@@ -17,7 +17,6 @@ from fedbn_flower.clients.problems.evaluation import Sums
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
 from ..grid import CALLS, LocalGrid, in_groups, partition_of, queries_node
-from .clusters import check_raylet
 from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -101,14 +100,14 @@ class RayGrid(LocalGrid):
     ) -> Mapping[str, list[Sums]] | None:
         if len(self._pool.workers) == 1:
             return None
-        check_raylet(self._pool.raylet)
+        self._pool.raylet.check()
         shares = self._pool.evaluated(ray.put(arrays), splits, classes)
         if shares is None:
             return None
         return {split: [batch for share in shares for batch in share[split]] for split in shares[0]}
 
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
-        check_raylet(self._pool.raylet)
+        self._pool.raylet.check()
         remembers = self._remembers and not (calls and queries_node(calls[0].messages[0]))
         calls = self._longest_first(calls)
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
@@ -155,7 +154,7 @@ def _summed(groups: Sequence[list[Message]]) -> list[Call]:
 
 
 class _Memories(dict[int, Any]):
-    """Each client's memory in the object store, by partition; None where it has none."""
+    """Each client's memory as an object of Ray's, by partition; None where it has none."""
 
     def __init__(self, grid: LocalGrid) -> None:
         super().__init__()
@@ -200,7 +199,7 @@ class _Phase:
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not ready:
                 return
-            check_raylet(self.pool.raylet)
+            self.pool.raylet.check()
             worker = waiting[ready[0]]
             try:
                 replies, changed = ray.get(ready[0])

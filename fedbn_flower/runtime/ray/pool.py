@@ -17,7 +17,7 @@ from ...core.private import daemons_in_groups_of_their_own
 from ...core.session_objects import session_objects
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
-from .clusters import check_cluster, end_workers, free_cores, raylet_address
+from .clusters import Raylet, check_cluster, end_workers, free_cores, raylet_address
 from .worker import Worker, stored
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -96,7 +96,7 @@ class RayPool:
                     logging_level=level,
                 )
         self._cores = cores
-        self.raylet = raylet_address()
+        self.raylet = Raylet(raylet_address())
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
         self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
         self._phase: Phase | None = None
@@ -159,6 +159,7 @@ class RayPool:
 
     def close(self) -> None:
         """End the workers, and Ray if this pool started it."""
+        self.raylet.close()
         if self._owns_ray or not ray.is_initialized():
             ray.shutdown()
             return
