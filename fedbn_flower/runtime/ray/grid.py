@@ -1,4 +1,4 @@
-"""Clients in Ray actors: any worker serves any client, whose memory is an object of Ray's."""
+"""Clients in Ray actors: any worker serves any client, whose memory lives in the object store."""
 
 import logging
 import time
@@ -154,7 +154,7 @@ def _summed(groups: Sequence[list[Message]]) -> list[Call]:
 
 
 class _Memories(dict[int, Any]):
-    """Each client's memory as an object of Ray's, by partition; None where it has none."""
+    """Each client's memory in the object store, by partition; None where it has none."""
 
     def __init__(self, grid: LocalGrid) -> None:
         super().__init__()

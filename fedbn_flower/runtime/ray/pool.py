@@ -60,8 +60,6 @@ class RayPool:
         os.environ.setdefault("RAY_free_objects_batch_size", "1")
         # Ray's control service would keep a record of every call, by which it grows for hours.
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
-        # What a call returns comes with it up to half a MiB, not through the object store and the raylet.
-        os.environ.setdefault("RAY_max_direct_call_object_size", str(2**19))
         level = logging.INFO if verbose else logging.ERROR
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         options: dict[str, Any] = {}
