@@ -84,6 +84,22 @@ def test_adapters_start_from_whole_weights_and_travel_alone(fit):
     assert adapted.history["loss"].iloc[-1] < whole.history["loss"].iloc[-1]
 
 
+def test_tokens_take_the_place_of_characters(fit, play, tmp_path, monkeypatch):
+    """By a vocabulary of byte pairs: the whole model has as many outputs, the adapters stay as thin."""
+    words = ["tokenizer.py", str(play), str(tmp_path / "bpe.json"), "--size", "270"]
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_path(str(APP / "examples" / "tokenizer.py"), run_name="__main__")
+    keys = {"dataset": f"tokens:{tmp_path / 'bpe.json'}:{play}", "rounds": 1}
+    whole = fit(model=f"{FILE}:whole", run_dir="whole", **keys)
+    adapted = fit(model=f"{FILE}:lora", init="whole", run_dir="adapted", **keys)
+    assert whole.model()(torch.zeros(1, 80, dtype=torch.long)).shape[1:] == (80, 270)
+    count = sum(p.numel() for p in whole.model().parameters())
+    copies = 2 * SPEAKERS
+    assert whole.history["bytes-sent"].tolist() == [copies * (4 * count + HEADER * 21)]
+    assert adapted.history["bytes-sent"].tolist() == [copies * MATRICES * (4 * 4 * 64 + HEADER)]
+    assert adapted.summary["mean"]["perplexity"] < 270
+
+
 def test_a_merged_model_computes_what_the_adapted_one_does(fit):
     run = fit(model=f"{FILE}:lora", rounds=1, local_epochs=FEW)
     tokens = torch.arange(160).view(2, 80) % 97
