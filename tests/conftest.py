@@ -166,7 +166,8 @@ def configured(cache_dir):
     """A configuration by keys with underscores; small unless told otherwise."""
 
     def make(**values):
-        given = {"rounds": 2, "batch_size": 64, "cache_dir": str(cache_dir), "backend": "inline"} | values
+        small = {"rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline"}
+        given = small | {"cache_dir": str(cache_dir)} | values
         return RunConfig.of({key.replace("_", "-"): value for key, value in given.items()})
 
     return make

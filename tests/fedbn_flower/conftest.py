@@ -16,7 +16,7 @@ def run(cache_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def simulated(**keys):
-        small = {"rounds": 2} if "resume" in keys else {"rounds": 2, "batch_size": 64}
+        small = {"rounds": 2} if "resume" in keys else {"rounds": 2, "local_epochs": 1, "batch_size": 128}
         return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
     return simulated

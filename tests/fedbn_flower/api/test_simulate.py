@@ -41,8 +41,8 @@ def bits(folder):
 def test_the_command_line_gives_the_same_files(run, keys, cache_dir, tmp_path):
     result = run(**keys, run_dir=tmp_path / "python")
     flags = [w for k, v in keys.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
-    given = ("--rounds", "2", "--batch-size", "64", "--backend", "inline", "--cache-dir", str(cache_dir))
-    assert main([*flags, *given, "--run-dir", "command"]) == 0
+    given = ("--rounds", "2", "--local-epochs", "1", "--batch-size", "128", "--backend", "inline")
+    assert main([*flags, *given, "--cache-dir", str(cache_dir), "--run-dir", "command"]) == 0
     assert bits(result.folder) == bits(tmp_path / "command")
     assert (result.folder / "clients.csv").read_bytes() == (tmp_path / "command" / "clients.csv").read_bytes()
     configs = [json.loads((tmp_path / n / "config.json").read_text()) for n in ("python", "command")]

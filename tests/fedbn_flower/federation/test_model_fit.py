@@ -74,6 +74,6 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
 def test_optimisers_of_torch_train(run, optimizer):
     """Better than guessing among the ten digits, which has a loss of ln 10."""
     keys = {"client": "fedavg", "partition": "iid", "client_momentum": 0.9, "client_lr": 0.002}
-    result = run(**keys, client_optimizer=optimizer, batch_size=32)
+    result = run(**keys, client_optimizer=optimizer, local_epochs=2, batch_size=32)
     assert result.history["train-loss"].iloc[-1] < 0.7 * np.log(10)
     assert result.summary["failures"] == 0

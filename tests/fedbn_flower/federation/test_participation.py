@@ -72,7 +72,7 @@ def test_local_steps_are_those_that_were_done(run, fast):
     """FedNova's tau_i; all of it is two epochs of batches of 32."""
     clear_process_caches()
     keys = {"strategy": "fednova", "client": "fedavg", "partition": "iid", "num_clients": 16, "seed": 3}
-    result = run(**keys, stragglers=0.6, fast=fast, batch_size=32)
+    result = run(**keys, stragglers=0.6, fast=fast, local_epochs=2, batch_size=32)
     rows = rows_of(result)
     assert len(rows) == 32
     for row in rows:

@@ -49,7 +49,8 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
         "client": "fedavg",
         "metrics": METRICS,
         "rounds": 2,
-        "batch-size": 64,
+        "local-epochs": 1,
+        "batch-size": 128,
         "cache-dir": str(cache_dir),
     }
     config = RunConfig.of({**given, "partition": "silos:0-7,8-9", "eval-data": "local", "backend": "inline"})

@@ -103,7 +103,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     """The figures of a run, computed anew from the file's predictions."""
     config = configured(
         dataset=str(patients), label_column="cost", columns="age,dose", partition="iid", client="fedavg",
-        strategy="fedavg", client_lr=0.01, rounds=3,
+        strategy="fedavg", client_lr=0.01, rounds=3, local_epochs=2, batch_size=64,
     )  # fmt: skip
     federation = Federation(config)
     arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
