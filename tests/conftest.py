@@ -145,6 +145,14 @@ def pictures_never_drawn():
         yield
 
 
+@pytest.fixture
+def empty_figures(monkeypatch):
+    """For tests of a report's words."""
+    monkeypatch.setattr(
+        "fedbn_flower.results.plotting.svg_figure.InlineFigure.as_svg", lambda *_: "<svg></svg>"
+    )
+
+
 @pytest.fixture(scope="session")
 def write_site():
     """Writes a client's share of a simulation as a site's own folder."""

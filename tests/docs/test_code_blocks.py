@@ -86,6 +86,7 @@ def at_desk(desk, monkeypatch):
     return desk
 
 
+@pytest.mark.usefixtures("empty_figures")
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_is_understood(words, at_desk):
     arguments = flags_of_simulation(words)

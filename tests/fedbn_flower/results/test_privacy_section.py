@@ -2,11 +2,14 @@
 
 import pytest
 
+import fedbn_flower.cli.report_commands  # noqa: F401  before other tests' stand-in is in its place
 from fedbn_flower.cli.command import main
 from fedbn_flower.results.report.run_page import SECURE
 
 from .html_page import page
 from .written import summary_of, write_run
+
+pytestmark = pytest.mark.usefixtures("empty_figures")
 
 PRIVACY = {
     "notion": "client, central",

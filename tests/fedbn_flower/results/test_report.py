@@ -202,6 +202,7 @@ def test_a_torn_row_ends_a_table(tmp_path):
         ("synthetic:1,1", "synthetic:1,1"),
     ],
 )
+@pytest.mark.usefixtures("empty_figures")
 def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, output):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
     assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn sgd"]
