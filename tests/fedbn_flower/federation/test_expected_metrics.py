@@ -85,6 +85,7 @@ EVALUATE_LIES = {
 def outcome(cache_dir, folder, phase, lie, **keys):
     """What the folder of a run says but for times, and for the bytes of what was refused."""
     given = {"client": "lying", "weighting": "uniform", "partition": "iid", "num-clients": 3, "rounds": 2}
+    given |= {"local-epochs": 1, "batch-size": 128}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CLIENTS, "lying", lying(phase, lie))
         config = RunConfig.of({**given, "cache-dir": str(cache_dir), "backend": "inline", **keys})
