@@ -94,9 +94,22 @@ def three_rounds(strategy, grid):
     return {name: a.tobytes() for name, a in ndarrays(arrays).items()}, output
 
 
-@pytest.mark.parametrize("settings", [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}])
-@pytest.mark.parametrize("rule", [*OF_MODELS.values(), FedSat, HalfSteps])
+RULES = [*OF_MODELS.values(), FedSat, HalfSteps]
+SETTINGS = [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings"),
+    [
+        pytest.param(rule, settings, marks=[pytest.mark.exhaustive] if settings and plain else [])
+        for rule in RULES
+        for plain in [rule.read_extras is FedAvg.read_extras]
+        for settings in SETTINGS
+    ],
+)
 def test_the_bits_and_the_report_of_whole_answers(rule, settings):
+    """With settings, for each change, of the rules that read more than a model from an answer."""
+
     def make():
         return rule(min_available_nodes=1, **{"weighted_by_key": "num-examples"} | settings)
 

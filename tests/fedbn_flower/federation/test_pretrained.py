@@ -73,9 +73,17 @@ MEASURES = [
 ]
 
 
-@pytest.mark.parametrize("frozen_bn", ["eval", "adapt"])
-@pytest.mark.parametrize("keys", MEASURES, ids=lambda keys: "-".join(map(str, keys.values())))
+@pytest.mark.parametrize(
+    ("keys", "frozen_bn"),
+    [
+        pytest.param(keys, frozen_bn, marks=[pytest.mark.exhaustive] if (i + j) % 2 else [])
+        for i, keys in enumerate(MEASURES)
+        for j, frozen_bn in enumerate(["eval", "adapt"])
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given.values())),
+)
 def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, frozen_bn):
+    """Each with one treatment of frozen BatchNorm for each change."""
     keys = {"init": weights, "train": "4", "frozen_bn": frozen_bn} | keys
     found = run(**keys)
     with monkeypatch.context() as patch:
