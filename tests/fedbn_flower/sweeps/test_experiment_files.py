@@ -27,6 +27,7 @@ EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
 RUNS = {
     "asynchronous": (2 + 1 + 1) * 4,
     "asynchronous-cifar": 2 + 1 + 1,
+    "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
     "feature-shift": 6 * 5,
     "feature-shift-mlp": 3 * 5,
     "feature-shift-new-site": 5 * 12,
@@ -70,6 +71,7 @@ FEW = "--dataset digits --num-clients 10"
 SMALL = {
     "asynchronous": "--dataset digits --num-clients 20",
     "asynchronous-cifar": "--dataset digits --image-size 16 --num-clients 20",
+    "codecs": "--dataset digits",
     "feature-shift": "--model mlp-bn",
     "feature-shift-new-site": "--model mlp-bn",
     "fedproto": "--dataset digits --num-clients 20 --holdout-clients 10 --image-size 32",
@@ -163,9 +165,9 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 
 LARGE = {
-    "asynchronous", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs", "niid-bench",
-    "objectives-and-clients", "privacy-cifar", "privacy-mnist", "privacy-mnist-rates", "privacy-turns",
-    "rounds-to-accuracy", "stragglers",
+    "asynchronous", "codecs", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
+    "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-mnist", "privacy-mnist-rates",
+    "privacy-turns", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
 """Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
 
