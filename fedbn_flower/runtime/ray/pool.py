@@ -49,8 +49,8 @@ class RayPool:
         ``HOST:PORT`` of a running cluster; by default a new Ray. The project's code is sent to the
         cluster; datasets must lie at the same path on every machine.
     inline : bool
-        Whether what a call in a new Ray returns comes with it up to `INLINE` bytes, and not through the object
-        store: the raylet has less to do, but clients' memories of that size are then this process's.
+        Whether what a call in a new Ray returns comes with it up to `INLINE` bytes, and not through the
+        object store: the raylet has less to do, but this process then holds clients' memories of that size.
 
     Raises
     ------
