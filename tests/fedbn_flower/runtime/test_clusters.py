@@ -30,4 +30,4 @@ def test_a_raylet_that_no_longer_answers_cuts_the_run_off():
 @pytest.mark.parametrize(("clients", "inline"), [(2048, True), (2049, False)])
 def test_of_many_clients_rays_store_holds_the_memories(monkeypatch, clients, inline):
     monkeypatch.setattr(pool, "RayPool", lambda *_, **options: options)
-    assert start_ray(RunConfig.of({"num-clients": clients})) == {"inline": inline}
+    assert start_ray(RunConfig.of({"num-clients": clients, "partition": "iid"})) == {"inline": inline}
