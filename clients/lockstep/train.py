@@ -135,7 +135,9 @@ class _Plan:
         self.sizes = np.zeros((len(batches[0]), len(runs)), np.int64)
         for i, client_batches in enumerate(batches):
             self.sizes[: len(client_batches), i] = [len(batch) for batch in client_batches]
-        shape = (*self.sizes.shape, int(self.sizes.max()))
+        self.widths = self.sizes.max(1).tolist()
+        self.padded = ((self.sizes > 0) & (self.sizes < self.sizes.max(1, keepdims=True))).any(1).tolist()
+        shape = (*self.sizes.shape, max(self.widths))
         rows = np.zeros(shape, np.int64)  # padding is the first example, masked
         for i, client_batches in enumerate(batches):
             for step, batch in enumerate(client_batches):
@@ -150,10 +152,9 @@ class _Plan:
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return a step's inputs and targets (active * b, ...), and mask (active, b): None if unpadded."""
-        sizes = self.sizes[step, :active]
-        part = np.s_[step, :active, : sizes.max()]
+        part = np.s_[step, :active, : self.widths[step]]
         rows = self.rows[part].reshape(-1)
-        mask = self.mask[part] if sizes.min() < sizes.max() else None
+        mask = self.mask[part] if self.padded[step] else None
         batch = {name: column.index_select(0, rows) for name, column in self.columns.items()}
         return *self.prepare(batch), mask
 
