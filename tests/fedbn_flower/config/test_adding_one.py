@@ -238,12 +238,14 @@ def test_adding_one_is_a_file_and_a_line(project):
         assert (len(lost), len(got)) == (0, 1), name
 
 
+@pytest.mark.slow  # seconds in a process of their own, as the next two
 def test_the_list_shows_each_with_its_description(done):
     listed = {tuple(line.split(maxsplit=2)) for line in done[0].splitlines()}
     for kind, (name, _, text) in NEW.items():
         assert (kind, name, first_line(text).replace("``", "")) in listed
 
 
+@pytest.mark.slow
 def test_docs_and_help_follow(project, done):
     folder, _, added = project
     after = texts(folder)
@@ -263,6 +265,7 @@ def test_docs_and_help_follow(project, done):
     assert "strategy half-step:\n  --step-share VALUE" in done[1]
 
 
+@pytest.mark.slow
 def test_a_run_of_all_new_ones_works_and_cites_their_papers(done):
     run = done[2]
     saved = json.loads((run / "config.json").read_text())

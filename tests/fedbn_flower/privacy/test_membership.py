@@ -50,6 +50,7 @@ def likelihood_ratios(found, inside):
     return scores
 
 
+@pytest.mark.slow  # 64 models
 @pytest.mark.parametrize("private", [True, False])
 def test_membership_is_hidden_within_epsilon(private):
     """TPR <= exp(epsilon) FPR + delta at every threshold, to three standard errors; not so without noise."""

@@ -52,7 +52,7 @@ def run(config, summed):
 )
 def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
     config = configured(
-        partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=16, **values
+        partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=32, **values
     )
     apart = run(config, summed=False)
     assert run(config, summed=True) == apart
