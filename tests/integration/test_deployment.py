@@ -92,7 +92,7 @@ def test_strangers_get_in_nowhere(hospital, tmp_path):
     logs = [tmp_path / f"log-{i}" for i in range(len(attempts))]
     strangers = [
         subprocess.Popen(
-            ["flower-supernode", "--port", str(free_port()), "--max-retries", "1",
+            ["flower-supernode", "--port", str(free_port()), "--max-retries", "1", "--isolation", "process",
              "--node-config", "partition-id=0", "--superlink", *arguments],
             env=environment, stdout=log.open("w"), stderr=subprocess.STDOUT,
         )
@@ -145,7 +145,7 @@ def kill_a_site(guide, folder):
     wait_for(lambda: len(rounds_trained(folder, 0)) > len(rounds_trained(folder, 1)))  # of one file, in order
     wait.touch()  # the other site trains on when this one is back, however long that takes
     earlier = site.log.read_text()
-    site.restart_after = 4  # the SuperLink may refuse it for a while
+    site.restart_after = 0
     wait_for(lambda: "SuperNode ID" in site.log.read_text().removeprefix(earlier))
     wait.unlink()
     return lambda: site.log.read_text().removeprefix(earlier)
