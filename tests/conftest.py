@@ -42,6 +42,7 @@ SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
 FIRST = (
     "tests/integration/test_deployment.py",
+    "tests/integration/test_asynchronous.py",
     "flower",
     "ray",
     "tests/integration/test_local_federation.py",
