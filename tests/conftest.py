@@ -36,8 +36,8 @@ gc.disable()  # until all tests are collected: what they import stays
 settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
 settings.load_profile("fedbn")
 
-PROCESSES = {"quick": 2, "all": 4}
-"""Slow tests wait for polls of Flower's as often as they compute: two more than there are cores."""
+PROCESSES = {"quick": 2, "all": 3}
+"""Slow tests wait for polls of Flower's too: one more than there are cores."""
 SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
 FIRST = (

@@ -18,10 +18,10 @@ from .processes import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 10
+ROUNDS = 7
 KEYS = {
     "protocol": "fedbuff:2", "concurrency": 3, "num-clients": 4, "partition": "iid", "model": "mlp-bn",
-    "rounds": ROUNDS, "evaluate-every": 3, "target": "accuracy=0.2",
+    "rounds": ROUNDS, "evaluate-every": ROUNDS, "target": "accuracy=0.2",
 }  # fmt: skip
 
 
@@ -58,9 +58,9 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir):
     assert all(len(answers) == 2 for answers in by_round.values()), by_round
     assert [number for number, answers in by_round.items() if 1 in answers] == [1]
     slow = [answers[2] for answers in by_round.values() if 2 in answers]
-    assert len(slow) >= 2
-    assert max(slow) >= 2
-    assert sum(3 in answers for answers in by_round.values()) >= 3
+    assert 1 <= len(slow) < ROUNDS - 2  # most versions do without it
+    assert max(slow) >= 1
+    assert sum(3 in answers for answers in by_round.values()) >= 2
     refused = rows(run, "failures.csv")
     assert {(row["partition"], row["phase"]) for row in refused} <= {("1", "train")}
     assert len(refused) <= 1
