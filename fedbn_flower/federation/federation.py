@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -40,8 +40,9 @@ from .checks.privacy_fit import privacy_of
 from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
-from .exchange import Exchange, OnAnswer, model_to_send
+from .exchange import Exchange, model_to_send
 from .inputs import inputs_of
+from .participation.asynchronous import Training
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .strategy import (
     buffers_of,
@@ -173,19 +174,13 @@ class Federation:
         """Return the model after a round without what stays at home: what travelled, and what is frozen."""
         return inputs_of(self.config.at_round(server_round)).completed(arrays)
 
-    def _answers(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        exchange: Exchange,
-        configure: Callable[[], Iterable[Message]],
-        on_answer: OnAnswer,
-    ) -> Iterable[Message]:
-        """Return the answers to a round's train messages, which ``configure`` makes."""
+    def _answers(self, training: Training) -> Iterable[Message]:
+        """Return the answers to a round's train messages."""
         if self.buffers:
-            return self.buffers.answers(self.strategy, server_round, arrays, exchange, configure, on_answer)
-        messages = charged(self.privacy, server_round, configure(), self.strategy)
-        return exchange.answers(MessageType.TRAIN, messages, on_answer)
+            return self.buffers.answers(training)
+        made = training.configure()
+        messages = charged(self.privacy, training.server_round, made, training.rule)
+        return training.exchange.answers(MessageType.TRAIN, messages, training.on_answer)
 
     def _round(
         self,
@@ -240,7 +235,7 @@ class Federation:
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 return strategy.configure_train(server_round, sent, train_config, grid)
 
-        replies = self._answers(server_round, arrays, exchange, configure, on_answer)
+        replies = self._answers(Training(strategy, server_round, arrays, exchange, configure, on_answer))
         with errors_of_custom_rules(config, ONE_LINE_ERRORS):
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report

@@ -5,7 +5,7 @@ Who answers when depends on machines and lines, so such a run is not reproducibl
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,8 @@ from fedbn_flower.strategies.aggregation.fold import TrainPhase
 from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.reply_reader import ReplyReader
 
-from ..exchange import LONGEST_WAIT, SHORTEST_WAIT, Exchange, OnAnswer
-from .asynchronous import IS_DISPATCHED, Buffers
+from ..exchange import LONGEST_WAIT, SHORTEST_WAIT, Exchange
+from .asynchronous import IS_DISPATCHED, Buffers, Training
 
 
 @dataclass(frozen=True)
@@ -65,44 +65,30 @@ class ArrivingBuffers(Buffers):
         self._models: dict[int, ArrayRecord] = {}  # the versions that are out, and the newest
         self._come: deque[Message] = deque()  # replies that are fetched, but not looked at
 
-    def answers(
-        self,
-        rule: PseudoGradientStrategy,
-        server_round: int,
-        arrays: ArrayRecord,
-        exchange: Exchange,
-        configure: Callable[[], Iterable[Message]],
-        on_answer: OnAnswer,
-    ) -> Iterable[Message]:
+    def answers(self, training: Training) -> Iterable[Message]:
         began = time.monotonic()
-        self._models[server_round - 1] = arrays
-        landed = self._land(rule, server_round, arrays, exchange, configure, on_answer)
+        rule, server_round = training.rule, training.server_round
+        self._models[server_round - 1] = training.arrays
+        landed = self._land(training)
         landed.sort(key=lambda pair: pair[0].answer)
         dispatches = [dispatch for dispatch, _ in landed]
         answers = [dispatch.answer for dispatch in dispatches]
         models = {answer.version: self._models[answer.version] for answer in answers}
         sent = [dispatch.message for dispatch in dispatches]
         rule._buffer_ = Buffer(self.protocol, server_round - 1, answers, models, sent)
-        configure()
+        training.configure()
         out = {dispatch.answer.version for dispatch in self._out.values()}
         self._models = {version: self._models[version] for version in out}
         rule.node_directory.busy = self._busy()  # whoever trains does not evaluate
-        exchange.seconds[MessageType.TRAIN] += time.monotonic() - began
+        training.exchange.seconds[MessageType.TRAIN] += time.monotonic() - began
         return [reply for _, reply in landed if reply]
 
-    def _land(
-        self,
-        rule: PseudoGradientStrategy,
-        server_round: int,
-        arrays: ArrayRecord,
-        exchange: Exchange,
-        configure: Callable[[], Iterable[Message]],
-        on_answer: OnAnswer,
-    ) -> list[tuple[Dispatch, Message | None]]:
+    def _land(self, training: Training) -> list[tuple[Dispatch, Message | None]]:
         """Dispatch nodes until enough usable answers have landed; return all that did, and those lost."""
+        rule, server_round, exchange = training.rule, training.server_round, training.exchange
         current, size, usable, wait = server_round - 1, self.protocol.size, 0, SHORTEST_WAIT
         rng = np.random.default_rng([self.seed, server_round, 0, IS_DISPATCHED])
-        model = {name: viewed(array) for name, array in arrays.items()}
+        model = {name: viewed(array) for name, array in training.arrays.items()}
         reader = ReplyReader(rule, server_round, TrainPhase(model))
         landed: list[tuple[Dispatch, Message | None]] = []
         while usable < size:
@@ -110,8 +96,8 @@ class ArrivingBuffers(Buffers):
             if (places := min(self.concurrency - len(self._out), len(idle))) > 0:
                 chosen = sorted(idle[i] for i in rng.choice(len(idle), places, replace=False))
                 answers = [BufferedAnswer(current, partition) for partition in chosen]
-                rule._buffer_ = Buffer(self.protocol, current, answers, {current: arrays})
-                messages = list(configure())
+                rule._buffer_ = Buffer(self.protocol, current, answers, {current: training.arrays})
+                messages = list(training.configure())
                 exchange.push(messages)
                 for message in messages:
                     partition = rule.node_directory.partition(message.metadata.dst_node_id)
@@ -128,7 +114,7 @@ class ArrivingBuffers(Buffers):
             landed.append(found)
             if _is_usable(found[1], reader):
                 usable += 1
-                on_answer(MessageType.TRAIN, usable, size)
+                training.on_answer(MessageType.TRAIN, usable, size)
         return landed
 
     def _busy(self) -> set[int]:

@@ -109,6 +109,35 @@ class Schedule:
             heappush(self._training, (lands, partition, len(self._full)))
 
 
+@dataclass(frozen=True)
+class Training:
+    """The training of a round.
+
+    Parameters
+    ----------
+    rule : PseudoGradientStrategy
+        The rule.
+    server_round : int
+        The round.
+    arrays : ArrayRecord
+        The server's model before it.
+    exchange : Exchange
+        Carries the messages.
+    configure : callable
+        Calls the rule's ``configure_train`` and returns its messages, to the clients of its buffer if it has
+        one.
+    on_answer : callable
+        Told of answers that count.
+    """
+
+    rule: PseudoGradientStrategy
+    server_round: int
+    arrays: ArrayRecord
+    exchange: Exchange
+    configure: Callable[[], Iterable[Message]]
+    on_answer: OnAnswer
+
+
 class Buffers(ABC):
     """The rounds of an asynchronous protocol: each is a buffer.
 
@@ -129,32 +158,8 @@ class Buffers(ABC):
         self.versions: dict[int, ArrayRecord] = {}
 
     @abstractmethod
-    def answers(
-        self,
-        rule: PseudoGradientStrategy,
-        server_round: int,
-        arrays: ArrayRecord,
-        exchange: Exchange,
-        configure: Callable[[], Iterable[Message]],
-        on_answer: OnAnswer,
-    ) -> Iterable[Message]:
-        """Give the rule the buffer of a round; return the answers to its messages.
-
-        Parameters
-        ----------
-        rule : PseudoGradientStrategy
-            The rule.
-        server_round : int
-            The round.
-        arrays : ArrayRecord
-            The server's model before it.
-        exchange : Exchange
-            Carries the messages.
-        configure : callable
-            Calls the rule's ``configure_train`` and returns its messages to the clients of its buffer.
-        on_answer : callable
-            Told of answers that count.
-        """
+    def answers(self, training: Training) -> Iterable[Message]:
+        """Give the rule the buffer of a round; return the answers to its messages."""
 
 
 class ScheduledBuffers(Buffers):
@@ -172,17 +177,9 @@ class ScheduledBuffers(Buffers):
         super().__init__(protocol)
         self.schedule = schedule
 
-    def answers(
-        self,
-        rule: PseudoGradientStrategy,
-        server_round: int,
-        arrays: ArrayRecord,
-        exchange: Exchange,
-        configure: Callable[[], Iterable[Message]],
-        on_answer: OnAnswer,
-    ) -> Iterable[Message]:
-        rule._buffer_ = self.begin_round(server_round, arrays)
-        return exchange.answers(MessageType.TRAIN, configure(), on_answer)
+    def answers(self, training: Training) -> Iterable[Message]:
+        training.rule._buffer_ = self.begin_round(training.server_round, training.arrays)
+        return training.exchange.answers(MessageType.TRAIN, training.configure(), training.on_answer)
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> Buffer:
         """Return the buffer of a round, before which the server's model is ``arrays``."""
