@@ -51,6 +51,7 @@ RUNS = {
     "niid-bench-mnist": 4,
     "objectives-and-clients": 10 + 2 + 4 + 2,
     "privacy-cifar": 3 * 2 * 2 + 3,
+    "privacy-cifar-rates": 3 * 2 + 3 * 2 + 2 + 3,
     "privacy-dpsgd": 2,
     "privacy-dpsgd-tutorial": 2,
     "privacy-feature-shift": (2 + 2) * 2,
@@ -92,6 +93,7 @@ SMALL = {
     "niid-bench-mnist": f"{FEW} --image-size 32 --local-epochs 2",
     "objectives-and-clients": "--dataset digits --model mlp-bn --partition iid --local-epochs 1",
     "privacy-cifar": "--dataset digits --image-size 16 --num-clients 40",
+    "privacy-cifar-rates": "--dataset digits --image-size 16 --num-clients 40",
     "privacy-dpsgd": "--dataset digits --image-size 16",
     "privacy-dpsgd-tutorial": "--dataset digits --image-size 16",
     "privacy-feature-shift": "--dataset digits",
@@ -166,8 +168,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 LARGE = {
     "asynchronous", "codecs", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
-    "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-mnist", "privacy-mnist-rates",
-    "privacy-turns", "rounds-to-accuracy", "stragglers",
+    "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-cifar-rates", "privacy-mnist",
+    "privacy-mnist-rates", "privacy-turns", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
 """Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
 
