@@ -27,6 +27,7 @@ from .training import (
     load_entries,
     to_array,
     train_model,
+    viewed,
 )
 from .update import NamedArrays, Received, Records, Update, by_name
 
@@ -155,8 +156,12 @@ class FedAvgClient(NumPyClient):
         metrics: dict[str, float],
         entries: Mapping[str, torch.Tensor],
         config: Mapping[str, Scalar],
+        copy: bool = True,
     ) -> Update:
-        """Write the client's memory and return the result of `fit`, from the trained model's entries."""
+        """Write the client's memory and return the result of `fit`, from the trained model's entries.
+
+        Without ``copy`` its arrays may share the entries' memory.
+        """
         self.check_finite(entries)
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
         metrics |= outcome.metrics
@@ -169,7 +174,7 @@ class FedAvgClient(NumPyClient):
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        update = Update(self._sent(entries), len(self.task.train), dict(metrics), records)
+        update = Update(self._sent(entries, copy), len(self.task.train), dict(metrics), records)
         if config["eval-splits"]:
             self.task.model.load_state_dict(dict(entries))
             update.metrics.update(self.held_out_metrics(config))
@@ -259,5 +264,6 @@ class FedAvgClient(NumPyClient):
         """Repeat arrays of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
-    def _sent(self, entries: Mapping[str, torch.Tensor]) -> NamedArrays:
-        return NamedArrays({name: to_array(entries[name]) for name in self.shared_names})
+    def _sent(self, entries: Mapping[str, torch.Tensor], copy: bool = True) -> NamedArrays:
+        given = to_array if copy else viewed
+        return NamedArrays({name: given(entries[name]) for name in self.shared_names})

@@ -271,7 +271,12 @@ class _Tally:
 
 def to_array(entry: torch.Tensor) -> NDArray:
     """Return a copy on the CPU, in C order."""
-    return np.array(entry.detach().cpu().numpy(), order="C")
+    return np.array(viewed(entry), order="C")
+
+
+def viewed(entry: torch.Tensor) -> NDArray:
+    """Return the entry as an array, which shares its memory on the CPU."""
+    return entry.detach().cpu().numpy()
 
 
 def load_entries(targets: Mapping[str, torch.Tensor], entries: Mapping[str, NDArray]) -> None:

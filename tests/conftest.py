@@ -105,7 +105,7 @@ def pool():
     if not POOLS:
         from fedbn_flower.runtime.ray.pool import RayPool  # half a second that other tests do not wait for
 
-        POOLS.append(RayPool(2, verbose=False, inline=True))
+        POOLS.append(RayPool(2, verbose=False))
     return POOLS[0]
 
 

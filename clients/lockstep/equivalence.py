@@ -89,7 +89,8 @@ def _outcomes(
             if isinstance(update, Exception):
                 raise update
             one.memory.commit()
-            found += by_name(update.arrays, one.shared_names).items()
+            sent = by_name(update.arrays, one.shared_names)
+            found += [(name, np.array(array)) for name, array in sent.items()]
             found += sorted(update.metrics.items())
             for arrays in (*update.records.values(), *store.groups().values()):
                 found += sorted(arrays.items())

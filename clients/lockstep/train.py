@@ -23,7 +23,8 @@ def fit_in_lockstep(
     """Return each client's result of ``client.fit(parameters, config)``, to about 1e-5, or its exception.
 
     All clients get the same parameters and config, and share one model object. A client that fails in
-    lockstep is trained again alone, so the result or the exception is that of `fit`.
+    lockstep is trained again alone, so the result or the exception is that of `fit`. The arrays of the
+    results are valid until the next call.
     """
     # Most steps first, so that the active clients are always the first rows.
     server_round = int(config["server-round"])
@@ -33,14 +34,19 @@ def fit_in_lockstep(
     rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
     records = parameters.records if isinstance(parameters, Received) else {}
     runs = []
+    if alike := not clients[0].local_names:
+        clients[0].load(rows[0], parameters)
+        for entry in entries.values():
+            entry[1:] = entry[0]
     for client, row in zip((clients[i] for i in order), rows, strict=True):
-        client.load(row, parameters)
+        if not alike:
+            client.load(row, parameters)
         runs.append(client.begin_run(row, config, records))
     metrics = train_in_lockstep(model, runs)
     results: dict[int, Update | Exception] = {}
     for i, row, run, found in zip(order, rows, runs, metrics, strict=True):
         try:
-            results[i] = clients[i].end_run(run, found, row, config)
+            results[i] = clients[i].end_run(run, found, row, config, copy=False)
         except Exception:
             results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
@@ -82,7 +88,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(active, -1)
         means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
-        torch.autograd.backward(means.sum())
+        torch.autograd.backward(means, torch.ones_like(means))
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .ray.pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
-INLINE_CLIENTS = 2**11
-"""With more clients Ray's store, which spills to disk, has all of their memories."""
 
 
 class BackgroundPool:
@@ -107,6 +105,4 @@ def start_ray(config: RunConfig) -> "RayPool":
         warnings.filterwarnings("ignore", "IProgress not found")
         from .ray.pool import RayPool  # half a second that nobody else is to wait for
 
-    return RayPool(
-        config.workers, config.verbose, config.ray_address, inline=config.num_clients <= INLINE_CLIENTS
-    )
+    return RayPool(config.workers, config.verbose, config.ray_address)

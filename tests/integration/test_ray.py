@@ -21,6 +21,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.auto_grid import AutoGrid
 from fedbn_flower.runtime.process_memory import MEMORY
+from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.simulation import make_grid
 from strategies.aggregation.fold import GROUP
@@ -180,8 +181,9 @@ def test_half_precision_has_the_same_bits_on_the_workers(pool, configured):
     assert final_model(half, pool) == final_model(half, None) != final_model(full, None)
 
 
-def test_the_losses_of_candidates_are_asked_of_the_workers(pool, configured):
-    """Of clients with a memory, and in a run in which others have none."""
+def test_the_losses_of_candidates_are_asked_of_the_workers(pool, configured, monkeypatch):
+    """Of clients with a memory, in the object store as that of many clients, and where others have none."""
+    monkeypatch.setattr(ray_grid, "HERE", 0)
     config = configured(
         strategy="fedadam", client="fedbn", partition="dirichlet:1", num_clients=12, rounds=3,
         fraction_train=0.25, selection="power-of-choice:8",

@@ -24,6 +24,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 CALL_BYTES = 4 * 2**20  # of replies that come back together
 QUEUED = 2  # calls a worker has at a time, so that it never waits for the driver
 AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that wait to be reduced
+HERE = 2**11  # clients whose small memories may lie in this process; those of more go to the object store
 
 
 @dataclass
@@ -166,6 +167,10 @@ class _Memories(dict[int, Any]):
         self[partition] = ray.put(store.state) if store.state else None
         return self[partition]
 
+    def keep(self, partition: int, memory: Any) -> None:
+        """Keep what a worker returned. Of many clients it goes to the object store, which spills to disk."""
+        self[partition] = ray.put(ray.get(memory)) if self.grid.num_clients > HERE else memory
+
 
 class _Phase:
     """The calls of one phase on their way."""
@@ -211,7 +216,7 @@ class _Phase:
             if self.remembers:
                 for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
                     if new:
-                        self.memories[partition_of(message)] = memory
+                        self.memories.keep(partition_of(message), memory)
             self._submit()  # before the driver is busy with what came
             yield from replies
 

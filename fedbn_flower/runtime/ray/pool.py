@@ -24,7 +24,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 ROOT = Path(__file__).resolve().parents[3]
 INLINE = 2**19
-"""Bytes up to which what a call returns may come with it."""
+"""Bytes up to which what a call returns comes with it, in a Ray that is started here."""
 
 
 class Phase(Protocol):
@@ -48,9 +48,6 @@ class RayPool:
     address : str
         ``HOST:PORT`` of a running cluster; by default a new Ray. The project's code is sent to the
         cluster; datasets must lie at the same path on every machine.
-    inline : bool
-        Whether what a call in a new Ray returns comes with it up to `INLINE` bytes, and not through the
-        object store: the raylet has less to do, but this process then holds clients' memories of that size.
 
     Raises
     ------
@@ -58,14 +55,15 @@ class RayPool:
         When there is no cluster at the address, or the running Ray has too few free cores.
     """
 
-    def __init__(self, workers: int, verbose: bool, address: str = "", inline: bool = False) -> None:
+    def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
         os.environ.setdefault("RAY_free_objects_batch_size", "1")
         # Ray's control service would keep a record of every call, by which it grows for hours.
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
-        returns = {"RAY_max_direct_call_object_size": str(INLINE)} if inline else {}
+        # Sums of small models come with the call: through the object store the raylet has more to do.
+        returns = {"RAY_max_direct_call_object_size": str(INLINE)}
         level = logging.INFO if verbose else logging.ERROR
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         options: dict[str, Any] = {}

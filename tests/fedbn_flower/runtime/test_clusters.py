@@ -4,10 +4,7 @@ import socket
 
 import pytest
 
-from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import RunCutOff
-from fedbn_flower.runtime.pools import start_ray
-from fedbn_flower.runtime.ray import pool
 from fedbn_flower.runtime.ray.clusters import Raylet
 
 
@@ -25,9 +22,3 @@ def test_a_raylet_that_no_longer_answers_cuts_the_run_off():
     second.close()
     with pytest.raises(RunCutOff, match="raylet on this machine has died"):
         raylet.check()
-
-
-@pytest.mark.parametrize(("clients", "inline"), [(2048, True), (2049, False)])
-def test_of_many_clients_rays_store_holds_the_memories(monkeypatch, clients, inline):
-    monkeypatch.setattr(pool, "RayPool", lambda *_, **options: options)
-    assert start_ray(RunConfig.of({"num-clients": clients, "partition": "iid"})) == {"inline": inline}

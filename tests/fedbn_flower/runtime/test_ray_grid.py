@@ -71,3 +71,12 @@ def test_a_call_that_is_tried_again_has_its_worker_for_itself(monkeypatch, retri
     phase = ray_grid._Phase(pool, {}, made, None, True, False)
     phase._submit()
     assert sorted([call.order for call, _ in queue] for queue in phase.running.values()) == given
+
+
+@pytest.mark.parametrize(("clients", "kept"), [(2048, "what came"), (2049, "put away: a memory")])
+def test_memories_of_many_clients_go_to_the_object_store(monkeypatch, clients, kept):
+    store = SimpleNamespace(get=lambda reference: "a memory", put=lambda value: f"put away: {value}")
+    monkeypatch.setattr(ray_grid, "ray", store)
+    memories = ray_grid._Memories(SimpleNamespace(num_clients=clients))
+    memories.keep(3, "what came")
+    assert memories == {3: kept}
