@@ -62,6 +62,8 @@ class RayPool:
         os.environ.setdefault("RAY_free_objects_batch_size", "1")
         # Ray's control service would keep a record of every call, by which it grows for hours.
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
+        # Ray would give way to all else on the machine, and `auto` would lose by moving to its workers.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         # Sums of small models come with the call: through the object store the raylet has more to do.
         returns = {"RAY_max_direct_call_object_size": str(INLINE)}
         level = logging.INFO if verbose else logging.ERROR
