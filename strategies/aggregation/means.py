@@ -214,7 +214,7 @@ class TrimmedMean:
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
         starts = [0, *accumulate(entry.size for entry in self.reference)]
         mean = np.empty(starts[-1], dtype)
-        for part in blocks(mean.size):
+        for part in blocks(mean.size, 4):  # each with a column per answer
             values = np.empty((part.stop - part.start, n), dtype)
             common = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
             for column, (entries, factor, own) in enumerate(self.answers):

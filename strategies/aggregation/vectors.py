@@ -151,7 +151,11 @@ def _flat(arrays: Mapping[str, NDArray], names: list[str], dtype: np.dtype) -> V
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
 
 
-def blocks(size: int) -> Iterator[slice]:
-    """Yield slices of a vector for elementwise work. Their intermediate results fit in the cache."""
-    for start in range(0, size, BLOCK):
-        yield slice(start, min(start + BLOCK, size))
+def blocks(size: int, parts: int = 1) -> Iterator[slice]:
+    """Yield slices of a vector for elementwise work, of `BLOCK` entries or a part of that.
+
+    Their intermediate results fit in the cache.
+    """
+    length = max(1, BLOCK // parts)
+    for start in range(0, size, length):
+        yield slice(start, min(start + length, size))
