@@ -245,9 +245,10 @@ class PseudoGradientStrategy(ServerRule):
                     f"{type(self).__name__} needs the model that was sent, and there is none: "
                     "call configure_train with a model before aggregate_train"
                 )
-        if np.shape(step) != delta.shape:  # a number would be added to every parameter
+        if not isinstance(step, np.ndarray) or step.shape != delta.shape:  # a number would go to every one
+            got = f"shape {step.shape}" if isinstance(step, np.ndarray) else type(step).__name__
             raise AggregationError(
-                f"{type(self).__name__}.server_step returned shape {np.shape(step)}, expected {delta.shape}"
+                f"{type(self).__name__}.server_step returned {got}, expected a NumPy array of {delta.shape}"
             )
         entries: dict[str, Array] = {}
         with np.errstate(over="ignore", invalid="ignore"):

@@ -161,11 +161,23 @@ def test_runs_under_flowers_own_start():
     assert [m["loss"] for m in result.evaluate_metrics_clientapp.values()] == [0.5] * 3
 
 
-@pytest.mark.parametrize("step", [0.5, np.float32(0.5), np.ones(1, np.float32), np.ones(10, np.float32)])
-def test_a_step_of_another_shape_ends_the_run(step):
+@pytest.mark.parametrize(
+    ("step", "got"),
+    [
+        (None, "NoneType"),
+        (0.5, "float"),
+        (np.float32(0.5), "float32"),
+        ([0.5] * 9, "list"),
+        (np.ones(1, np.float32), r"shape \(1,\)"),
+        (np.ones(10, np.float32), r"shape \(10,\)"),
+    ],
+)
+def test_a_step_that_is_no_vector_of_the_model_ends_the_run(step, got):
     class Odd(FedAvg):
         def server_step(self, delta, state, round):
             return step
 
-    with pytest.raises(AggregationError, match=r"Odd.server_step returned shape .*, expected \(9,\)"):
+    with pytest.raises(
+        AggregationError, match=rf"Odd.server_step returned {got}, expected a NumPy array of \(9,\)"
+    ):
         one_round(Odd(), MODEL, [moved(0.5)] * 2, [1, 1])
