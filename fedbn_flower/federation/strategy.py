@@ -1,7 +1,9 @@
 """Make the server rule of a configuration, and what its rounds need."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from inspect import signature
 from math import inf
 
 import numpy as np
@@ -28,6 +30,9 @@ from .participation.arrivals import ArrivingBuffers
 from .participation.asynchronous import Buffers, Schedule, ScheduledBuffers
 from .participation.selection import select_by
 
+WITH_A_STEP = "a class with a server_step(delta, state, round)"
+"""What a strategy is to be."""
+
 
 def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     """Make the configured rule for the run's model and its local entries.
@@ -43,7 +48,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     settings |= known_beforehand(inputs, rule)
     base = PseudoGradientStrategy
     if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
-        raise not_allowed("strategy", config.strategy, "a class with a server_step(delta, state, round)")
+        raise not_allowed("strategy", config.strategy, WITH_A_STEP)
     with as_user_error("strategy", config.strategy):
         strategy = rule(
             fraction_train=config.fraction_train,
@@ -56,11 +61,22 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
             ask_partitions=True,
             **settings,
         )
+    if not _takes_three(strategy.server_step):
+        raise not_allowed("strategy", config.strategy, WITH_A_STEP)
     dataset = inputs.dataset
     classes = dataset.spec.outputs if dataset.has_classes else 0
     strategy.expected_metrics = expected_metrics(dataset.problem, classes)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
+
+
+def _takes_three(step: Callable[..., object]) -> bool:
+    """Return whether a ``server_step`` can be called with its three arguments."""
+    try:
+        signature(step).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _stepped(inputs: RunInputs) -> list[str]:

@@ -103,6 +103,11 @@ class Stepless(PseudoGradientStrategy):
     pass
 
 
+class Roundless(PseudoGradientStrategy):
+    def server_step(self, delta, state):
+        return delta
+
+
 class Helpful(Alike):
     help: int = own_setting(1)
 

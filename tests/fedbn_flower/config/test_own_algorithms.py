@@ -132,6 +132,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--strategy own.py:Scaled,./own.py:Scaled", "expected each value once"),
         ("--model own.py:number", None),
         ("--strategy own.py:Stepless", "expected a class with a server_step(delta, state, round)"),
+        ("--strategy own.py:Roundless", "expected a class with a server_step(delta, state, round)"),
         ("--strategy own.py:Helpful", "its setting 'help' must have another name, which is in use"),
         ("--strategy own.py:Fragile", "raised KeyError: 'broken' ("),
         ("--client own.py:Misspelt", "keeps at home what the model does not have: 1.weigth"),
