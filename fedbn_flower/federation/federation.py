@@ -84,7 +84,8 @@ class Federation:
         """Whether anything of the model travels."""
         without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
         if not (self.shares or without_model):
-            raise not_allowed("client", config.client, "another one: no entry is left to share")
+            fedproto = ", or strategy and objective 'fedproto' with it" if config.client == "alone" else ""
+            raise not_allowed("client", config.client, f"another one{fedproto}: no entry is left to share")
         if config.may_end_early and not (config.clients_evaluate or self.inputs.server_evaluates):
             key, value, allowed = (
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")

@@ -166,6 +166,13 @@ def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
         Federation(configured(client=client, model="linear"))
 
 
+def test_a_client_that_shares_nothing_names_the_strategy_that_it_goes_with(configured):
+    with pytest.raises(
+        UserError, match="expected another one, or strategy and objective 'fedproto' with it:"
+    ):
+        Federation(configured(client="alone"))
+
+
 def test_a_part_that_keeps_nothing_is_reported(configured):
     keys = {"model": "2nn", "client": "fedbn+fedper"}
     assert output(configured(**keys)) == ["client: 'fedbn' keeps nothing at home of '2nn'"]
