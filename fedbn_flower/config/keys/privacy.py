@@ -160,7 +160,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
 def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     _ = config.clip
     if not config.dp_epsilon and not config.dp_noise:
-        yield "dp-epsilon", 0.0, "a number > 0, or one of dp-noise,"
+        yield "dp-epsilon", 0.0, "a number > 0, or a dp-noise > 0,"
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
     if config.dp_delta < LEAST_DELTA:

@@ -18,7 +18,7 @@ class Own(FedAvg):
 
 REFUSED = {
     "dp: 'server' is not allowed; expected one of 'none', 'client', 'local', 'example'": {"dp": "server"},
-    "dp-epsilon: 0.0 is not allowed; expected a number > 0, or one of dp-noise, with dp 'client'": {
+    "dp-epsilon: 0.0 is not allowed; expected a number > 0, or a dp-noise > 0, with dp 'client'": {
         "dp_noise": 0
     },
     "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
