@@ -37,8 +37,10 @@ def built_in_names(kind: str) -> Iterator[tuple[str, str]]:
 def lines() -> Iterator[str]:
     """Each name with what it is, as ``--list`` shows them."""
     for kind in PACKAGES:
-        for name, about in built_in_names(kind):
-            yield f"{kind:<10} {name:<12} {about}"
+        names = dict(built_in_names(kind))
+        width = max(map(len, names))
+        for name, about in names.items():
+            yield f"{kind:<10} {name:<{width}} {about}"
     yield f"client     {UNION}"
     yield f"dataset    {DATASET}"
     yield f"partition  {PARTITION}"

@@ -75,6 +75,8 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
         for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)
         for name, algorithm in registry.names.items()
     ]
+    starts = {(line.split()[0], len(line) - len(line.split(maxsplit=2)[2])) for line in lines}
+    assert len(starts) == len({kind for kind, _ in starts})  # a column for each kind
     assert union.startswith("client     NAME+NAME: ")
     assert dataset.startswith("dataset    digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
