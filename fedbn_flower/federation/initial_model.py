@@ -142,7 +142,12 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
             with as_user_error("model", name):
-                model = _made(name, spec)
+                try:
+                    model = _made(name, spec)
+                except ValueError as error:  # a built-in one says what it expects
+                    if name in MODEL.names and not isinstance(error, UserError):
+                        raise UserError(f"model: {name!r} is not allowed; {error}") from error
+                    raise
             if not isinstance(model, nn.Module):
                 raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
             if _lazy_entries(model):

@@ -131,7 +131,7 @@ BAD = {
     ),
     "clients": ({"num_clients": 3}, "num-clients: 3 is not allowed; expected at most 2"),
     "normalize": ({"normalize": True}, "normalize: True is not allowed; expected False, since"),
-    "model": ({"model": "cnn"}, "model: 'cnn' raised ValueError: expected images, not 80 characters of 97"),
+    "model": ({"model": "cnn"}, "model: 'cnn' is not allowed; expected images, not 80 characters of 97$"),
     "input": ({"model": "linear"}, "model: 'linear' does not fit inputs of 80 characters of 97"),
     "images": (
         {"model": "char-lstm", "dataset": "shape:1x8x8:10"},

@@ -133,7 +133,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
 def test_the_unet_is_of_images(run):
     x = np.zeros((4, 2, 5, 6), np.float32)
     with pytest.raises(
-        UserError, match=r"model: 'unet' raised .* expected images with channels, not 1x2x5x6"
+        UserError, match=r"model: 'unet' is not allowed; expected images with channels, not 1x2x5x6"
     ):
         run(data=(x, x > -1, x, x > -1), model="unet")
 
