@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
+from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders, site_folders
@@ -22,6 +23,7 @@ from .readers.tables import decode_tables, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 
+DIGITS = "digits"
 ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""
 OF_CLIENTS = "clients:"
@@ -50,7 +52,7 @@ def open_source(request: Request) -> Source:
     UserError
         When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
-    if request.name == "digits":
+    if request.name == DIGITS:
         return _digits(request)
     for prefix, open_prefixed in PREFIXES.items():
         if request.name.startswith(prefix):
@@ -59,7 +61,10 @@ def open_source(request: Request) -> Source:
     if not folder.exists():
         if not _may_be_hub_name(request.name):
             raise _missing(request.name)
-        splits = load_splits(request.name, request.name)
+        try:
+            splits = load_splits(request.name, request.name)
+        except UserError as error:
+            raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if tables := table_files(folder):
         stats = [path.stat() for path in tables.values()]
@@ -76,7 +81,9 @@ def _may_be_hub_name(name: str) -> bool:
 
 def _missing(name: str) -> UserError:
     as_text = f" (for a text write '{TEXT}{name}')" if name.endswith(".txt") else ""
-    return UserError(f"dataset: no such file or folder: {name!r}{as_text}")
+    prefix, colon, _ = name.partition(":")
+    meant = hint(prefix + colon, PREFIXES) if colon else ""
+    return UserError(f"dataset: no such file or folder: {name!r}{as_text or meant}")
 
 
 def _folder(request: Request, folder: Path) -> Source:

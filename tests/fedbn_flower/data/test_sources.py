@@ -66,6 +66,24 @@ def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
         load(cache_dir, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("digit", "cannot be reached (did you mean 'digits'?)"),
+        ("mnist", "cannot be reached"),
+        ("sythetic:1,1", "no such file or folder: 'sythetic:1,1' (did you mean 'synthetic:'?)"),
+    ],
+)
+def test_a_misspelt_name_of_ours_is_suggested(cache_dir, monkeypatch, name, end):
+    def unreachable(*names):
+        raise UserError("dataset: cannot be reached")
+
+    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", unreachable)
+    with pytest.raises(UserError) as caught:
+        load(cache_dir, name)
+    assert str(caught.value) == f"dataset: {end}"
+
+
 def test_a_text_is_recognised_by_its_name(cache_dir, tmp_path):
     (tmp_path / "play.txt").write_text("A:\nTo be\n")
     output = f"dataset: '{tmp_path}/play.txt' is not allowed; expected 'text:{tmp_path}/play.txt' for a text"
