@@ -52,6 +52,8 @@ def read_manifest(folder: Path, key: str) -> dict[str, Any]:
     """
     try:
         return dict(json.loads((folder / CONFIG).read_text()))
+    except FileNotFoundError:
+        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run: it has no {CONFIG}") from None
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
 
