@@ -1,19 +1,23 @@
 """Warn, before the first round, of what is no mistake but hardly meant."""
 
 from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
-from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.clients import FedAvgClient, Loss, Objective
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
 
 from ...config.client_unions import parts
-from ...config.registry import CLIENT
+from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
+
+METHODS = (FunctionType, staticmethod, classmethod, property)
 
 
 def notices(inputs: RunInputs) -> list[str]:
@@ -24,6 +28,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *of_outputs(inputs),
         *_of_the_weights(inputs),
         *_of_the_policy(inputs),
+        *_of_written_classes(inputs.config),
         *_of_the_optimizer(inputs.config),
         *_of_evaluation(inputs),
     )
@@ -76,6 +81,20 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
         if local & batch_norm_statistics(initial.module):
             advice = "; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
         yield f"client: {name!r} keeps nothing at home of {config.model!r}{frozen}{as_fedavg}{advice}"
+
+
+def _of_written_classes(config: RunConfig) -> Iterator[str]:
+    """Classes of the user without a method of their base: mostly its name is misspelt."""
+    chosen: list[tuple[Registry[Any], type, str]] = [
+        *((CLIENT, FedAvgClient, name) for name in parts(config.client)),
+        (OBJECTIVE, Objective, config.objective),
+        (LOSS, Loss, config.loss),
+    ]
+    for registry, base, name in chosen:
+        methods = {word for word, value in vars(base).items() if isinstance(value, METHODS)}
+        below = [cls for cls in registry.find(name).__mro__ if issubclass(cls, base) and cls is not base]
+        if name not in registry.names and not any(methods & vars(cls).keys() for cls in below):
+            yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
 
 
 def _of_the_optimizer(config: RunConfig) -> Iterator[str]:

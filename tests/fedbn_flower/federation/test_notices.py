@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from torch import nn
 
+from clients import FedAvgClient, Loss, Objective
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 6)).astype(np.float32)
 Y = np.arange(24) % 3
@@ -116,3 +118,45 @@ def test_clients_of_one_class_each_are_reported(output):
 )
 def test_keys_that_the_optimiser_does_not_use_or_that_are_not_torchs_defaults(output, keys, expected):
     assert output(("client-momentum: ", "weight-decay: "), **keys) == expected
+
+
+class Misspelt(Objective):
+    """Its `correct_gradients` lacks a letter."""
+
+    elementwise = True
+
+    def correct_gradient(self):
+        raise AssertionError
+
+
+class Spelt(Misspelt):
+    def correct_gradients(self):
+        pass
+
+
+class Halfway(FedAvgClient):
+    @staticmethod
+    def local_entry(model):
+        raise AssertionError
+
+
+class Uncalled(Loss):
+    def call(self, output, targets, reduction="mean"):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("keys", "base"),
+    [
+        ({"objective": Misspelt}, "Objective"),
+        ({"client": Halfway}, "FedAvgClient"),
+        ({"loss": Uncalled}, "Loss"),
+        ({"objective": Spelt}, None),
+        ({"objective": "fedprox"}, None),
+    ],
+)
+def test_a_class_whose_methods_are_misspelt_is_reported(output, keys, base):
+    lines = output(tuple(f"{key}: " for key in keys), **keys)
+    assert [line.endswith(f" overrides no method of {base}: is a name misspelt?") for line in lines] == [
+        True
+    ] * (base is not None)
