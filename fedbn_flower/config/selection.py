@@ -21,7 +21,8 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
-from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.errors import UserError, not_allowed
+from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .keys import FORMER_KEYS, RUN_KEYS
@@ -160,7 +161,8 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
             *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
             named = f"{', '.join(others)} or {last}"
             raise UserError(f"{key}: {value} is not used by {named}; it is a setting of {', '.join(users)}")
-        raise unknown_name("configuration", key, [*RUN_KEYS, *{*used, *built_in_settings()}])
+        near = hint(key, [*RUN_KEYS, *sorted({*used, *built_in_settings()})])
+        raise UserError(f"configuration: unknown name {key!r}{near}; see --help")
 
 
 def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, Setting]:

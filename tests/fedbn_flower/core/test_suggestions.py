@@ -29,7 +29,11 @@ from fedbn_flower.core.suggestions import ADVICE, SYNONYMS, hint
         ("--strategy FedProx", "strategy: unknown name 'FedProx' (it is objective 'fedprox'); expected"),
         ("--strategy fedmedian", "strategy: unknown name 'fedmedian' (strategy fedavg with mean median)"),
         ("--model CNN_BN", "model: unknown name 'CNN_BN' (did you mean 'cnn-bn'?)"),
-        ("--sweep epochs=1,2", "configuration: unknown name 'epochs' (did you mean 'local-epochs'?)"),
+        (
+            "--sweep epochs=1,2",
+            "configuration: unknown name 'epochs' (did you mean 'local-epochs'?); see --help",
+        ),
+        ("reprot runs/a", "reprot: unknown command (did you mean 'report'?); see --help"),
         ("--settings lr=1", "configuration: unknown name 'lr' (did you mean 'client-lr'?)"),
     ],
 )
