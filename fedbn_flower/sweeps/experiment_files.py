@@ -29,6 +29,8 @@ def read_experiment(path: Path) -> Experiment:
         text = path.read_text(encoding="utf-8")
         given: Any = tomllib.loads(text) if path.suffix == TOML else json.loads(text)
     except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and path.suffix not in (TOML, ".json"):  # a guess that it is JSON
+            raise not_allowed("experiment", str(path), "a TOML file, or a run's config.json") from None
         raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
     if not isinstance(given, dict):
         raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")

@@ -174,3 +174,11 @@ def test_a_mistake_in_flags_is_one_line(written, arguments, message):
     with pytest.raises(UserError) as caught:
         parse(shlex.split(arguments))
     assert str(caught.value).startswith(message)
+
+
+def test_a_file_of_another_kind_says_which_are_read(tmp_path):
+    (tmp_path / "e.yaml").write_text("rounds: 3")
+    with pytest.raises(
+        UserError, match="e.yaml' is not allowed; expected a TOML file, or a run's config.json$"
+    ):
+        parse(["--experiment", str(tmp_path / "e.yaml")])
