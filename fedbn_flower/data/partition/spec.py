@@ -4,8 +4,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...core.errors import UserError, not_allowed
+from ...core.suggestions import hint
 from ...core.syntax import PARTITION
 from .flwr_partitioners import NamedPartitioner
+
+KINDS = {
+    "iid": "",
+    "dirichlet": "dirichlet:ALPHA with a number ALPHA > 0",
+    "shards": "shards:PER_CLIENT with a whole number >= 1",
+    "pathological": "pathological:CLASSES_PER_CLIENT with a whole number >= 1",
+    "natural": "natural:COLUMN with the name of a column",
+    "silos": "",
+}
+"""What each kind expects, if that is not plain from `PartitionSpec.FORMS`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,9 @@ class PartitionSpec:
         kind, _, argument = text.partition(":")
         if kind[:1].isupper():
             return cls("partitioner", NamedPartitioner.parse(text))
-        bad = not_allowed("partition", text, cls.FORMS)
+        near = "" if kind in KINDS else hint(kind, KINDS)
+        expected = KINDS.get(kind) or cls.FORMS
+        bad = UserError(f"partition: {text!r} is not allowed{near}; expected {expected}")
         try:
             match kind:
                 case "iid" | "silos" if not argument:

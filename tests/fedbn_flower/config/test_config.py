@@ -52,7 +52,12 @@ def test_a_comma_makes_a_grid():
         ("--val-fraction 1", ["val-fraction", "'1'", "[0, 1)"]),
         ("--fraction-train 0", ["fraction-train", "0.0"]),
         ("--num-clients 3", ["num-clients", "3", "2, the number of silos"]),
-        ("--partition dirichlet:0", ["partition", "'dirichlet:0'", "dirichlet:ALPHA"]),
+        (
+            "--partition dirichlet:0",
+            ["partition", "'dirichlet:0'", "dirichlet:ALPHA with a number ALPHA > 0"],
+        ),
+        ("--partition dirichelt:0.3", ["partition", "(did you mean 'dirichlet'?)", "pathological:"]),
+        ("--partition shards:0", ["partition", "'shards:0'", "shards:PER_CLIENT with a whole number >= 1"]),
         ("--partition dirichlet:nan", ["partition", "dirichlet:ALPHA"]),
         ("--partition iid:3", ["partition", "'iid:3'"]),
         ("--partition shards:two", ["partition", "'shards:two'"]),
