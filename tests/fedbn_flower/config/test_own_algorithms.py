@@ -241,3 +241,14 @@ def test_a_file_that_was_edited_is_read_anew_by_the_next_run(run, tmp_path):
             edit("1 / 0")
 
     run(strategy="edited.py:Mine", rounds=2, observers=[Editor()])
+
+
+def test_a_resumed_run_takes_the_file_as_it_is_then(run, tmp_path):
+    rule = tmp_path / "edited.py"
+    rule.write_text(RULE.format(step="0 * delta", settings="pass"))
+    first = run(strategy="edited.py:Mine", client="fedavg", rounds=1)
+    still = first.model().state_dict()
+    rule.write_text(RULE.format(step="delta", settings="pass"))
+    os.utime(rule, ns=(0, 10**9))
+    moved = run(resume=first.folder).model().state_dict()
+    assert not torch.equal(still["1.weight"], moved["1.weight"])
