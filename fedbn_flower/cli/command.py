@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pkgutil import resolve_name
 
 from ..core.errors import UserError
+from ..core.suggestions import hint
 from ..core.version import __version__
 from .listing import lines
 
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in COMMANDS:
             run_command = resolve_name(f"{__package__}.{COMMANDS[arguments[0]]}:{arguments[0]}")
             return int(run_command(arguments[1:]))
+        if arguments and not arguments[0].startswith("-"):
+            raise UserError(f"{arguments[0]}: unknown command{hint(arguments[0], COMMANDS)}; see --help")
         from .parser import parse_command_line
 
         job = parse_command_line(arguments)

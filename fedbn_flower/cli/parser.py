@@ -20,7 +20,6 @@ from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
-from . import command
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
@@ -83,8 +82,6 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     if unknown:
         flag = unknown[0].split("=")[0]
         near = hint(flag.lstrip("-"), map(flag_of, (*vars(known), *FORMER_KEYS)), "--")
-        if not flag.startswith("-"):  # fedbn-sim reprot DIR
-            raise UserError(f"{flag}: unknown command{hint(flag, command.COMMANDS)}; see --help")
         raise UserError(f"{unknown[0]}: unknown flag{near}; see --help")
     values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
     if "resume" in values:

@@ -237,3 +237,9 @@ def test_one_signal_ends_a_run_and_another_comes_only_where_the_first_was_lost()
                 command._interrupt(15, None)
     with pytest.raises(KeyboardInterrupt):
         command._interrupt(2, None)
+
+
+@pytest.mark.parametrize(("word", "near"), [("reprot", " (did you mean 'report'?)"), ("surplus", "")])
+def test_an_unknown_command_is_one_line(capsys, word, near):
+    assert cli.main([word, "runs/a"]) == 2
+    assert capsys.readouterr().err == f"error: {word}: unknown command{near}; see --help\n"

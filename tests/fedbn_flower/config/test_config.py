@@ -72,7 +72,7 @@ def test_a_comma_makes_a_grid():
         ("--min-replies 0", ["min-replies", "'0'", "a whole number >= 1"]),
         ("--min-replies 3", ["min-replies", "3", "at most 2, the clients that train in a round"]),
         ("--partition iid --num-clients 10 --fraction-train 0.3 --min-replies 4", ["4", "at most 3"]),
-        ("surplus", ["surplus", "unknown command"]),
+        ("surplus", ["surplus", "unknown flag"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(arguments, parts):

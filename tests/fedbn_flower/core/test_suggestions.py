@@ -33,7 +33,6 @@ from fedbn_flower.core.suggestions import ADVICE, SYNONYMS, hint
             "--sweep epochs=1,2",
             "configuration: unknown name 'epochs' (did you mean 'local-epochs'?); see --help",
         ),
-        ("reprot runs/a", "reprot: unknown command (did you mean 'report'?); see --help"),
         ("--settings lr=1", "configuration: unknown name 'lr' (did you mean 'client-lr'?)"),
     ],
 )
