@@ -1,9 +1,18 @@
 """The exceptions that a user sees, each with a one-line message."""
 
+import os
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from sysconfig import get_path
 
 from .suggestions import hint
+
+_PROJECT = Path(__file__).resolve().parents[2]
+_OURS = [str(_PROJECT / name) for name in ("fedbn_flower", "clients", "strategies")]
+NOT_THE_USERS = ("<", *(folder + os.sep for folder in (get_path("stdlib"), get_path("purelib"), *_OURS)))
+"""How the file names of code begin that is Python's, installed or ours."""
 
 
 class UserError(ValueError):
@@ -25,6 +34,14 @@ def os_errors_as_user_errors(key: str, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{key}: cannot {what} ({error})") from error
+
+
+def described(error: BaseException) -> str:
+    """Return ``TYPE: MESSAGE``, with the last line of the user's own code that it passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    written = [frame for frame in frames if not frame.filename.startswith(NOT_THE_USERS)]
+    where = f" ({Path(written[-1].filename).name}, line {written[-1].lineno})" if written else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def not_allowed(key: str, value: object, allowed: str) -> UserError:

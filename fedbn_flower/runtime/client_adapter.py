@@ -40,7 +40,7 @@ from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
+from ..core.errors import described, not_allowed
 from ..core.files import path_of
 from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
@@ -265,8 +265,7 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
 
 
 def _failed(message: Message, error: Exception) -> Message:
-    reason = f"{type(error).__name__}: {error}"
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, described(error)), reply_to=message)
 
 
 def _train_in_lockstep(

@@ -185,7 +185,10 @@ def explode(*_):
 @pytest.mark.parametrize(
     ("breaks", "reason"),
     [
-        (explode, "RuntimeError: out of luck"),
+        (
+            explode,
+            f"RuntimeError: out of luck (test_simulation.py, line {explode.__code__.co_firstlineno + 1})",
+        ),
         (lambda p, n, m: ([np.full_like(a, np.nan) if a.ndim else a for a in p], n, m), "not finite"),
         (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
         (lambda p, n, m: (p[:-1], n, m), "arrays for"),
