@@ -6,6 +6,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
+from ...config.keys.privacy import NO_SEED
 from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
 from ..plotting.plots import metric_names
@@ -277,6 +278,8 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
     yield command(command_of(run.config))
     if uses_session_objects(run.config):
         yield paragraph("The run was given Python objects, which a command cannot name.", "note")
+    if run.summary.get("privacy") and run.config.get("dp-seed", NO_SEED) == NO_SEED:
+        yield paragraph("Its noise followed from a secret key: the command draws other noise.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
     rows = [[key, as_text(value)] for key, value in run.config.items() if key != "versions"]

@@ -52,6 +52,12 @@ def test_the_privacy_of_a_run_is_said_in_words(claim, sentence, tmp_path):
     name = "epsilon" if claim == "guarantee" else f"epsilon, {claim}"
     assert found.text["dd"][found.text["dt"].index(name)] == "2.000"
     assert "Epsilon by round" in found.text["figcaption"]
+    assert "Its noise followed from a secret key: the command draws other noise." in text
+
+
+def test_noise_of_a_public_seed_is_drawn_again(tmp_path):
+    folder = write_run(tmp_path / "run", summary_of([0.7], privacy=PRIVACY), dp_seed=0)
+    assert "secret key: the command" not in " ".join(page(folder).text["p"])
 
 
 def test_groups_that_take_turns_need_no_secret(tmp_path):
