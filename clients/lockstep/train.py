@@ -88,7 +88,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(active, -1)
         means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
-        torch.autograd.backward(means, torch.ones_like(means))
+        torch.autograd.backward(means.sum())
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
