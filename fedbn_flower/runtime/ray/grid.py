@@ -75,7 +75,7 @@ class RayGrid(LocalGrid):
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
-        self._memories = _Memories(self)
+        self._memories = _Memories(self, apart=pool.inline and num_clients > HERE)
         pool.start_run(run_config, num_clients)
 
     def client_memory(self, partition_id: int) -> Groups:
@@ -157,9 +157,10 @@ def _summed(groups: Sequence[list[Message]]) -> list[Call]:
 class _Memories(dict[int, Any]):
     """Each client's memory in the object store, by partition; None where it has none."""
 
-    def __init__(self, grid: LocalGrid) -> None:
+    def __init__(self, grid: LocalGrid, apart: bool) -> None:
         super().__init__()
         self.grid = grid
+        self.apart = apart
 
     def __missing__(self, partition: int) -> Any:
         store = ContextStore()
@@ -168,8 +169,8 @@ class _Memories(dict[int, Any]):
         return self[partition]
 
     def keep(self, partition: int, memory: Any) -> None:
-        """Keep what a worker returned. Of many clients it goes to the object store, which spills to disk."""
-        self[partition] = ray.put(ray.get(memory)) if self.grid.num_clients > HERE else memory
+        """Keep what a worker returned: ``apart``, in the object store, which spills to disk."""
+        self[partition] = ray.put(ray.get(memory)) if self.apart else memory
 
 
 class _Phase:

@@ -24,7 +24,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 ROOT = Path(__file__).resolve().parents[3]
 INLINE = 2**19
-"""Bytes up to which what a call returns comes with it, in a Ray that is started here."""
+"""Bytes up to which what a call returns comes with it in a Ray that is started here, `RayPool.inline`."""
 
 
 class Phase(Protocol):
@@ -70,6 +70,8 @@ class RayPool:
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         options: dict[str, Any] = {}
         self._owns_ray = bool(address) or not ray.is_initialized()
+        self.inline = self._owns_ray and not address
+        """Whether what a call returns comes with it up to `INLINE` bytes."""
         if address:
             check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]

@@ -14,7 +14,7 @@ WORKERS = 2
 
 def calls(count, examples=(), content=None, phase=MessageType.TRAIN, **settings):
     """The calls of a round of so many clients: their partitions, and whether they are summed."""
-    pool = SimpleNamespace(workers=[None] * WORKERS, start_run=lambda *run: None)
+    pool = SimpleNamespace(workers=[None] * WORKERS, start_run=lambda *run: None, inline=True)
     grid = RayGrid(pool, count, {}, examples=examples, **settings)
     contents = content or [RecordDict()] * count
     messages = [
@@ -62,7 +62,9 @@ def test_what_takes_longest_is_begun_first_among_a_few():
 def test_a_call_that_is_tried_again_has_its_worker_for_itself(monkeypatch, retried, given):
     monkeypatch.setattr(ray_grid.ray, "put", lambda content: content)
     handle = SimpleNamespace(remote=lambda *arguments: arguments, options=lambda **options: handle)
-    pool = SimpleNamespace(workers=[SimpleNamespace(handle=handle)] * WORKERS, start_run=lambda *run: None)
+    pool = SimpleNamespace(
+        workers=[SimpleNamespace(handle=handle)] * WORKERS, start_run=lambda *run: None, inline=True
+    )
     grid = RayGrid(pool, 9, {})
     messages = [
         grid.create_message(RecordDict(), MessageType.TRAIN, node, "") for node in grid.get_node_ids()
@@ -73,10 +75,15 @@ def test_a_call_that_is_tried_again_has_its_worker_for_itself(monkeypatch, retri
     assert sorted([call.order for call, _ in queue] for queue in phase.running.values()) == given
 
 
-@pytest.mark.parametrize(("clients", "kept"), [(2048, "what came"), (2049, "put away: a memory")])
-def test_memories_of_many_clients_go_to_the_object_store(monkeypatch, clients, kept):
+@pytest.mark.parametrize(
+    ("clients", "inline", "kept"),
+    [(2048, True, "what came"), (2049, True, "put away: a memory"), (2049, False, "what came")],
+)
+def test_memories_of_many_clients_go_to_the_object_store(monkeypatch, clients, inline, kept):
+    """Where results come to the driver: in a cluster they stay on the machine that made them."""
     store = SimpleNamespace(get=lambda reference: "a memory", put=lambda value: f"put away: {value}")
     monkeypatch.setattr(ray_grid, "ray", store)
-    memories = ray_grid._Memories(SimpleNamespace(num_clients=clients))
+    pool = SimpleNamespace(workers=[None], start_run=lambda *run: None, inline=inline)
+    memories = RayGrid(pool, clients, {})._memories
     memories.keep(3, "what came")
     assert memories == {3: kept}
