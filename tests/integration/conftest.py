@@ -89,6 +89,7 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
             begin=pool.begin,
             replace=pool.replace,
             raylet=pool.raylet,
+            inline=pool.inline,
         )
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):

@@ -84,7 +84,7 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
 
 
 def _of_written_classes(config: RunConfig) -> Iterator[str]:
-    """Classes of the user without a method of their base: mostly its name is misspelt."""
+    """Classes of the user with methods, none of which is one of their base: mostly a name is misspelt."""
     chosen: list[tuple[Registry[Any], type, str]] = [
         *((CLIENT, FedAvgClient, name) for name in parts(config.client)),
         (OBJECTIVE, Objective, config.objective),
@@ -93,7 +93,13 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
     for registry, base, name in chosen:
         methods = {word for word, value in vars(base).items() if isinstance(value, METHODS)}
         below = [cls for cls in registry.find(name).__mro__ if issubclass(cls, base) and cls is not base]
-        if name not in registry.names and not any(methods & vars(cls).keys() for cls in below):
+        written = {
+            word
+            for cls in below
+            for word, value in vars(cls).items()
+            if isinstance(value, METHODS) and (word in methods or not word.startswith("__"))
+        }
+        if name not in registry.names and written and not written & methods:
             yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
 
 

@@ -145,6 +145,10 @@ class Uncalled(Loss):
         raise AssertionError
 
 
+class Unchanged(FedAvgClient):
+    """As its base, and on purpose."""
+
+
 @pytest.mark.parametrize(
     ("keys", "base"),
     [
@@ -152,6 +156,7 @@ class Uncalled(Loss):
         ({"client": Halfway}, "FedAvgClient"),
         ({"loss": Uncalled}, "Loss"),
         ({"objective": Spelt}, None),
+        ({"client": Unchanged}, None),
         ({"objective": "fedprox"}, None),
     ],
 )
