@@ -33,15 +33,15 @@ def fit_in_lockstep(
     entries = model.state_dict()
     rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
     records = parameters.records if isinstance(parameters, Received) else {}
-    runs = []
-    if alike := not clients[0].local_names:
+    pairs = [(clients[i], row) for i, row in zip(order, rows, strict=True)]
+    if clients[0].local_names:
+        for client, row in pairs:
+            client.load(row, parameters)
+    else:  # all begin with the same entries
         clients[0].load(rows[0], parameters)
         for entry in entries.values():
             entry[1:] = entry[0]
-    for client, row in zip((clients[i] for i in order), rows, strict=True):
-        if not alike:
-            client.load(row, parameters)
-        runs.append(client.begin_run(row, config, records))
+    runs = [client.begin_run(row, config, records) for client, row in pairs]
     metrics = train_in_lockstep(model, runs)
     results: dict[int, Update | Exception] = {}
     for i, row, run, found in zip(order, rows, runs, metrics, strict=True):

@@ -155,7 +155,7 @@ def _summed(groups: Sequence[list[Message]]) -> list[Call]:
 
 
 class _Memories(dict[int, Any]):
-    """Each client's memory in the object store, by partition; None where it has none."""
+    """Each client's memory as an object of Ray's, by partition; None where it has none."""
 
     def __init__(self, grid: LocalGrid, apart: bool) -> None:
         super().__init__()
