@@ -188,9 +188,10 @@ class FedAvgClient(NumPyClient):
         FloatingPointError
             For the first entry that is not finite and differs from the initial model there.
         """
-        lengths = {name: x.norm() for name, x in entries.items() if x.is_floating_point()}
-        if not torch.stack(list(lengths.values())).isfinite().all():
-            for name, length in lengths.items():
+        names = [name for name, entry in entries.items() if entry.is_floating_point()]
+        lengths = torch._foreach_norm([entries[name] for name in names])
+        if not torch.stack(lengths).isfinite().all():
+            for name, length in zip(names, lengths, strict=True):
                 if not length.isfinite() and self._has_diverged(name, entries[name]):
                     raise FloatingPointError(f"training diverged: {name} is not finite")
 

@@ -9,18 +9,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+Factors = list[tuple[Tensor, Tensor]]
+WIDE = 64  # outputs of a layer from which on its products have an example's outputs as rows
+
 
 class Stacked(nn.Module):
     """A layer of many models. Row i of its parameters belongs to model i.
 
-    Its input has the examples of the first `active` models, concatenated, the same number for each.
+    Its input has the examples of the first `active` models, the same number for each, by turns: first the
+    first example of each model.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self.active = self.count = count
         self.mask: Tensor | None = None
-        """1 for each actual example, 0 for padding, (active, b); None without padding."""
+        """1 for each actual example, 0 for padding, (b, active); None without padding."""
 
     def serve(self, active: int, mask: Tensor | None) -> None:
         """Set `active` and `mask` for the next forward passes; `nn.Module` sets attributes slowly."""
@@ -42,21 +46,13 @@ class StackedLinear(Stacked):
         super().__init__(count)
         self.weight = _parameter(layer.weight, count)
         self.bias = _parameter(layer.bias, count)
-        self.factors: list[tuple[Tensor, Tensor]] | None = None
+        self.factors: Factors | None = None
         """Of the weights' gradient, instead of the gradient itself, if a list; see `descend`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # Weights come first in the product, so that their gradient has their layout: no strided copy.
-        weight, x = self.rows("weight"), _by_model(x, self.active)
-        if self.bias is None:
-            return torch.bmm(weight, x.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
-        bias, factors = self.rows("bias").unsqueeze(2), self.factors
-        if factors is None or not (weight.requires_grad and bias.requires_grad):
-            return torch.baddbmm(bias, weight, x.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
-        y = torch.baddbmm(bias, weight.detach(), x.transpose(1, 2))
-        inputs = x.detach()
-        y.register_hook(lambda gradient: factors.append((gradient, inputs)))  # type: ignore[no-untyped-call]
-        return y.transpose(1, 2).flatten(0, 1)
+        bias = None if self.bias is None else self.rows("bias")
+        y: Tensor = _Affine.apply(x, self.rows("weight"), bias, self.factors)
+        return y
 
     @torch.no_grad()
     def descend(self, learning_rate: float) -> None:
@@ -69,6 +65,44 @@ class StackedLinear(Stacked):
         for gradient, inputs in self.factors or ():
             weight.baddbmm_(gradient, inputs, alpha=-learning_rate)
         self.factors = self.factors and []
+
+
+class _Affine(torch.autograd.Function):
+    """``x W^T + b`` of many models: x (examples, in) by turns, W (count, out, in), b (count, out) or None.
+
+    The gradient of W has W's layout, or is left to the caller as its two ``factors``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors | None) -> Tensor:
+        x = _by_model(x, len(weight))
+        ctx.save_for_backward(x, weight)
+        ctx.factors = factors
+        # A product whose rows are short, or no multiple of 16, takes up to twice as long: batches may be.
+        if weight.shape[1] < WIDE:
+            x = x.transpose(1, 2)
+            y = torch.bmm(weight, x) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, x)
+            y = y.transpose(1, 2)
+        else:
+            weight = weight.transpose(1, 2)
+            y = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
+        return y.transpose(0, 1).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        gradient = _by_model(gradients[0], len(weight))
+        of_x, of_weight, of_bias, _ = ctx.needs_input_grad
+        found: list[Tensor | None] = [None] * 4
+        if of_x:
+            found[0] = torch.bmm(gradient, weight).transpose(0, 1).flatten(0, 1)
+        if of_weight and ctx.factors is not None:
+            ctx.factors.append((gradient.transpose(1, 2), x))
+        elif of_weight:
+            found[1] = torch.bmm(gradient.transpose(1, 2), x)
+        if of_bias:
+            found[2] = gradient.sum(1)
+        return tuple(found)
 
 
 class StackedConv2d(Stacked):
@@ -84,7 +118,7 @@ class StackedConv2d(Stacked):
         settings = self.layer[0]
         bias = None if self.bias is None else self.rows("bias").flatten()
         y = functional.conv2d(
-            _side_by_side(x, self.active),
+            _by_example(x, self.active).flatten(1, 2),
             self.rows("weight").flatten(0, 1),
             bias,
             settings.stride,
@@ -92,7 +126,7 @@ class StackedConv2d(Stacked):
             settings.dilation,
             settings.groups * self.active,
         )
-        return _concatenated(y, self.active)
+        return y.reshape(len(x), -1, *y.shape[2:])
 
 
 class StackedBatchNorm(Stacked):
@@ -115,12 +149,12 @@ class StackedBatchNorm(Stacked):
         mean, variance, weight, bias = (
             self.rows(name) for name in ("running_mean", "running_var", "weight", "bias")
         )
-        values = x.numel() // (self.active * x.shape[1])
+        several = x.numel() > self.active * x.shape[1]
         if self.training:
             self.rows("num_batches_tracked").add_(1)
-        if not self.training or (self.mask is None and values > 1):
+        if not self.training or (self.mask is None and several):
             y = torch.batch_norm(
-                _side_by_side(x, self.active),
+                _by_example(x, self.active).flatten(1, 2),
                 weight.flatten(),
                 bias.flatten(),
                 mean.flatten(),
@@ -130,30 +164,30 @@ class StackedBatchNorm(Stacked):
                 self.eps,
                 torch.backends.cudnn.enabled,
             )
-            return _concatenated(y, self.active)
-        x = _by_model(x, self.active)
-        dims = [1, *range(3, x.dim())]
-        present = x.new_ones(x.shape[:2]) if self.mask is None else self.mask
-        mask = present.view(*present.shape, *[1] * (x.dim() - 2))
-        count = (present.sum(1) * x[0, 0, 0].numel()).unsqueeze(1)
-        found = (x * mask).sum(dims) / count
-        shape = (self.active, 1, -1, *[1] * (x.dim() - 3))
-        centred = x - found.view(shape)
+            return y.reshape(x.shape)
+        shape = (self.active, -1, *[1] * (x.dim() - 2))
+        values = _by_example(x, self.active)
+        dims = [0, *range(3, values.dim())]
+        present = x.new_ones(values.shape[:2]) if self.mask is None else self.mask
+        mask = present.view(*present.shape, *[1] * (values.dim() - 2))
+        count = (present.sum(0) * values[0, 0, 0].numel()).unsqueeze(1)
+        found = (values * mask).sum(dims) / count
+        centred = values - found.view(shape)
         spread = (centred.square() * mask).sum(dims) / count
         with torch.no_grad():
             mean.lerp_(found, self.momentum)
             variance.lerp_(spread * count / (count - 1), self.momentum)
         scale = weight * torch.rsqrt(spread + self.eps)
-        return (centred * scale.view(shape) + bias.view(shape)).flatten(0, 1)
+        return (centred * scale.view(shape) + bias.view(shape)).view(x.shape)
 
 
 @lru_cache(maxsize=4)
 def stacked(model: nn.Module, count: int) -> nn.Module:
     """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
-    Its state dict has the model's names, and shapes with ``count`` in front. Its input and output are the
-    models' examples, concatenated. The model must be supported, see `reason_not_supported`, and what it
-    trains must stay the same.
+    Its state dict has the model's names, and shapes with ``count`` in front. Its input and output have the
+    models' examples by turns, see `Stacked`. The model must be supported, see `reason_not_supported`, and
+    what it trains must stay the same.
     """
     layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
     return copy.deepcopy(model, layers)  # each layer replaced by its stacked one
@@ -183,15 +217,10 @@ def _parameter(entry: Tensor | None, count: int) -> nn.Parameter | None:
 
 
 def _by_model(x: Tensor, count: int) -> Tensor:
-    """Reshape (count * b, ...) to (count, b, ...)."""
-    return x.reshape(count, -1, *x.shape[1:])
+    """Reshape (b * count, ...) to (count, b, ...)."""
+    return _by_example(x, count).transpose(0, 1)
 
 
-def _side_by_side(x: Tensor, count: int) -> Tensor:
-    """Reorder (count * b, channels, ...) to (b, count * channels, ...)."""
-    return _by_model(x, count).transpose(0, 1).flatten(1, 2)
-
-
-def _concatenated(x: Tensor, count: int) -> Tensor:
-    """Invert `_side_by_side`."""
-    return x.reshape(len(x), count, -1, *x.shape[2:]).transpose(0, 1).flatten(0, 1)
+def _by_example(x: Tensor, count: int) -> Tensor:
+    """Reshape (b * count, ...) to (b, count, ...)."""
+    return x.reshape(-1, count, *x.shape[1:])

@@ -86,8 +86,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             layer.serve(active, mask)
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, inputs, targets, "none")
-        losses = losses.view(active, -1)
-        means = losses.mean(1) if mask is None else (losses * mask).sum(1) / mask.sum(1)
+        losses = losses.view(-1, active)
+        means = losses.mean(0) if mask is None else (losses * mask).sum(0) / mask.sum(0)
         torch.autograd.backward(means.sum())
         objective.correct_gradients()
         if training.clip_norm:
@@ -124,7 +124,7 @@ def _work(task: LocalTask, server_round: int) -> tuple[int, int]:
 
 
 class _Plan:
-    """Every batch of a cohort, its losses and scores, by (step, client, position in the batch)."""
+    """Every batch of a cohort, its losses and scores, by (step, position in the batch, client)."""
 
     def __init__(self, runs: Sequence[LocalRun]) -> None:
         self.runs = runs
@@ -143,29 +143,29 @@ class _Plan:
             self.sizes[: len(client_batches), i] = [len(batch) for batch in client_batches]
         self.widths = self.sizes.max(1).tolist()
         self.padded = ((self.sizes > 0) & (self.sizes < self.sizes.max(1, keepdims=True))).any(1).tolist()
-        shape = (*self.sizes.shape, max(self.widths))
+        shape = (len(self.sizes), max(self.widths), len(runs))
         rows = np.zeros(shape, np.int64)  # padding is the first example, masked
         for i, client_batches in enumerate(batches):
             for step, batch in enumerate(client_batches):
-                rows[step, i, : len(batch)] = batch + offsets[i]
+                rows[step, : len(batch), i] = batch + offsets[i]
         device = runs[0].examples.device
         self.rows = torch.from_numpy(rows).to(device)
-        is_example = np.arange(shape[2]) < self.sizes[..., None]
+        is_example = np.arange(shape[1])[:, None] < self.sizes[:, None]
         self.mask = torch.from_numpy(is_example.astype(np.float32)).to(device)
         self.scores: dict[str, Tensor] = {}
         self.recorded: list[tuple[int, Tensor, Tensor, Tensor]] = []
         self.held = 0
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return a step's inputs and targets (active * b, ...), and mask (active, b): None if unpadded."""
-        part = np.s_[step, :active, : self.widths[step]]
+        """Return a step's inputs and targets (b * active, ...), and mask (b, active): None if unpadded."""
+        part = np.s_[step, : self.widths[step], :active]
         rows = self.rows[part].reshape(-1)
         mask = self.mask[part] if self.padded[step] else None
         batch = {name: column.index_select(0, rows) for name, column in self.columns.items()}
         return *self.prepare(batch), mask
 
     def record(self, step: int, losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Record the losses, (active, b), and the outputs. Scores are computed for many steps at once."""
+        """Record the losses, (b, active), and the outputs. Scores are computed for many steps at once."""
         if step >= min(self.last_epochs):
             self.recorded.append((step, losses, outputs, targets))
             self.held += outputs.numel()
@@ -173,20 +173,20 @@ class _Plan:
                 self._reduce()
 
     def _reduce(self) -> None:
-        for (active, width), same in groupby(self.recorded, key=lambda entry: tuple(entry[1].shape)):
+        for (width, active), same in groupby(self.recorded, key=lambda entry: tuple(entry[1].shape)):
             steps, losses, outputs, targets = zip(*same, strict=True)
-            part = np.s_[steps[0] : steps[-1] + 1, :active, :width]
+            part = np.s_[steps[0] : steps[-1] + 1, :width, :active]
             scores = self.problem.scores(torch.cat(outputs), torch.cat(targets))
             for name, values in {"loss": torch.stack(losses), **scores}.items():
                 if name not in self.scores:
                     self.scores[name] = torch.zeros_like(self.mask)
-                self.scores[name][part] = values.view(len(steps), active, width)
+                self.scores[name][part] = values.view(len(steps), width, active)
         self.recorded, self.held = [], 0
 
     def metrics(self) -> list[dict[str, float]]:
         """Return each client's metrics."""
         self._reduce()
-        totals = {name: (values * self.mask).sum(2).cpu().numpy() for name, values in self.scores.items()}
+        totals = {name: (values * self.mask).sum(1).cpu().numpy() for name, values in self.scores.items()}
         steps = (self.sizes > 0).sum(0).tolist()
         return [
             run.metrics(

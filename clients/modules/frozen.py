@@ -101,6 +101,8 @@ def still_modules(model: nn.Module, constant: Collection[str]) -> frozenset[str]
 
     They are in evaluation mode while the model trains, as otherwise the buffer might change.
     """
+    if not constant:
+        return frozenset()
     return frozenset(
         prefix
         for prefix, module in model.named_modules(remove_duplicate=False)

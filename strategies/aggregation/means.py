@@ -128,9 +128,11 @@ class WeightedMean:
 
     def _add_held(self, total: Vector, apart: bool = False) -> None:
         """Add the held vectors to ``total``, one by one or, ``apart``, as the sum of them."""
+        if not self._held:
+            return
         difference, group = np.empty((2, min(BLOCK, total.size)), self.dtype)
         stop = 0
-        for number, reference in enumerate(self.reference if self._held else ()):
+        for number, reference in enumerate(self.reference):
             start, stop = stop, stop + reference.size
             for part in blocks(reference.size):
                 into = total[start:stop][part]

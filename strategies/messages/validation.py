@@ -173,14 +173,15 @@ def _decoded(name: str, entry: Array, reference: NDArray) -> NDArray:
     return array
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def _check_entry(name: str, array: NDArray, reference: NDArray) -> NDArray:
     if array.shape != reference.shape:
         raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}", "shape")
     floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
     if array.dtype != reference.dtype and not floating:
         raise ReplyRefused(f"{name}: dtype {array.dtype}, expected {reference.dtype}", "dtype")
-    array = array.astype(reference.dtype, copy=False)
+    if array.dtype != reference.dtype:
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(reference.dtype)
     if not _length(array) <= MAX_LENGTH:  # finite and small only if every value is: one pass for both
         as_sent = (array == reference) | (np.isnan(array) & np.isnan(reference))
         length = _length(np.where(as_sent, 0, array))
