@@ -87,8 +87,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(-1, active)
-        means = losses.mean(0) if mask is None else (losses * mask).sum(0) / mask.sum(0)
-        torch.autograd.backward(means.sum())
+        mean = losses.sum() / len(losses) if mask is None else ((losses * mask).sum(0) / mask.sum(0)).sum()
+        torch.autograd.backward(mean)  # the sum of the clients' means
         objective.correct_gradients()
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
