@@ -65,6 +65,8 @@ class Sgd:
     def step(self) -> None:
         with torch.no_grad():
             trained = [p for p in self.parameters if p.grad is not None]
+            if not trained:
+                return
             steps = [p.grad for p in trained if p.grad is not None]
             if self.weight_decay:
                 steps = list(torch._foreach_add(steps, trained, alpha=self.weight_decay))

@@ -143,6 +143,17 @@ def test_convolutions_and_batch_norm_over_images():
     assert_same(*runs)
 
 
+def test_without_a_bias_no_parameter_has_a_gradient():
+    """Those of the weights stay factors, so nothing is left for the optimiser."""
+
+    def make_model():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 5, False), nn.ReLU(), nn.Linear(5, 3, False))
+
+    runs = [rounds(cohort(CLIENTS["fedavg"], LocalTraining(1, 8), make_model), {}, lock) for lock in (1, 0)]
+    assert_same(*runs)
+
+
 def test_clients_of_one_size_need_no_mask():
     training = LocalTraining(1, 8)
     clients = [cohort(CLIENTS["fedavg"], training, sizes=[16] * 4) for _ in range(2)]
