@@ -1,13 +1,18 @@
 """Build and read a run's manifest, ``config.json``."""
 
+import hashlib
 import json
 import platform
+import re
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..config.run_config import RunConfig
+from ..config.selection import names_code
 from ..core.errors import UserError
+from ..core.files import path_of
 from ..core.version import __version__
 from ..federation.federation import Federation
 
@@ -16,7 +21,7 @@ CONFIG = "config.json"
 EXPERIMENT = "experiment.json"
 """The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
-NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights")
+NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights", "code")
 """Entries of ``config.json`` that are not keys of a run."""
 
 
@@ -32,8 +37,21 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         "client-names": federation.inputs.client_names,
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
+        **({"code": code} if (code := code_digests(federation.config)) else {}),
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }
+
+
+def code_digests(config: RunConfig) -> dict[str, str]:
+    """Return the SHA-256 of each file of a user's code that a key names, as ``FILE.py:NAME``, by its path."""
+    files = {
+        file
+        for key, value in config.to_user_config().items()
+        if names_code(key)
+        for file in re.findall(r"[^\s,+]+\.py(?=:)", str(value))
+    }
+    found = {file: path_of(file) for file in sorted(files)}
+    return {file: hashlib.sha256(p.read_bytes()).hexdigest() for file, p in found.items() if p.is_file()}
 
 
 @cache

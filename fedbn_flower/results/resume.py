@@ -1,5 +1,6 @@
 """Resume a run that was stopped."""
 
+import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -16,7 +17,17 @@ from ..records.checkpoint import Checkpoint
 from ..records.totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .earlier import check_version
-from .manifest import CONFIG, EXPERIMENT, NOT_KEYS, build_manifest, read_configuration, read_manifest
+from .manifest import (
+    CONFIG,
+    EXPERIMENT,
+    NOT_KEYS,
+    build_manifest,
+    code_digests,
+    read_configuration,
+    read_manifest,
+)
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 MAY_CHANGE = frozenset(
     {
@@ -120,6 +131,8 @@ def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str
 def check_data(federation: Federation) -> None:
     """Refuse to resume a run on other data, or from other weights, than it was started with.
 
+    Code of the user's that has changed since is warned of: a mistake may have been mended.
+
     Raises
     ------
     UserError
@@ -132,6 +145,10 @@ def check_data(federation: Federation) -> None:
     weights = federation.inputs.initial().weights
     if manifest.get("weights", {}).get("digest") != (weights.digest if weights else None):
         raise UserError(f"init: {config.init!r} does not hold the weights that the run was started with")
+    before = manifest.get("code", {})
+    for file, digest in code_digests(config).items():
+        if before.get(file, digest) != digest:
+            LOGGER.warning("resume: %s has changed since the run was started; the new code is used", file)
 
 
 def check_unchanged(federation: Federation) -> None:

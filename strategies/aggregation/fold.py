@@ -63,7 +63,7 @@ class TrainPhase:
         return {name: value for name, value in bounds.items() if value}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Round:
     """One round, as a rule receives it.
 
@@ -95,6 +95,12 @@ class Round:
     num_answers: float = 0
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     means: Mapping[str, Vector] = field(default_factory=dict)
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float):
+            raise TypeError(f"a round is compared with {other}: its number is round.number")
+        return self is other
 
 
 @dataclass(frozen=True)

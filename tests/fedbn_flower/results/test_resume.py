@@ -1,6 +1,7 @@
 """Going on with a run that was stopped: the same bits, and one process at a time."""
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -163,6 +164,27 @@ def test_what_cannot_be_resumed_is_reported(configured, tmp_path):
     server.write_bytes(server.read_bytes()[:100])
     with pytest.raises(UserError, match="resume: the checkpoint .* cannot be read"):
         simulate(Federation(configured(rounds=3, resume=str(run))), run, None)
+
+
+def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
+    """In `config.json` stand the digests of the files that keys name."""
+    file = tmp_path / "mine.py"
+    file.write_text("from clients.objectives import Objective\n\n\nclass Mine(Objective):\n    pass\n")
+    chosen = {"objective": f"{file}:Mine", "client": "fedavg", "partition": "iid"}
+    simulate(Federation(configured(**chosen, rounds=1)), tmp_path / "run", None)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["code"] == {str(file): digest}
+
+    def warnings_of(rounds):
+        caplog.clear()
+        config = configured(**chosen, rounds=rounds, resume=str(tmp_path / "run"))
+        simulate(Federation(config), tmp_path / "run", None)
+        return [r.getMessage() for r in caplog.records if "has changed since" in r.getMessage()]
+
+    assert warnings_of(2) == []
+    file.write_text(file.read_text() + "\n# another thought\n")
+    (line,) = warnings_of(3)
+    assert line.startswith(f"resume: {file} has changed since the run was started")
 
 
 @pytest.fixture(autouse=True)

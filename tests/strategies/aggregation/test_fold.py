@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
-from strategies import Answer, Extras, FedAvg, PseudoGradientStrategy, setting
+from strategies import Answer, Extras, FedAvg, PseudoGradientStrategy, Round, setting
 from strategies.aggregation.fold import PARAMETERS, STATISTICS, Fold, PartialSum, groups
 from strategies.aggregation.means import MEANS, new_mean
 from strategies.aggregation.vectors import Layout, finite
@@ -189,6 +189,14 @@ def test_a_round_as_a_rule_sees_it():
         assert round.metrics[2]["local-steps"] == 2
         assert round.means["steps"] == pytest.approx([(1 * 0 + 3 * 2) / 4])
         np.testing.assert_array_equal(round.sent["w"], 1.0)
+
+
+def test_a_round_is_no_number():
+    """To be silently never equal to 2 would be a trap."""
+    found = Round(2, 2, LAYOUT, MODEL, 3)
+    with pytest.raises(TypeError, match="compared with 2: its number is round.number"):
+        assert found == 2
+    assert found != "2"
 
 
 def test_differences_are_to_zero_where_the_model_is_not_finite():
