@@ -44,12 +44,13 @@ def build_manifest(federation: Federation) -> dict[str, object]:
 
 def code_digests(config: RunConfig) -> dict[str, str]:
     """Return the SHA-256 of each file of a user's code that a key names, as ``FILE.py:NAME``, by its path."""
-    files = {
-        file
+    names = [
+        name.strip()
         for key, value in config.to_user_config().items()
         if names_code(key)
-        for file in re.findall(r"[^\s,+]+\.py(?=:)", str(value))
-    }
+        for name in re.split("[,+]", str(value))  # of metrics, and of clients that are combined
+    ]
+    files = {match[1] for name in names if (match := re.match(r"(.+?\.py):", name))}
     found = {file: path_of(file) for file in sorted(files)}
     return {file: hashlib.sha256(p.read_bytes()).hexdigest() for file, p in found.items() if p.is_file()}
 

@@ -168,7 +168,7 @@ def test_what_cannot_be_resumed_is_reported(configured, tmp_path):
 
 def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
     """In `config.json` stand the digests of the files that keys name."""
-    file = tmp_path / "mine.py"
+    file = tmp_path / "of mine.py"
     file.write_text("from clients.objectives import Objective\n\n\nclass Mine(Objective):\n    pass\n")
     chosen = {"objective": f"{file}:Mine", "client": "fedavg", "partition": "iid"}
     simulate(Federation(configured(**chosen, rounds=1)), tmp_path / "run", None)
