@@ -104,7 +104,7 @@ class RunConfig(
 
     def settings_for(self, cls: type) -> dict[str, Any]:
         """Return the settings of a class in this run, by attribute."""
-        known = {**self.model_dump(by_alias=True), **dict(self.algorithm_settings)}
+        known = {**self.model_dump(by_alias=True), **dict(self.algorithm_settings)} if flags(cls) else {}
         return {name: known[key] for key, name in flags(cls).items() if key in known}
 
     def messages_for(self, cls: type) -> UserConfig:
