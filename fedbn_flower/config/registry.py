@@ -200,7 +200,7 @@ def absolute(name: str, known: Container[str] = CLIENTS) -> str:
     if len(several := parts(name, known)) > 1:
         return JOIN.join(map(absolute, several))
     place, _, attribute = name.rpartition(":")
-    path = _path(place) if place.endswith(".py") else None
+    path = code_file(place) if place.endswith(".py") else None
     return f"{path}:{attribute}" if path else name
 
 
@@ -215,14 +215,14 @@ def short(name: str) -> str:
     return f"{stem}.{attribute}" if colon else name
 
 
-def _path(place: str) -> Path | None:
+def code_file(place: str) -> Path | None:
     """A file, looked for under the current directory and then under the app's folder."""
     found = (folder / path_of(place) for folder in (Path.cwd(), APP))
     return next((path.resolve() for path in found if path.is_file()), None)
 
 
 def _file(place: str) -> ModuleType:
-    path = _path(place)
+    path = code_file(place)
     if path is None:
         folders = "" if path_of(place).is_absolute() else f" in {Path.cwd()} or {APP}"
         raise FileNotFoundError(place + folders)

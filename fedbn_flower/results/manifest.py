@@ -3,16 +3,15 @@
 import hashlib
 import json
 import platform
-import re
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..config.registry import code_file
 from ..config.run_config import RunConfig
-from ..config.selection import names_code
+from ..config.trust import code_in, names_of
 from ..core.errors import UserError
-from ..core.files import path_of
 from ..core.version import __version__
 from ..federation.federation import Federation
 
@@ -43,16 +42,10 @@ def build_manifest(federation: Federation) -> dict[str, object]:
 
 
 def code_digests(config: RunConfig) -> dict[str, str]:
-    """Return the SHA-256 of each file of a user's code that a key names, as ``FILE.py:NAME``, by its path."""
-    names = [
-        name.strip()
-        for key, value in config.to_user_config().items()
-        if names_code(key)
-        for name in re.split("[,+]", str(value))  # of metrics, and of clients that are combined
-    ]
-    files = {match[1] for name in names if (match := re.match(r"(.+?\.py):", name))}
-    found = {file: path_of(file) for file in sorted(files)}
-    return {file: hashlib.sha256(p.read_bytes()).hexdigest() for file, p in found.items() if p.is_file()}
+    """Return the SHA-256 of each file of a user's code that a key names, by its path there."""
+    named = {code for key, value in names_of(config.to_user_config()) for code in code_in(key, value)}
+    found = {place: code_file(place) for place in sorted(named) if place.endswith(".py")}
+    return {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in found.items() if path}
 
 
 @cache
