@@ -6,6 +6,8 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from strategies.messages.validation import ReplyRefused, check_entries
+
 from ..helpers import OF_MODELS, CannedGrid, record, train_reply
 from .lies import CONTENT_LIES, ENTRY_LIES, EXPLODED, MESSAGE_LIES, MODEL, RULE_LIES, lie_of
 
@@ -120,3 +122,13 @@ def test_without_its_lie_an_answer_is_good(rule, monkeypatch):
     monkeypatch.setitem(CONTENT_LIES, "truth", lambda rng, content: None)
     strategy, _ = second_round(rule, "weighted", [("truth", 0)], honest=True)
     assert set(strategy.phase_report.metrics) == set(range(HONEST + 1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e300, 2e38, np.inf, np.nan], ids=str)
+def test_a_number_that_is_too_large_is_refused_without_a_warning(value):
+    """As float64 it may be so large that it becomes infinite in the model's dtype."""
+    reference = {"w": np.zeros(3, np.float32)}
+    with pytest.raises(ReplyRefused, match="^w: "):
+        check_entries({"w": np.array([0, value, value])}, reference)
+    assert check_entries({"w": np.ones(3)}, reference)["w"].dtype == np.float32
