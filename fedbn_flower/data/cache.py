@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from .dataset import Dataset, Decoded, Request, Split
 from .images.feature_shift import shift_images
 from .images.shift_spec import PLAIN
 from .kinds import KINDS
+from .notes import Note
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 4  # version of the cached files; part of the cache key
+FORMAT = 5  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 
@@ -122,7 +124,7 @@ def _open(folder: Path) -> Dataset:
 
     train = split("train")
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)
-    names, notes = tuple(meta["class-names"]), tuple(meta["notes"])
+    names, notes = tuple(meta["class-names"]), tuple(starmap(Note, meta["notes"]))
     return Dataset(
         kind.spec(), kind.problem(), kind, train, split("test"), folder, names, notes, meta["digest"]
     )

@@ -15,6 +15,7 @@ from ..core.errors import not_allowed
 from ..core.input_spec import InputSpec
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
+from .notes import Note
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -67,8 +68,8 @@ class Decoded:
         The natural clients' ids in both splits, as text.
     class_names : tuple[str, ...]
         The names of the classes, or of the labels or numbers, in their order; empty if they have none.
-    notes : tuple[str, ...]
-        Lines to show whenever the data are used.
+    notes : tuple[Note, ...]
+        What to show whenever the data are used, beside what follows from the columns themselves.
     """
 
     kind: str
@@ -77,7 +78,7 @@ class Decoded:
     facts: Facts
     groups: Groups | None = None
     class_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class Kind:
@@ -160,7 +161,7 @@ class Dataset:
     test: Split
     folder: Path
     class_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     digest: str = ""
     """The hash of the columns; a resumed run checks that its data are unchanged."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from .notes import Note
 
 Labels = NDArray[np.int64]
 CLASS_NAMES = "classes.txt"
@@ -89,7 +90,7 @@ def classes_of_folder(folder: Path, found: int) -> Classes:
     return Classes(len(names), names)
 
 
-def gaps(labels: Labels) -> list[str]:
+def gaps(labels: Labels) -> list[Note]:
     """Return a note if class numbers below the largest do not occur, else an empty list.
 
     The numbers are kept: another site, or another run, may have examples of them.
@@ -98,4 +99,4 @@ def gaps(labels: Labels) -> list[str]:
     if not len(classes) or classes[-1] + 1 == len(classes):
         return []
     occur = f"only {len(classes)} of the class numbers 0-{classes[-1]} occur"
-    return [f"labels: {occur}; the model has {classes[-1] + 1} outputs"]
+    return [Note("target", f"{occur}; the model has {classes[-1] + 1} outputs")]

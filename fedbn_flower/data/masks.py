@@ -11,6 +11,7 @@ from ..core.errors import UserError
 from .dataset import Decoded, Groups
 from .images.kind import Part, images_decoded
 from .labels import Classes
+from .notes import Note
 from .numeric import as_float32
 
 Masks = NDArray[np.uint8]
@@ -22,7 +23,7 @@ LEAST_SHARE = 1 / 8
 EXPECTED = f"class numbers 0, 1, 2, ..., with {VOID} for pixels that do not count, or 0 and {VOID}"
 
 
-def numbered(masks: Sequence[Masks], where: str) -> tuple[list[Masks], int, list[str]]:
+def numbered(masks: Sequence[Masks], where: str) -> tuple[list[Masks], int, list[Note]]:
     """Return the masks of every split with class numbers, the number of classes, and notes.
 
     Masks of 0 and 255 alone, or of 255 alone, are of two classes: 255 becomes 1.
@@ -34,7 +35,7 @@ def numbered(masks: Sequence[Masks], where: str) -> tuple[list[Masks], int, list
     """
     found = np.flatnonzero(sum(np.bincount(part.ravel(), minlength=256) for part in masks))
     if VOID in found and set(found.tolist()) <= {0, VOID}:
-        note = f"{where}: masks of 0 and {VOID} have two classes: {VOID} is class 1"
+        note = Note("target", f"masks of 0 and {VOID} have two classes: {VOID} is class 1")
         return [(part == VOID).astype(np.uint8) for part in masks], 2, [note]
     numbers = found[found != VOID]
     classes = int(numbers.max(initial=0)) + 1
@@ -42,10 +43,10 @@ def numbered(masks: Sequence[Masks], where: str) -> tuple[list[Masks], int, list
         some = ", ".join(map(str, found[:5].tolist())) + (", ..." if len(found) > 5 else "")
         values = f"the masks hold {len(found)} different values ({some})"
         raise UserError(f"{where}: {values}; expected {EXPECTED}")
-    notes = [f"{where}: pixels of value {VOID} in the masks do not count"] if VOID in found else []
+    notes = [Note("left out", f"pixels of value {VOID} in the masks do not count")] if VOID in found else []
     if len(numbers) < classes:
         occur = f"only {len(numbers)} of the class numbers 0-{classes - 1} occur"
-        notes.append(f"{where}: {occur} in the masks; the model has {classes} outputs")
+        notes.append(Note("target", f"{occur} in the masks; the model has {classes} outputs"))
     return list(masks), classes, notes
 
 
@@ -89,7 +90,7 @@ def with_channels(inputs: NDArray, masks: Masks, where: str) -> NDArray:
 
 
 def decoded(
-    train: Part, test: Part, classes: Classes, groups: Groups | None = None, notes: Sequence[str] = ()
+    train: Part, test: Part, classes: Classes, groups: Groups | None = None, notes: Sequence[Note] = ()
 ) -> Decoded:
     """Return inputs (N, channels, ...) and `numbered` masks as a dataset: of images if uint8."""
     if train[0].dtype == np.uint8:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError
 from .images.decoding import with_equal_channels
+from .notes import Note
 
 Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]
@@ -14,14 +15,16 @@ TEST_NAMES = ("test", "validation", "valid", "val")
 """Names of a held-out split, in order of preference."""
 
 
-def find_test_split(names: Sequence[str]) -> tuple[str | None, list[str]]:
+def find_test_split(names: Sequence[str]) -> tuple[str | None, list[Note]]:
     """Return the split to test on, if there is one, and a note if it is not named ``test``."""
     found = next((name for name in TEST_NAMES if name in names), None)
     renamed = found not in (None, TEST_NAMES[0])
-    return found, [f"dataset: no split 'test'; the split {found!r} is the test set"] if renamed else []
+    return found, [
+        Note("examples", f"no split 'test': the split {found!r} is the test set")
+    ] if renamed else []
 
 
-def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
+def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]:
     """Return the training set, the test set and notes.
 
     Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, and any others. If
@@ -44,7 +47,7 @@ def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[str]]:
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
     share = "20 %" if masks else "20 % per class"
-    note = f"dataset: no test split: {len(test)} of {len(labels)} images ({share}) are held out"
+    note = Note("examples", f"no test split: {len(test)} of {len(labels)} images ({share}) are held out")
     return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]
 
 

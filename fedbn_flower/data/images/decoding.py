@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
+from ..notes import Note
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -71,7 +72,7 @@ class ImageDecoder:
             images[i] = pixels
         return images
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Return a note on each kind of conversion that was made."""
         grey, colour, deep, alpha = (self.counts[kind] for kind in ("grey", "colour", "deep", "alpha"))
         lines = {
@@ -80,7 +81,7 @@ class ImageDecoder:
             f"{deep} images of 16 bits per channel are reduced to 8 bits (divided by 257)": deep,
             f"the alpha channel of {alpha} images is dropped": alpha,
         }
-        return [f"images: {line}" for line, occurs in lines.items() if occurs]
+        return [Note("inputs", line) for line, occurs in lines.items() if occurs]
 
     def _pixels(self, file: ImageFile) -> NDArray[np.uint8]:
         """Return one image, uint8 (channels, height, width)."""

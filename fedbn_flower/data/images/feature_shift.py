@@ -12,6 +12,7 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.errors import not_allowed
 from ..dataset import Dataset, Decoded
+from ..notes import Note
 from .decoding import to_three_channels
 from .kind import Images
 from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
@@ -47,9 +48,8 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
         expected = f"no colours: the images have {channels} channels, neither 1 nor 3"
         raise not_allowed("feature-shift", "+".join(sorted(colourful)), expected)
     if colourful and channels == 1:
-        notes.append(
-            "feature-shift: the images are converted to three channels, because some domains are in colour"
-        )
+        why = "because some domains of feature-shift are in colour"
+        notes.append(Note("inputs", f"the images are converted to three channels, {why}"))
         train, test = ({**columns, "x": to_three_channels(columns["x"])} for columns in (train, test))
         facts |= {key: facts[key] * 3 for key in ("mean", "std")}
     groups = None

@@ -17,6 +17,7 @@ from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
+from ..notes import Note
 from .augment import CropFlip
 from .moments import Moments
 
@@ -80,7 +81,7 @@ def images_decoded(
     test: Part,
     classes: Classes = NOTHING_DECLARED,
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
 ) -> Decoded:
     """Return images and targets as a dataset, with at least ``classes.declared`` classes.
 

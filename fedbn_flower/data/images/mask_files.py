@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
+from ..notes import Note
 from .decoding import ImageFile
 
 LOSSY = frozenset({"JPEG", "MPO"})
@@ -45,12 +46,12 @@ class MaskDecoder:
             masks[i] = mask
         return masks
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Return a note on JPEG files."""
         if not self.lossy:
             return []
         line = f"{self.lossy} masks are JPEG files, whose values are blurred: from {HALF} on they become 255"
-        return [f"masks: {line}, else 0"]
+        return [Note("target", f"{line}, else 0")]
 
     def _mask(self, file: ImageFile, shape: tuple[int, int]) -> NDArray[np.uint8]:
         from PIL import Image, UnidentifiedImageError

@@ -18,6 +18,7 @@ from ..dataset import Decoded, Groups, Request
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
+from ..notes import Note
 from ..numeric import as_targets, finite
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
@@ -50,7 +51,7 @@ def as_array(tensor: torch.Tensor) -> NDArray:
 
 
 def keep_arrays(
-    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[str] = ()
+    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[Note] = ()
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -106,7 +107,7 @@ def keep_arrays(
     return request.name
 
 
-def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray, NDArray, int, list[str]]:
+def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray, NDArray, int, list[Note]]:
     """Return inputs and masks of both splits in the order of `PARTS`, the number of classes, and notes."""
     masks, inputs = [], []
     for name_x, name_y in (("x", "y"), ("x_test", "y_test")):
@@ -122,7 +123,7 @@ def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray
     return inputs[0], y, inputs[1], y_test, classes, notes
 
 
-def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
+def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
     """Return images, uint8 (N, channels, height, width), or numbers, float32 (N, ...), with notes."""
     found = f"data: {name} is {array.dtype} {array.shape}"
     if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
@@ -133,13 +134,18 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[str]]:
         if array.shape[1] in CHANNELS:
             return array, []
         if array.shape[3] in CHANNELS:
-            return array.transpose(0, 3, 1, 2), [f"{found}: its last axis is taken for the channels"]
+            return array.transpose(0, 3, 1, 2), [
+                Note(
+                    "inputs",
+                    f"the last axis of {name}, {array.dtype} {array.shape}, is taken for the channels",
+                )
+            ]
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
     return finite(f"data: {name}", array), []
 
 
-def _digest(arrays: Sequence[NDArray], notes: Sequence[str]) -> str:
+def _digest(arrays: Sequence[NDArray], notes: Sequence[Note]) -> str:
     digest = hashlib.sha256(repr(notes).encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())

@@ -10,6 +10,7 @@ from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes
+from ..notes import Note
 from ..splits import TEST_NAMES, find_test_split, train_and_test
 
 FOLDER = "folder"
@@ -48,10 +49,8 @@ def decode_class_folders(request: Request, folder: Path) -> Decoded:
     class_folders = [path for root in roots for path in (root.glob("*/*") if sites else root.iterdir())]
     names = sorted({p.name for p in class_folders if p.is_dir() and not _is_hidden(p, folder)})
     if sites:
-        notes.append(
-            f"dataset: the folders {_join(sites)} contain folders of the same names: they are read as sites, "
-            f"{_join(names)} as classes; partition natural:{FOLDER} makes each site a client"
-        )
+        read = f"the folders {_join(sites)} are read as sites, {_join(names)} in them as classes"
+        notes.append(Note("clients", read, f"partition natural:{FOLDER}"))
     numbers = {name: number for number, name in enumerate(names)}
     decoder = ImageDecoder(request.image_size)
     parts = []
@@ -67,17 +66,17 @@ def decode_class_folders(request: Request, folder: Path) -> Decoded:
         pixels = decoder.decode((ImageFile(str(path), path) for path in images), len(images))
         parts.append((pixels, labels, ids))
     if others:
-        notes.append(f"dataset: {others} files are left out, as they are not images in a class folder")
+        notes.append(Note("left out", f"{others} files, which are not images in a class folder"))
     present = np.concatenate([labels for _, labels, _ in parts])
     if empty := [name for name, number in numbers.items() if number not in present]:
-        notes.append(f"dataset: no images in the class folders {', '.join(map(repr, empty))}")
+        notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, empty))}"))
     train, test, held_out = train_and_test(parts)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
     return images_decoded(train[:2], test[:2], classes, groups, [*notes, *held_out, *decoder.notes()])
 
 
-def _roots(folder: Path) -> tuple[list[Path], list[str]]:
+def _roots(folder: Path) -> tuple[list[Path], list[Note]]:
     """Return the folder, or the folders of its splits, and notes."""
     if not (folder / "train").is_dir():
         return [folder], []

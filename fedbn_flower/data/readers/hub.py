@@ -15,6 +15,7 @@ from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names
 from ..masks import numbered
+from ..notes import Note
 from ..numeric import as_float32
 from ..splits import find_test_split, train_and_test
 
@@ -158,7 +159,7 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:
 
 def _labels(
     splits: Sequence["Dataset"], columns: Sequence[str], predict: str
-) -> tuple[list[NDArray], Classes, list[str]]:
+) -> tuple[list[NDArray], Classes, list[Note]]:
     """Return the class numbers or the numbers of each split, the classes, and notes.
 
     Several columns, fractions and lists are numbers; whole numbers are if ``predict`` says so. Lists of

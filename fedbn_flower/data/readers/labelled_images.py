@@ -9,6 +9,7 @@ from ..dataset import Decoded, Request
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
+from ..notes import Note
 from .tables.labelled import labelled_rows
 from .tables.table_file import first_row, read_table
 
@@ -50,7 +51,7 @@ def decode_labelled_images(request: Request, folder: Path, path: Path) -> Decode
     train, test, note = found.held_out_fifth(request)
     notes = [*found.notes, note, *targets.notes, *decoder.notes()]
     if unnamed := len({*pictures.values()}) - len({*files}):
-        notes.append(f"dataset: {unnamed} pictures are left out, as {path.name!r} labels none of them")
+        notes.append(Note("left out", f"{unnamed} pictures, none of which {path.name!r} labels"))
     names, numbered_here = targets.class_names, bool(targets.class_names)
     if targets.predicts == "classes":
         notes += gaps(y)

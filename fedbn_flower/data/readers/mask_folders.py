@@ -14,6 +14,7 @@ from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import classes_of_folder
 from ..masks import numbered
+from ..notes import Note
 from ..splits import find_test_split, train_and_test
 from .class_folders import FOLDER
 
@@ -78,7 +79,7 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
     return images_decoded(train[:2], test[:2], classes_of_folder(folder, classes), groups, notes)
 
 
-def _roots(folder: Path) -> tuple[list[Path], list[str]]:
+def _roots(folder: Path) -> tuple[list[Path], list[Note]]:
     """Return the folder, or the folders of its splits, and notes."""
     if not (folder / "train").is_dir():
         return [folder], []
@@ -97,7 +98,7 @@ def _has_both(folder: Path) -> bool:
     return (folder / IMAGES).is_dir() and (folder / MASKS).is_dir()
 
 
-def _pairs(site: str, folder: Path, notes: list[str]) -> Iterator[Pair]:
+def _pairs(site: str, folder: Path, notes: list[Note]) -> Iterator[Pair]:
     """Yield the pairs in a folder, in the order of the images' names; add a note on masks without images."""
     images, found = list(_files(folder / IMAGES)), list(_files(folder / MASKS))
     by_name: dict[str, Path] = {}
@@ -114,7 +115,7 @@ def _pairs(site: str, folder: Path, notes: list[str]) -> Iterator[Pair]:
         used.add(mask)
         yield Pair(image, mask, site)
     if left := len(found) - len(used):
-        notes.append(f"dataset: {left} masks in {str(folder / MASKS)!r} are left out, as they have no image")
+        notes.append(Note("left out", f"{left} masks in {str(folder / MASKS)!r}, which have no image"))
 
 
 def _files(folder: Path) -> Iterator[Path]:

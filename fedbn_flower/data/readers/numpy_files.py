@@ -10,6 +10,7 @@ from ..dataset import Decoded, Request
 from ..images.kind import Part, images_decoded
 from ..labels import classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
+from ..notes import Note
 from ..numeric import as_targets
 from ..splits import train_and_test
 
@@ -34,7 +35,7 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     """
     masks = has_mask_arrays(folder)
     kinds = ("images", "masks" if masks else "labels")
-    notes: list[str] = []
+    notes: list[Note] = []
 
     def read(split: str) -> Part:
         try:
@@ -52,7 +53,12 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
 
     def _channels_first(split: str, images: NDArray) -> NDArray:
         if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
-            notes.append(f"dataset: {split}-images.npy is channels last and is converted to channels first")
+            notes.append(
+                Note(
+                    "inputs",
+                    f"the last axis of {split}-images.npy, {images.shape}, is taken for the channels",
+                )
+            )
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
         return images.reshape(len(images), -1, *images.shape[-2:])
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ...core.errors import unknown_name
 from ..dataset import Decoded, Request
+from ..notes import Note
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 """Inputs and targets."""
@@ -30,7 +31,7 @@ def join_clients(
     clients: Mapping[str, tuple[Part, Part]],
     request: Request,
     facts: Mapping[str, Any] | None = None,
-    notes: Iterable[str] = (),
+    notes: Iterable[Note] = (),
 ) -> Decoded:
     """Concatenate the training and test parts of the clients, given by id."""
     train, test = ([parts[split] for parts in clients.values()] for split in (0, 1))

@@ -7,6 +7,7 @@ from fedbn_flower.clients import LeastSquares, Problem
 from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Request, Rows
+from ..notes import Note
 from .per_client import check_group_column, join_clients
 
 QUADRATIC = "quadratic:"
@@ -57,10 +58,8 @@ def decode_quadratic(request: Request) -> Decoded:
         pull += rows.T @ y
         clients[str(client)] = ((x, y[:, None]),) * 2
     optimum = np.linalg.solve(curvature, pull)
-    notes = [
-        f"{request.name}: the cost is over all training rows; the distance is to the optimum of the clients "
-        "that train"
-    ]
+    measured = "the cost is over all training rows; the distance is to the optimum of the clients that train"
+    notes = [Note("target", measured)]
     return join_clients("quadratic", clients, request, {"optimum": optimum.tolist()}, notes)
 
 

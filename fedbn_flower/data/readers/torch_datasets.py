@@ -12,6 +12,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError
 from ..dataset import Groups
+from ..notes import Note
 from ..splits import held_out_fifth
 from .arrays import PARTS, as_array
 
@@ -24,7 +25,7 @@ class Pooled(NamedTuple):
 
     arrays: dict[str, NDArray]
     groups: Groups
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def are_datasets(data: object) -> bool:
@@ -60,7 +61,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
         if not len(fifth):
             raise UserError(f"data: {len(y)} examples; expected at least 5 if no test is given")
         arrays = x[kept], y[kept], x[fifth], y[fifth]
-        notes = ("data: no test is given: a fixed fifth of each client's examples is held out",)
+        notes = (Note("examples", "no test is given: a fixed fifth of each client's examples is held out"),)
         return Pooled(dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), notes)
     if isinstance(test, Mapping | list | tuple) and not _are_arrays(test):
         tests = _named("test", test)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....core.errors import UserError
 from ...dataset import Decoded, Request
+from ...notes import Note
 from .features import Feature, encode, format_columns, parse_columns
 from .labelled import labelled_rows
 from .table_file import read_table
@@ -65,14 +66,16 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
 
 
-def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[str]:
+def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[Note]:
     """Return notes on categories and missing values, if there are any."""
     notes = []
     if any(feature.values for feature in features):
-        notes.append(f"columns: categories are one-hot encoded in the order of {format_columns(features)!r}")
+        notes.append(
+            Note("inputs", f"categories are one-hot encoded in the order of {format_columns(features)!r}")
+        )
     missing = {f.name: int(count) for f in features if (count := table[f.name].isna().sum())}
     if missing:
         where = ", ".join(f"{name} {count}" for name, count in missing.items())
         filled = "numbers are filled with their mean, categories are encoded as zeros"
-        notes.append(f"columns: missing values ({where}): {filled}")
+        notes.append(Note("inputs", f"missing values ({where}): {filled}"))
     return notes

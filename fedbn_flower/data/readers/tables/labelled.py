@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Request
+from ...notes import Note
 from ...splits import Rows, held_out_fifth
 from .features import as_text
 from .labels import Targets, encode_several, encode_targets, find_labels
@@ -32,7 +33,7 @@ class Labelled:
         What the label columns say.
     ids : NDArray, optional
         The natural clients' ids, if a group column was requested.
-    notes : tuple[str, ...]
+    notes : tuple[Note, ...]
         A line on the rows that are left out.
     """
 
@@ -41,13 +42,13 @@ class Labelled:
     label_names: list[str]
     targets: Targets
     ids: NDArray[np.str_] | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
-    def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, str]:
+    def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
         """Return training rows and test rows, see `splits.held_out_fifth`, and a note."""
         train, test = held_out_fifth(self.targets.y, self.ids)
         rows_of = "the rows" if self.ids is None else f"the rows of each {request.group_column!r}"
-        note = f"dataset: {request.name!r} has no test set: a fixed 20 % of {rows_of} is held out"
+        note = Note("examples", f"no test set: a fixed 20 % of {rows_of} is held out")
         return train, test, note
 
 
@@ -70,7 +71,7 @@ def labelled_rows(request: Request, table: "DataFrame") -> Labelled:
     notes = []
     if unlabelled := int((~rows).sum()):
         where = " or ".join(map(repr, label_names))
-        notes.append(f"label-column: {unlabelled} rows without a value in {where} are left out")
+        notes.append(Note("left out", f"{unlabelled} rows without a value in {where}"))
         table = table[rows]
     if len(labels) == 1:
         targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
+from ...notes import Note
 from ...numeric import as_float32
 from .features import Feature, as_text, category_numbers, check_categories, is_number
 
@@ -27,7 +28,7 @@ class Targets:
     predicts: str
     outputs: int
     class_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Feature]:
@@ -108,7 +109,7 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
         if whole and not label.values and (numbers or column.dtype.kind == "f"):
             other = "classes" if numbers else "numbers"
             found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
-            notes.append(f"label-column: {found} (predict={other} reads them as {other})")
+            notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
             raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
@@ -130,6 +131,6 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
             return Targets(values.astype(np.int64), predict, len(present), notes=tuple(notes))
         label = Feature(label.name, tuple(map(str, present)))
         if number:
-            notes.append(f"label-column: the classes {', '.join(label.values)} are numbered from 0")
+            notes.append(Note("target", f"the classes {', '.join(label.values)} are numbered from 0"))
     y = category_numbers(column, label, "label-column")
     return Targets(y, predict, len(label.values), label.values, tuple(notes))

@@ -18,6 +18,7 @@ from fedbn_flower.clients.problems.characters import NOTHING
 from ....core.errors import UserError, not_allowed
 from ....core.input_spec import InputSpec
 from ...dataset import Decoded, Kind, Request, Rows
+from ...notes import Note
 from ..per_client import check_group_column, join_clients
 
 TEXT = "text:"
@@ -129,12 +130,10 @@ def cut_windows(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDAr
 
 def _notes(
     all_texts: Mapping[str, NDArray[np.integer]], texts: Mapping[str, NDArray[np.integer]], units: str
-) -> Iterator[str]:
+) -> Iterator[Note]:
     unit = "each speaker's text" if "" not in all_texts else "the text"
-    yield f"text: the last 20 % of {unit} is held out for testing"
+    yield Note("examples", f"the last 20 % of {unit} is held out for testing")
     if excluded := len(all_texts) - len(texts):
         total, used = (sum(map(len, group.values())) for group in (all_texts, texts))
-        yield (
-            f"text: {excluded} of {len(all_texts)} speakers are left out, as they say fewer than "
-            f"{MIN_LENGTH} {units} ({total - used} of {total} {units} together)"
-        )
+        few = f"which say fewer than {MIN_LENGTH} {units} ({total - used} of {total} {units} together)"
+        yield Note("left out", f"{excluded} of {len(all_texts)} speakers, {few}")

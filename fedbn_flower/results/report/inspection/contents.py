@@ -146,7 +146,7 @@ class Inspection:
     def notes(self) -> Iterator[str]:
         """Yield what is said of the data before a run, too."""
         dataset, config, partitions = self.inputs.dataset, self.inputs.config, self.inputs.partitions
-        yield from dataset.notes
+        yield from map(str, dataset.notes)
         yield from of_targets(dataset, partitions.train, inferred=config.problem == NOT_GIVEN)
         if line := partitions.left_out(config.partition, self.inputs.evaluates_locally):
             yield line

@@ -1,0 +1,33 @@
+"""Notes on a dataset, shown before a run: what is learnt, from what, by whom, and what is left out."""
+
+from typing import Literal, NamedTuple, get_args
+
+Row = Literal["target", "inputs", "examples", "clients", "left out"]
+ROWS: tuple[Row, ...] = get_args(Row)
+"""The rows of the table that is shown before a run, in their order."""
+
+
+class Note(NamedTuple):
+    """One line of the table that is shown before a run.
+
+    Parameters
+    ----------
+    row : Row
+        The row that it stands in.
+    text : str
+        What was found or done; no full stop.
+    decided_by : str
+        Where this was guessed: the key that decides it, perhaps with a value, such as ``label-column``.
+    """
+
+    row: Row
+    text: str
+    decided_by: str = ""
+
+    @property
+    def line(self) -> str:
+        """The text, marked if it is a guess."""
+        return f"{self.text} (guessed; {self.decided_by} decides)" if self.decided_by else self.text
+
+    def __str__(self) -> str:
+        return f"{self.row}: {self.line}"
