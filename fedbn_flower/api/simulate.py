@@ -35,7 +35,7 @@ from ..data.readers.torch_datasets import are_datasets, pooled
 from ..federation.federation import Federation
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
-from ..results.progress import waiting
+from ..results.progress import show_learnt, waiting
 from ..results.resume import resumed
 from ..runtime import simulation
 from ..runtime.capacity import check_workers
@@ -151,6 +151,7 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     simulation.check_simulation(config)
     with waiting(console, "reading data"):
         federation = Federation(config)
+    show_learnt([federation.learnt], console)
     folder = simulation.prepared_folder(config)
     with waiting(console, "starting workers"):
         pool = pool_for(config)

@@ -58,10 +58,10 @@ def inspect(arguments: Sequence[str]) -> int:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / PAGE, text)
-    for line in found.notes():
+    for line in found.warnings():
         print(line)
     facts = Table(["data", ""], [[name, value] for name, value in found.facts().items()], words=2)
-    tables = {"": facts, "clients": found.clients()}
+    tables = {"": found.learnt(), "data": facts, "clients": found.clients()}
     if found.features:
         tables["features"] = found.feature_table()
     for title, table in tables.items():

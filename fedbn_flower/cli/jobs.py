@@ -9,7 +9,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
-from ..results.progress import cell_name, progress, say, summary_table, waiting
+from ..results.progress import cell_name, checked, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
@@ -38,16 +38,15 @@ def run(job: Job | Search) -> int:
     first = job.configs[0]
     show_log(first.verbose)
     check_workers(first)
-    with waiting(console, "reading data"):
-        for config in job.configs:  # report every error before anything starts
-            check_simulation(config)
-            Federation(config)
+    learnt = checked(job.configs, check_simulation, console)
     if job.dry_run:
+        show_learnt(learnt, console)
         for line in describe_runs(_cells(job)):
             say(console, line)
         return 0
     folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
     say(console, f"results go to {folder}")
+    show_learnt(learnt, console)
     try:
         if job.sweep:
             failed = bool(run_sweep(job.sweep, job.configs, folder, console))

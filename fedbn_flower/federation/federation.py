@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, UserConfig
@@ -28,6 +29,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
+from ..data.notes import Note
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
@@ -42,6 +44,7 @@ from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange, model_to_send
 from .inputs import inputs_of
+from .learnt import what_is_learnt
 from .participation.asynchronous import Training
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .strategy import (
@@ -99,6 +102,16 @@ class Federation:
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
 
+    @cached_property
+    def learnt(self) -> tuple[Note, ...]:
+        """What the run learns, from what, and from whom."""
+        return what_is_learnt(self.inputs)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What is no mistake but hardly meant."""
+        return [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())]
+
     @one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
@@ -115,8 +128,8 @@ class Federation:
         """
         config, strategy = self.config, self.strategy
         check_nodes(strategy, grid, config.num_clients, 0 if self.clock else config.concurrency)
-        for notice in (*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())):
-            LOGGER.warning("%s", notice)
+        for warning in self.warnings:
+            LOGGER.warning("%s", warning)
         if (weights := self.inputs.initial().weights) and weights.complete:
             LOGGER.info("%s", weights)
         arrays, first_round = ArrayRecord(), 1

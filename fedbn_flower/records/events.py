@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, UserConfigValue
 
 from fedbn_flower.strategies import PhaseReport
 
+from ..data.notes import Note
 from .columns import GLOBAL, POOLED
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -39,6 +40,8 @@ class RunInfo:
         The metric by which runs are compared.
     higher_is_better : frozenset[str]
         The metrics of which higher values are better; of the others lower ones are.
+    learnt : tuple[Note, ...]
+        What the run learns, from what, and from whom.
     """
 
     config: Mapping[str, UserConfigValue]
@@ -51,6 +54,7 @@ class RunInfo:
     metrics: tuple[str, ...]
     compared_by: str
     higher_is_better: frozenset[str]
+    learnt: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ CONFIG = "config.json"
 EXPERIMENT = "experiment.json"
 """The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
-NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights", "code")
+LEARNT, WARNINGS = "learnt", "warnings"
+"""What the run learns, as `Note`, and what it was warned of, as they were shown before the first round."""
+NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights", "code", LEARNT, WARNINGS)
 """Entries of ``config.json`` that are not keys of a run."""
 
 
@@ -37,6 +39,8 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
         **({"code": code} if (code := code_digests(federation.config)) else {}),
+        LEARNT: federation.learnt,
+        WARNINGS: federation.warnings,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }
 

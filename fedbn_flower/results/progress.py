@@ -3,8 +3,9 @@
 import hashlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from flwr.app import MessageType
@@ -16,10 +17,14 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.registry import short
 from ..config.run_config import RunConfig
+from ..data.notes import Note
+from ..federation.federation import Federation
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
+from .report.tables import Table as Report
 from .summary import LISTED_CLIENTS, NON_METRICS, class_columns
+from .terminal import fit_to_width
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
 MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
@@ -58,6 +63,31 @@ def _safe(value: str) -> str:
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def checked(
+    configs: Iterable[RunConfig], check: Callable[[RunConfig], None], console: Console
+) -> list[tuple[Note, ...]]:
+    """Raise every mistake in the configurations; return what is learnt, once for all runs of the same data.
+
+    Raises
+    ------
+    UserError
+        As ``check`` and `Federation` do.
+    """
+    learnt: dict[Path, tuple[Note, ...]] = {}
+    with waiting(console, "reading data"):
+        for config in configs:
+            check(config)
+            federation = Federation(config)
+            learnt.setdefault(federation.dataset.folder, federation.learnt)
+    return list(learnt.values())
+
+
+def show_learnt(learnt: Iterable[Sequence[Note]], console: Console) -> None:
+    """Print what runs learn, from what, and from whom."""
+    for notes in learnt:
+        console.print(fit_to_width(Report.of_learnt(notes).terminal(), console.width))
 
 
 def waiting(console: Console, what: str) -> AbstractContextManager[object]:

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.registry import short
 from ..core.files import PARQUET
+from ..data.notes import Note
 from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.totals import goes_by_real_clock
-from .manifest import read_manifest
+from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Run:
         with suppress(OSError, ValueError):
             summary = json.loads((folder / "summary.json").read_text())
         return cls(folder, config, summary, list(rows_of(folder / "metrics.csv")))
+
+    @property
+    def learnt(self) -> list[Note]:
+        """What the run learns, from what, and from whom; empty up to version 0.3."""
+        return list(starmap(Note, self.config.get(LEARNT, ())))
 
     @cached_property
     def main_metric(self) -> str:

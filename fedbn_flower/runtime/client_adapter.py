@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import (
     Array,
     ArrayRecord,
+    ConfigRecord,
     Context,
     Error,
     Message,
@@ -50,6 +51,7 @@ from ..federation.checks.site_statistics import answer_moments, received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
+from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
@@ -59,6 +61,8 @@ from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Momen
 from .evaluation_cache import Evaluations
 
 LOGGER = logging.getLogger("flwr.fedbn")
+SHOWN = "learnt"
+"""The entry of a node's Context that says that its log has what is learnt from its data."""
 
 app = ClientApp()
 app.query("partition_id")(answer_partition_id)
@@ -204,6 +208,10 @@ def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     config = _config_at(message, context)
     client = _client(message, context, config)
+    if "data-path" in context.node_config and SHOWN not in context.state:
+        context.state[SHOWN] = ConfigRecord()
+        for note in what_is_learnt(inputs_at(config, context.node_config), partition_id_of(context) or 0):
+            LOGGER.info("%s", note)
     return _trained(message, client, _fit(client, message), context, config)
 
 

@@ -57,4 +57,5 @@ def run_info(federation: Federation, folder: Path | None, checkpoint: Checkpoint
         metrics=problem.metrics,
         compared_by=problem.compared_by,
         higher_is_better=problem.higher_is_better,
+        learnt=federation.learnt,
     )

@@ -48,6 +48,8 @@ class RoundLog(Observer):
 
     def on_start(self, info: RunInfo) -> None:
         self._metrics = frozenset(info.metrics)
+        for note in info.learnt:
+            LOGGER.info("%s", note)
 
     def on_round(self, result: RoundResult) -> None:
         by_class = self._metrics.difference(result.metric_names)

@@ -16,7 +16,7 @@ from ..federation.federation import Federation
 from ..records.metrics import shown
 from ..results import report
 from ..results.manifest import read_configuration
-from ..results.progress import progress, say, summary_table, waiting
+from ..results.progress import checked, progress, say, show_learnt, summary_table
 from ..results.run_directory import folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
@@ -56,19 +56,14 @@ def run_search(search: Search) -> int:
     first = configs[0]
     show_log(first.verbose)
     check_workers(first)
-    with waiting(console, "reading data"):
-        for config in configs:  # report mistakes before anything starts
-            check_simulation(config)
-            if config.dp != "none":
-                wanted = "'none' with a search: clients' metrics would decide what is published"
-                raise not_allowed("dp", config.dp, wanted)
-            Federation(config)
+    learnt = checked(configs, _check, console)
     description = search.description()
     folder = prepare_search_folder(first.run_dir, description)
     with folder_locked(folder, "run-dir"):
         stored = check_same_search(folder, description, CHANGEABLE)
         write_search(folder, {**description, "best": stored["best"]})
         say(console, f"results go to {folder}")
+        show_learnt(learnt, console)
         if search.note:
             say(console, search.note)
         try:
@@ -77,6 +72,13 @@ def run_search(search: Search) -> int:
             again = command(["--resume", str(folder)])
             message = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
             raise KeyboardInterrupt(message) from None
+
+
+def _check(config: "RunConfig") -> None:
+    check_simulation(config)
+    if config.dp != "none":
+        wanted = "'none' with a search: clients' metrics would decide what is published"
+        raise not_allowed("dp", config.dp, wanted)
 
 
 class _SearchRunner:

@@ -50,8 +50,8 @@ class Partitions:
     names: tuple[str, ...] = ()
     """The id of each client, for a ``natural`` partition."""
 
-    def left_out(self, partition: str, evaluates_locally: bool) -> str:
-        """Return a note on what this partition gives to no client; empty if nothing is left out.
+    def left_out(self, evaluates_locally: bool) -> str:
+        """Return what this partition gives to no client, in words; empty if nothing is left out.
 
         Held-out examples are counted only if clients are evaluated on their own shares.
         """
@@ -60,12 +60,9 @@ class Partitions:
             for things, (count, total) in self.unused.items()
             if count and (evaluates_locally or things not in HELD_OUT)
         ]
-        among = f"partition: {partition!r} among {len(self.train)} clients"
-        if not counts:
-            return ""
         lacking, ids = self.unused.get("ids", (0, 0))
         hint = f"; num-clients {ids} has them all" if lacking else ""
-        return f"{among} leaves out {', '.join(counts)}{hint}"
+        return f"{', '.join(counts)}, which no client has{hint}" if counts else ""
 
 
 @process_cache(maxsize=4)

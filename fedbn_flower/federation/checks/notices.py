@@ -23,7 +23,6 @@ METHODS = (FunctionType, staticmethod, classmethod, property)
 def notices(inputs: RunInputs) -> list[str]:
     """Return the warnings of this run, one line each."""
     found = (
-        *map(str, inputs.dataset.notes),
         *_of_clients_data(inputs),
         *of_outputs(inputs),
         *_of_the_weights(inputs),
@@ -41,7 +40,6 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         return
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
-    yield inputs.partitions.left_out(config.partition, local)
     if dataset.kind.prepares_by_client and not (local or config.normalize):
         why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
         yield (

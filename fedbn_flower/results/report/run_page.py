@@ -9,6 +9,7 @@ from ...config.help import as_text
 from ...config.keys.privacy import NO_SEED
 from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
+from ..manifest import LEARNT, WARNINGS
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
     client_curves,
@@ -99,7 +100,9 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
         f"{run.config.get('model')} on {run.dataset}: {run.algorithms}",
         "".join(lead),
         [
+            warning("Warnings", *map(paragraph, run.config.get(WARNINGS, ()))),
             warning("Failures", *_failures(run)),
+            section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
             section("Results", *results, gallery(figures)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
@@ -282,7 +285,8 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
         yield paragraph("Its noise followed from a secret key: the command draws other noise.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
-    rows = [[key, as_text(value)] for key, value in run.config.items() if key != "versions"]
+    shown_elsewhere = ("versions", LEARNT, WARNINGS)
+    rows = [[key, as_text(value)] for key, value in run.config.items() if key not in shown_elsewhere]
     yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 
 

@@ -1,12 +1,14 @@
 """A table, and its output as HTML, LaTeX, Markdown and terminal text."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from rich import box
 from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
+
+from ...data.notes import Note
 
 LATEX = str.maketrans(
     {
@@ -70,7 +72,16 @@ class Table:
         lines = [[text.replace("|", "\\|") for text in row] for row in (self.header, *self.rows)]
         return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
 
-    def terminal(self, title: str) -> TerminalTable:
+    @classmethod
+    def of_learnt(cls, learnt: Iterable[Note]) -> "Table":
+        """Return what a run learns as a table; a row's name stands beside its first line."""
+        rows: list[list[str]] = []
+        for note in learnt:
+            repeated = any(row[0] == note.row for row in rows)
+            rows.append(["" if repeated else note.row, note.line])
+        return cls(["", "what is learnt"], rows, words=2)
+
+    def terminal(self, title: str = "") -> TerminalTable:
         """Return the table for a terminal."""
         table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
         for i, name in enumerate(self.header):

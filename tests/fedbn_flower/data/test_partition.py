@@ -85,12 +85,12 @@ def test_no_row_is_given_twice_and_all_are_given_or_counted(
     kinds = np.array(writers[0]) if text.startswith("natural") else labels
     nobodys = set(kinds[train_rows]) - set(kinds[used])
     assert (not nobodys) == everything
-    found = parts.left_out(text, False)
+    found = parts.left_out(False)
     assert (found == "") == everything
     if nobodys:
         things = "ids" if text.startswith("natural") else "classes"
-        assert f" leaves out {len(nobodys)} of {len(set(kinds[train_rows]))} {things}, " in found
-    local = parts.left_out(text, True)
+        assert f"{len(nobodys)} of {len(set(kinds[train_rows]))} {things}, " in found
+    local = parts.left_out(True)
     whole = all(count == 0 for count, _ in parts.unused.values())
     assert (local == "") == whole
 
@@ -116,7 +116,7 @@ def test_the_digits_are_used_whole(digits, text, clients, val_fraction):
     assert sorted(np.concatenate([*parts.train, *parts.val])) == list(range(1437))
     assert len(parts.val_rows) == int(val_fraction * 1437)
     assert sorted(np.concatenate(parts.test)) == list(range(360))
-    assert parts.left_out(text, True) == ""
+    assert parts.left_out(True) == ""
 
 
 def test_partitions_depend_on_the_seed_and_nothing_else(digits):

@@ -31,7 +31,7 @@ def test_silos_of_the_classes_that_occur(tmp_path, clients):
     expected = {2: [[0, 1], [3, 4]], 3: [[0, 1], [3], [4]], 4: [[0], [1], [3], [4]]}[clients]
     for split, shares in ((data.train, parts.train), (data.test, parts.test)):
         assert [sorted(set(split.columns["y"][rows].tolist())) for rows in shares] == expected
-    assert parts.left_out("silos", True) == ""
+    assert parts.left_out(True) == ""
 
 
 def test_two_silos_of_ten_classes_are_those_of_the_digits(digits):
@@ -51,16 +51,16 @@ def test_silos_that_overlap_divide_the_class(digits):
 def test_silos_that_leave_classes_out_say_so(tmp_path):
     data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
     parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
-    output = "partition: 'silos:0,1-2' among 2 clients leaves out 1 of 4 classes, 3 of 7 training examples"
-    assert parts.left_out("silos:0,1-2", False) == output
-    assert parts.left_out("silos:0,1-2", True) == f"{output}, 2 of 4 test examples"
+    output = "1 of 4 classes, 3 of 7 training examples"
+    assert parts.left_out(False) == f"{output}, which no client has"
+    assert parts.left_out(True) == f"{output}, 2 of 4 test examples, which no client has"
 
 
 def test_test_examples_of_a_class_that_nobody_trains_on_are_reported(tmp_path):
     data = made(tmp_path, train=[0, 1] * 4, test=[0, 1, 4, 4, 4])
     parts = partition_dataset(data, "iid", 2, 0, 0.0)
-    assert parts.left_out("iid", False) == ""
-    assert parts.left_out("iid", True) == "partition: 'iid' among 2 clients leaves out 3 of 5 test examples"
+    assert parts.left_out(False) == ""
+    assert parts.left_out(True) == "3 of 5 test examples, which no client has"
 
 
 def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
@@ -102,9 +102,8 @@ def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
     data = made(tmp_path, train=[0, 1, 2, 3, 4] * 6, test=[0, 1, 2, 3, 4])
     parts = partition_dataset(data, "pathological:2", 2, 0, 0.0)
     assert (
-        parts.left_out("pathological:2", True)
-        == "partition: 'pathological:2' among 2 clients leaves out 1 of 5 classes, "
-        "6 of 30 training examples, 1 of 5 test examples"
+        parts.left_out(True)
+        == "1 of 5 classes, 6 of 30 training examples, 1 of 5 test examples, which no client has"
     )
 
 
@@ -114,7 +113,7 @@ def test_natural_clients(tmp_path):
     parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
     for i in range(3):
         assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
-    assert parts.left_out("natural:writer", True) == ""
+    assert parts.left_out(True) == ""
     with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
         partition_dataset(data, "natural:writer", 4, 0, 0.0)
 
@@ -136,10 +135,10 @@ def test_fewer_clients_than_ids_are_drawn_and_reported(tmp_path):
         assert ids == sorted(ids)
         drawn.add(tuple(ids))
     assert drawn == {("w0", "w1"), ("w0", "w2"), ("w1", "w2")}
-    output = "partition: 'natural:writer' among 2 clients leaves out 1 of 3 ids, 10 of 30 training examples"
-    hint = "; num-clients 3 has them all"
-    assert parts.left_out("natural:writer", False) == f"{output}{hint}"
-    assert parts.left_out("natural:writer", True) == f"{output}, 2 of 6 test examples{hint}"
+    output = "1 of 3 ids, 10 of 30 training examples"
+    hint = ", which no client has; num-clients 3 has them all"
+    assert parts.left_out(False) == f"{output}{hint}"
+    assert parts.left_out(True) == f"{output}, 2 of 6 test examples{hint}"
 
 
 def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):

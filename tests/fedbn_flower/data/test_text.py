@@ -93,11 +93,10 @@ def test_a_client_a_speaker(configured, play):
     assert bert == [b] * 80
     assert test[shares.test[0][0]].tolist() == [capital] * 59 + [end] + [-1] * 20
     assert test[shares.test[1][0]].tolist() == [b] * 19 + [end] + [-1] * 60
-    assert dataset.notes == (
-        "text: the last 20 % of each speaker's text is held out for testing",
-        "text: 1 of 3 speakers are left out, as they say fewer than 102 characters "
-        "(101 of 505 characters together)",
-    )
+    assert list(map(str, dataset.notes)) == [
+        "examples: the last 20 % of each speaker's text is held out for testing",
+        "left out: 1 of 3 speakers, which say fewer than 102 characters (101 of 505 characters together)",
+    ]
 
 
 def test_iid_deals_the_same_windows(configured, play):
@@ -112,7 +111,7 @@ def test_a_text_without_speakers(configured, tmp_path):
     path.write_text("\N{BYTE ORDER MARK}" + "so " * 100, encoding="utf-8")
     dataset = inputs_of(configured(dataset=f"text:{path}", partition="iid")).dataset
     assert (len(dataset.train), len(dataset.test)) == (3, 1)
-    assert dataset.notes == ("text: the last 20 % of the text is held out for testing",)
+    assert list(map(str, dataset.notes)) == ["examples: the last 20 % of the text is held out for testing"]
     with pytest.raises(
         UserError, match="partition: 'natural:speaker' is not allowed; expected 'iid': .*NAME:"
     ):

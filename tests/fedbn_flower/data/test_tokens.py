@@ -42,8 +42,8 @@ def test_every_token_but_the_first_is_a_target_once(configured, tokenizer, play)
     assert x.ravel()[:239].tolist() == list(range(239))
     held_out = dataset.test.columns["y"]
     assert held_out[held_out >= 0].tolist() == [*range(241, 300), 0]
-    assert dataset.notes[1] == (
-        "text: 1 of 2 speakers are left out, as they say fewer than 102 tokens (101 of 402 tokens together)"
+    assert str(dataset.notes[1]) == (
+        "left out: 1 of 2 speakers, which say fewer than 102 tokens (101 of 402 tokens together)"
     )
 
 

@@ -273,13 +273,6 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
             {"client": "fedbn", "model": "2nn"},
             ["client: 'fedbn' keeps nothing at home of '2nn': it is FedAvg here"],
         ),
-        (
-            {"partition": "silos:0-7,8"},
-            [
-                "partition: 'silos:0-7,8' among 2 clients leaves out 1 of 10 classes, "
-                "144 of 1437 training examples"
-            ],
-        ),
         ({"client": "fedavg", "model": "2nn"}, []),
         (
             {"client": "silobn", "fraction_evaluate": 0},

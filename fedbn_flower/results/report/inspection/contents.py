@@ -21,6 +21,7 @@ from ....data.statistics import (
 from ....data.targets import of_targets
 from ....federation.checks.site_counts import SiteCounts, features_of_sites
 from ....federation.inputs import RunInputs
+from ....federation.learnt import what_is_learnt
 from ....records.columns import TEST, VALIDATION
 from ...run_reader import dataset_name
 from ..tables import Table
@@ -143,13 +144,14 @@ class Inspection:
             rows.append([feature.name, *spans, f"{missing} ({missing / count:.1%})" if missing else "0"])
         return Table(["feature", "range", "clients' means", "clients' deviations", "missing"], rows)
 
-    def notes(self) -> Iterator[str]:
-        """Yield what is said of the data before a run, too."""
-        dataset, config, partitions = self.inputs.dataset, self.inputs.config, self.inputs.partitions
-        yield from map(str, dataset.notes)
-        yield from of_targets(dataset, partitions.train, inferred=config.problem == NOT_GIVEN)
-        if line := partitions.left_out(config.partition, self.inputs.evaluates_locally):
-            yield line
+    def learnt(self) -> Table:
+        """Return what is learnt, from what and from whom."""
+        return Table.of_learnt(what_is_learnt(self.inputs))
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what a run of these data warns of, too."""
+        inferred = self.inputs.config.problem == NOT_GIVEN
+        yield from of_targets(self.inputs.dataset, self.inputs.partitions.train, inferred)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +197,7 @@ class SitesInspection(Inspection):
     def features(self) -> list[Feature]:
         return features_of_sites(self.sites)
 
-    def notes(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         yield from ()
 
 

@@ -33,7 +33,8 @@ def inspect_page(found: Inspection) -> str:
         f"{dataset}, before training",
         paragraph(found.lead) + key_values(found.facts()),
         [
-            warning("Notes", *map(paragraph, found.notes())),
+            warning("Warnings", *map(paragraph, found.warnings())),
+            section("What is learnt", found.learnt().html()),
             section(
                 "Clients",
                 gallery({"Training examples by client": _sizes(found)}),

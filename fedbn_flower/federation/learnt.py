@@ -1,0 +1,127 @@
+"""What a run learns, from what, and from whom: what is shown before the first round."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import Dataset
+from ..data.images.kind import Images
+from ..data.notes import ROWS, Note
+from ..data.readers.tables import Table
+from ..data.statistics import columns_of
+from ..records.columns import TEST, TRAIN, VALIDATION
+from .inputs import RunInputs
+from .tasks import rows_of
+
+MAX_SHOWN = 10
+"""Classes, columns and clients that are shown by name."""
+
+
+def what_is_learnt(inputs: RunInputs, partition_id: int = 0) -> tuple[Note, ...]:
+    """Return the lines of the table in the order of its rows: what follows from the data, then their notes.
+
+    At a site with data of its own these are the site's, which has the ``partition_id``.
+    """
+    dataset = inputs.dataset
+    found = (*_computed(inputs, partition_id), *dataset.notes) if dataset.has_examples else _elsewhere(inputs)
+    return tuple(sorted(found, key=lambda note: ROWS.index(note.row)))
+
+
+def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
+    dataset = inputs.dataset
+    yield Note("target", _target(dataset))
+    yield Note("inputs", _inputs(dataset))
+    if inputs.data_path:
+        rows = rows_of(inputs, partition_id)
+        yield Note("examples", _examples(*(len(rows[split]) for split in (TRAIN, VALIDATION, TEST))))
+        yield Note("clients", f"this site, {inputs.data_path}")
+        return
+    shares = inputs.partitions
+    validation = len(shares.val_rows)
+    yield Note("examples", _examples(len(dataset.train) - validation, validation, len(dataset.test)))
+    yield Note("clients", _clients(inputs))
+    if unused := shares.left_out(inputs.evaluates_locally):
+        yield Note("left out", unused)
+
+
+def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
+    """What a server knows whose sites hold the data."""
+    yield Note("target", f"{_predicted(inputs.dataset)}, as the dataset {inputs.config.dataset!r} says")
+    yield Note("inputs", _size(inputs.dataset))
+    yield Note("clients", "SuperNodes, each with its own data or the same")
+
+
+def _target(dataset: Dataset) -> str:
+    y = dataset.train.columns["y"]
+    if dataset.has_classes:
+        counts = np.bincount(y, minlength=dataset.spec.outputs)
+        return f"{_predicted(dataset)}: {_counted(dataset.output_names, counts)}"
+    if dataset.spec.predicts != "numbers":
+        return _predicted(dataset)
+    ranges = [f"{column.min():.6g} to {column.max():.6g}" for column in y.T[:MAX_SHOWN]]
+    if len(ranges) == 1 and not dataset.class_names:
+        return f"a number, {ranges[0]}"
+    named = [f"{name} {span}" for name, span in zip(dataset.output_names, ranges, strict=False)]
+    return f"{_predicted(dataset)}: {_listed(named, y.shape[1])}"
+
+
+def _predicted(dataset: Dataset) -> str:
+    """What a model predicts, and how many of it."""
+    outputs = dataset.spec.outputs
+    match dataset.spec.predicts:
+        case "classes":
+            return f"{outputs} classes"
+        case "masks":
+            return f"masks of {outputs} classes"
+        case "numbers":
+            return "a number" if outputs == 1 else f"{outputs} numbers"
+        case _:
+            return f"the next of {outputs} characters"
+
+
+def _counted(names: Sequence[str], counts: NDArray[np.int64]) -> str:
+    """Return the classes with their numbers of training examples."""
+    return _listed([f"{name} ({count})" for name, count in zip(names, counts, strict=False)], len(counts))
+
+
+def _listed(words: Sequence[str], count: int) -> str:
+    """Return the first of ``count`` words, and how many more there are."""
+    more = f" and {count - MAX_SHOWN} more" if count > MAX_SHOWN else ""
+    return f"{', '.join(words[:MAX_SHOWN])}{more}"
+
+
+def _inputs(dataset: Dataset) -> str:
+    if isinstance(dataset.kind, Table):
+        found = [
+            f"{name} ({'number' if not values else _listed(values, len(values))})"
+            for name, values, _ in columns_of(dataset.kind)
+        ]
+        return f"{len(found)} column{'s' * (len(found) > 1)}: {_listed(found, len(found))}"
+    return _size(dataset)
+
+
+def _size(dataset: Dataset) -> str:
+    shape = dataset.spec.shape
+    sizes = " x ".join(map(str, shape))
+    if isinstance(dataset.kind, Images):
+        depth = ", depth" if len(shape) > 3 else ""
+        return f"images of {sizes} (channels{depth}, height, width)"
+    if dataset.spec.predicts == "characters":
+        return f"{sizes} characters"
+    return f"{sizes} numbers"
+
+
+def _examples(train: int, validation: int, test: int) -> str:
+    held_out = f"{validation} for validation, " if validation else ""
+    return f"{train} to train on, {held_out}{test} to test on"
+
+
+def _clients(inputs: RunInputs) -> str:
+    """How many clients there are, what made them, and how many training examples they have."""
+    config, sizes = inputs.config, inputs.partitions.train.sizes
+    made = f"{len(sizes)} by partition {config.partition!r}"
+    if len(sizes) <= MAX_SHOWN:
+        names = inputs.client_names or [str(i) for i in range(len(sizes))]
+        return f"{made}: {_counted(names, sizes)}"
+    return f"{made}, of {sizes.min()} to {sizes.max()} training examples"

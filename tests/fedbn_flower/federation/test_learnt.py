@@ -1,0 +1,94 @@
+"""What is learnt, from what and from whom, as a run says it before its first round."""
+
+import numpy as np
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.data.notes import ROWS, Note
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.learnt import what_is_learnt
+from fedbn_flower.results.run_reader import Run
+
+PATIENTS = "age,sex,hospital,ill\n" + "".join(
+    f"{30 + i},{'mf'[i % 2]},{'ab'[i > 13]},{i % 3 // 2}\n" for i in range(20)
+)
+
+
+@pytest.fixture
+def patients(tmp_path):
+    path = tmp_path / "patients.csv"
+    path.write_text(PATIENTS)
+    return {"dataset": str(path), "label_column": "ill", "model": "linear", "client": "fedavg"}
+
+
+def lines(config, **site):
+    notes = what_is_learnt(inputs_of(config, **site))
+    return [(row, [note.text for note in notes if note.row == row]) for row in ROWS]
+
+
+def test_the_digits(configured):
+    found = dict(lines(configured(partition="silos:0-4,5-7", val_fraction=0.1)))
+    assert found["target"][0].startswith("10 classes: 0 (142), 1 (146), 2 (142)")
+    assert found["inputs"] == ["images of 1 x 8 x 8 (channels, height, width)"]
+    assert found["examples"] == ["1294 to train on, 143 for validation, 360 to test on"]
+    assert found["clients"][0].startswith("2 by partition 'silos:0-4,5-7': 0 (")
+    assert "2 of 10 classes" in found["left out"][0]
+
+
+def test_a_table(configured, patients):
+    """By owner and class there are 10, 4, 4 and 2 rows, in this order, of which every fifth is held out."""
+    config = configured(partition="natural:hospital", num_clients=2, **patients)
+    found = dict(lines(config))
+    assert found["target"][0] == "2 classes: 0 (11), 1 (5)"
+    assert found["inputs"][0] == "2 columns: age (number), sex (f, m)"
+    assert found["clients"] == ["2 by partition 'natural:hospital': a (12), b (4)"]
+    assert found["examples"][0] == "16 to train on, 4 to test on"
+
+
+def test_many_are_counted_and_some_named(run):
+    x, y = np.random.default_rng(0).normal(size=(240, 3)), np.arange(240) % 12
+    learnt = Run.read(run(data=(x, y, x, y), partition="iid", num_clients=12, rounds=1).folder).learnt
+    texts = {note.row: note.text for note in learnt}
+    assert texts["target"] == f"12 classes: {', '.join(f'{i} (20)' for i in range(10))} and 2 more"
+    assert texts["clients"] == "12 by partition 'iid', of 20 to 20 training examples"
+    assert texts["inputs"] == "3 numbers"
+
+
+def test_numbers(run):
+    x = np.arange(12.0)[:, None]
+    learnt = Run.read(run(data=(x, x / 4, x, x), partition="iid", model="linear", rounds=1).folder).learnt
+    assert learnt[0] == Note("target", "a number, 0 to 2.75")
+
+
+def test_a_server_without_data_says_what_it_expects(configured):
+    found = dict(lines(configured(dataset="shape:1x8x8:10")))
+    assert found["target"] == ["10 classes, as the dataset 'shape:1x8x8:10' says"]
+    assert found["clients"] == ["SuperNodes, each with its own data or the same"]
+
+
+def test_a_site_says_it_of_its_own_data(configured, patients):
+    """A fifth of the 20 rows is held out, and a quarter of the 16 others is for validation."""
+    values = {"columns": "age,sex=f|m", "val_fraction": 0.25} | patients | {"dataset": "shape:3:2"}
+    found = dict(lines(configured(**values), data_path=patients["dataset"]))
+    assert found["clients"] == [f"this site, {patients['dataset']}"]
+    assert found["examples"][0] == "12 to train on, 4 for validation, 4 to test on"
+
+
+def test_a_run_a_dry_run_and_inspect_show_it(patients, tmp_path, capsys, cache_dir):
+    flags = [word for key, value in patients.items() for word in (f"--{key.replace('_', '-')}", value)]
+    flags += ["--partition", "iid", "--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "1"]
+    for words in (["--run-dir", str(tmp_path / "run")], ["--dry-run"]):
+        assert main([*flags, *words]) == 0
+        assert "3 columns: age (number), sex (f, m)" in " ".join(capsys.readouterr().out.split())
+    assert main(["inspect", "--to", str(tmp_path / "inspect"), *flags]) == 0
+    assert "3 columns: age (number), sex (f, m)" in " ".join(capsys.readouterr().out.split())
+    for page in ("run/report.html", "inspect/inspect.html"):
+        assert "3 columns: age (number), sex (f, m)" in (tmp_path / page).read_text()
+
+
+def test_a_guess_names_the_key_that_decides():
+    assert (
+        str(Note("target", "column 'y'", "label-column"))
+        == "target: column 'y' (guessed; label-column decides)"
+    )
+    assert str(Note("left out", "3 rows")) == "left out: 3 rows"
