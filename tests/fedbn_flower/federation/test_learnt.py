@@ -7,6 +7,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.data.notes import ROWS, Note
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.learnt import what_is_learnt
+from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 
 PATIENTS = "age,sex,hospital,ill\n" + "".join(
@@ -82,8 +83,8 @@ def test_a_run_a_dry_run_and_inspect_show_it(patients, tmp_path, capsys, cache_d
         assert "3 columns: age (number), sex (f, m)" in " ".join(capsys.readouterr().out.split())
     assert main(["inspect", "--to", str(tmp_path / "inspect"), *flags]) == 0
     assert "3 columns: age (number), sex (f, m)" in " ".join(capsys.readouterr().out.split())
-    for page in ("run/report.html", "inspect/inspect.html"):
-        assert "3 columns: age (number), sex (f, m)" in (tmp_path / page).read_text()
+    pages = run_page(Run.read(tmp_path / "run")), (tmp_path / "inspect" / "inspect.html").read_text()
+    assert all("3 columns: age (number), sex (f, m)" in page for page in pages)
 
 
 def test_a_guess_names_the_key_that_decides():
