@@ -52,6 +52,7 @@ from .strategy import (
     client_settings,
     clock_of,
     errors_of_custom_rules,
+    goes_by_partition,
     make_strategy,
     next_model,
     participation,
@@ -97,6 +98,7 @@ class Federation:
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
+        self.strategy.node_directory.needed_by = goes_by_partition(config)
         self.buffers = buffers_of(self.inputs, self.clock)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""

@@ -16,6 +16,7 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.npy import array_bytes, encoded, encoded_bytes, viewed
 from fedbn_flower.strategies.messages.wire import ARRAYS, NUM_EXAMPLES
 
+from ..config.keys import RUN_KEYS
 from ..config.keys.devices import NONE
 from ..config.registry import CLIENT, COMPRESS, OBJECTIVE, STRATEGY, as_user_error
 from ..config.run_config import RunConfig
@@ -155,6 +156,18 @@ def participation(config: RunConfig) -> SeededParticipation:
         held_out,
         config.over_select,
     )
+
+
+BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "reference")
+"""The keys that, if they are not the default, say of which partitions a run is, or when each takes part."""
+
+
+def goes_by_partition(config: RunConfig) -> str:
+    """Return the key of this run that goes by partition; empty if there is none."""
+    values = config.to_user_config()
+    keys = [key for key in BY_PARTITION if values[key] != RUN_KEYS[key].default]
+    cyclic = ["dp-sampling cyclic"] if config.dp == "client" and config.dp_sampling == "cyclic" else []
+    return next(iter([*keys, *cyclic]), "")
 
 
 def next_model(

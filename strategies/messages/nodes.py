@@ -14,6 +14,8 @@ from .validation import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
 MAX_NAMES = 8  # per log line
+NOT_ARRIVED = frozenset({3, 4, 5})
+"""Flower's error codes of a message or reply that did not arrive: the app has not answered."""
 
 
 class Participation(Protocol):
@@ -98,16 +100,18 @@ class NodeSelection(Protocol):
 
 
 class TooFewNodes(TimeoutError):
-    """Too few nodes connected in time. The message gives the wait in seconds, the number and the setting."""
+    """Too few nodes connected in time, or one does not say its partition, which is needed. The message gives
+    the wait in seconds, the number or the nodes, and the setting.
+    """
 
 
 class NodeDirectory:
     """The nodes of a federation and the partition of each.
 
-    Node ids are random under Flower's own runtimes. So with ``ask``, each new node is queried once for its
-    partition id: a ``query.partition_id`` message, answered by a ConfigRecord ``partition`` with the key
-    ``partition-id``. A node that was not queried, does not answer, or claims the partition of another
-    connected node, comes after the others, ordered by node id.
+    Node ids are random under Flower's own runtimes. So with ``ask``, each node is queried for its partition
+    id until it answers: a ``query.partition_id`` message, answered by a ConfigRecord ``partition`` with the
+    key ``partition-id``. A node that was not queried, has not answered yet, or claims the partition of
+    another connected node, comes after the others, ordered by node id.
 
     Parameters
     ----------
@@ -125,6 +129,10 @@ class NodeDirectory:
         self.query_timeout = query_timeout
         self.busy: Collection[int] = ()
         """Nodes that still train when others are asked: none of them is available. Assign another."""
+        self.needed_by = ""
+        """The setting that goes by partition: no round begins until each node's is known. Assign another."""
+        self._silent: set[int] = set()  # nodes that have not answered the query yet
+        self._warned: set[int] = set()
         self._claims: dict[int, int | None] = {}
         self._partition_ids: dict[int, int] = {}
         self._connected: dict[str, tuple[bool, int, int]] = {}  # name -> rank
@@ -157,9 +165,27 @@ class NodeDirectory:
         Raises
         ------
         TooFewNodes
-            When fewer than ``at_least`` are connected after ``node_timeout`` seconds.
+            When fewer than ``at_least`` are connected after ``node_timeout`` seconds, or when there is no
+            partition by then of a node, and it is `needed_by` a setting.
         """
         deadline = time.monotonic() + self.node_timeout
+        while True:
+            nodes = self._wait_for(grid, at_least, reason, deadline)
+            if nodes == self._known and self._silent.isdisjoint(nodes):
+                break
+            if self.ask:
+                self._learn_partitions(grid, nodes)
+            if not (lacking := self._without_partition(nodes)):
+                self._place(nodes)
+                break
+            if time.monotonic() >= deadline:
+                wanted = f"the partition of each node, by which {self.needed_by} goes: {'; '.join(lacking)}"
+                raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
+            time.sleep(max(0.0, min(1, deadline - time.monotonic())))
+        return list(self._ordered)
+
+    def _wait_for(self, grid: Grid, at_least: int, reason: str, deadline: float) -> list[int]:
+        """Return the connected nodes in the grid's order, once there are enough."""
         while len(nodes := list(grid.get_node_ids())) < at_least:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -168,14 +194,33 @@ class NodeDirectory:
             waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
             LOGGER.info(waiting, len(nodes), at_least, reason)
             time.sleep(min(1, remaining))
-        if nodes != self._known:
-            if self.ask:
-                self._learn_partitions(grid, nodes)
-            self._log_changes(nodes)
-            self._known, self._ordered = nodes, sorted(nodes, key=self.rank)
-            self._nodes = np.array(self._ordered, object)
-            self._partitions = np.array(list(map(self.partition, self._ordered)))
-        return list(self._ordered)
+        return nodes
+
+    def _place(self, nodes: list[int]) -> None:
+        """Put the nodes in partition order."""
+        self._log_changes(nodes)
+        self._known, self._ordered = nodes, sorted(nodes, key=self.rank)
+        self._nodes = np.array(self._ordered, object)
+        self._partitions = np.array(list(map(self.partition, self._ordered)))
+
+    def _without_partition(self, nodes: list[int]) -> list[str]:
+        """Return for each node whose partition is needed and not known why it is not.
+
+        Raises
+        ------
+        TooFewNodes
+            When a node has none: waiting would not help.
+        """
+        if not self.needed_by or not self.ask:
+            return []
+        unknown = [node for node in nodes if node not in self._partition_ids]
+        for node in unknown:
+            if node in self._claims and self._claims[node] is None:
+                has_none = f"node {node} has no partition-id in its node config"
+                raise TooFewNodes(f"{has_none}, and {self.needed_by} goes by it")
+        reasons = {node: f"claims partition {self._claims.get(node)}, another's" for node in unknown}
+        reasons |= dict.fromkeys(self._silent, "has not answered")
+        return [f"node {node} {reasons[node]}" for node in unknown][:MAX_NAMES]
 
     def taking_part(self, who: Participation, server_round: int) -> tuple[NDArray, NDArray]:
         """Return the nodes that take part, and those of them that are available in this round.
@@ -209,14 +254,28 @@ class NodeDirectory:
             self._claims.update({node: grid.partition_of_node(node) for node in new})
         elif new:
             self._query(grid, new)
+            if silent := [
+                f"node {node}" for node in new if node in self._silent and node not in self._warned
+            ]:
+                LOGGER.warning(
+                    "%s connected, and did not say within %g s which partition it holds; it is asked again "
+                    "before each round",
+                    _are(silent),
+                    self.query_timeout,
+                )
+                self._warned |= self._silent
         held = {self._partition_ids[node] for node in nodes if node in self._partition_ids}
-        for node in sorted(set(nodes) - self._partition_ids.keys()):
+        for node in sorted(set(nodes) & self._claims.keys() - self._partition_ids.keys()):
             claim = self._claims[node]
             if claim in held:
                 LOGGER.info("node %d claims partition %d, which another connected node holds", node, claim)
             elif claim is not None:
+                before = self.name(node)
                 self._partition_ids[node] = claim
                 held.add(claim)
+                if before in self._connected:
+                    LOGGER.info("%s holds partition %d", before, claim)
+                    self._connected[self.name(node)] = self._connected.pop(before)
 
     def _log_changes(self, nodes: list[int]) -> None:
         now = {self.name(node): self.rank(node) for node in nodes}
@@ -229,19 +288,19 @@ class NodeDirectory:
         self._connected = now
 
     def _query(self, grid: Grid, nodes: list[int]) -> None:
-        self._claims.update(dict.fromkeys(nodes))
+        self._silent |= set(nodes)
         content = RecordDict()
         messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
         replies = grid.send_and_receive(messages, timeout=self.query_timeout)
         destinations = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:
             node = destinations.get(reply.metadata.reply_to_message_id)
-            if node is None or reply.has_error() or not reply.has_content():
+            if node is None or (reply.has_error() and reply.error.code in NOT_ARRIVED):
                 continue
-            record = reply.content.config_records.get(PARTITION)
+            self._silent.discard(node)
+            record = reply.content.config_records.get(PARTITION) if reply.has_content() else None
             partition_id = record and record.get(PARTITION_ID)
-            if type(partition_id) is int and partition_id >= 0:
-                self._claims[node] = partition_id
+            self._claims[node] = partition_id if type(partition_id) is int and partition_id >= 0 else None
 
 
 def _are(names: list[str]) -> str:
