@@ -39,7 +39,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
         **({"code": code} if (code := code_digests(federation.config)) else {}),
-        LEARNT: federation.learnt,
+        LEARNT: [note._asdict() for note in federation.learnt],
         WARNINGS: federation.warnings,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, starmap
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Run:
     @property
     def learnt(self) -> list[Note]:
         """What the run learns, from what, and from whom; empty up to version 0.3."""
-        return list(starmap(Note, self.config.get(LEARNT, ())))
+        return [Note(**line) for line in self.config.get(LEARNT, ())]
 
     @cached_property
     def main_metric(self) -> str:

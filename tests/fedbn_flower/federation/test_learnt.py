@@ -9,6 +9,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.learnt import what_is_learnt
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+from tests.docs.pages import DOCS, blocks_of
 
 PATIENTS = "age,sex,hospital,ill\n" + "".join(
     f"{30 + i},{'mf'[i % 2]},{'ab'[i > 13]},{i % 3 // 2}\n" for i in range(20)
@@ -93,3 +94,10 @@ def test_a_guess_names_the_key_that_decides():
         == "target: column 'y' (guessed; label-column decides)"
     )
     assert str(Note("left out", "3 rows")) == "left out: 3 rows"
+
+
+def test_the_table_of_the_guide_is_that_of_the_default_job(capsys, cache_dir):
+    assert main(["--dry-run", "--backend", "inline", "--cache-dir", str(cache_dir)]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    (block,) = (block for block in blocks_of(DOCS / "how-to/own-data.md") if block.language == "text")
+    assert block.body.splitlines() == printed[: len(block.body.splitlines())]
