@@ -123,6 +123,10 @@ class Kind:
         """Return the function by which a client with these training rows turns a batch into tensors."""
         return as_they_are
 
+    def notes(self, normalize: bool) -> tuple[Note, ...]:
+        """Return what is to be said of the inputs as `prepare` makes them, beside `Dataset.notes`."""
+        return ()
+
     def moments(self) -> dict[str, NDArray]:
         """Return what a site tells of its training rows for the mean and deviation of all sites.
 

@@ -67,7 +67,8 @@ class RunInputs:
         problem = self._problem(dataset)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
-        return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by))
+        notes = (*dataset.notes, *dataset.kind.notes(config.normalize))
+        return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by), notes=notes)
 
     @cached_property
     def model_spec(self) -> InputSpec:

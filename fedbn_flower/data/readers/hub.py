@@ -16,7 +16,7 @@ from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names
 from ..masks import numbered
 from ..notes import Note
-from ..numeric import as_float32
+from ..rounding import as_float32
 from ..splits import find_test_split, train_and_test
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def _pair(where: str, arrays: tuple[Any, ...]) -> Part:
         raise UserError(f"{where} has arrays of shape {shapes}; expected a pair of inputs and targets")
     if not len(arrays[0]):
         raise UserError(f"{where} has no examples")
-    x, y = (as_array(array) if isinstance(array, torch.Tensor) else array for array in arrays)
+    x, y = (as_array(where, array) for array in arrays)
     return x, y
 
 
@@ -147,7 +147,7 @@ def _item(where: str, dataset: Any, i: int) -> Part:
 def _value(where: str, value: Any) -> NDArray:
     """Return a tensor, image, array or number as an array; an image has its channels first."""
     if isinstance(value, torch.Tensor):
-        return as_array(value)
+        return as_array(where, value)
     try:
         array = np.asarray(value)
     except ValueError as error:
