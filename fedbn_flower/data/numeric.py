@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -18,8 +18,8 @@ from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from .dataset import Kind, Rows
 from .images.moments import Scale
-from .notes import Note
-from .rounding import NOTHING, Distinct, as_float32, is_far, with_rest
+from .notes import Note, Row
+from .rounding import NOTHING, Distinct, as_float32, feature_of, is_far, with_rest
 
 LARGEST = float(np.finfo(np.float32).max)
 MAX_SHOWN = 5
@@ -217,21 +217,30 @@ def lost_values(features: Iterable[tuple[str, Distinct]], as_they_are: bool = Fa
 
     They are standardised before they become float32, unless a model gets them ``as_they_are``.
     """
-    lost = []
-    gains = False
-    for name, counts in features:
-        kept = counts.rounded if as_they_are else counts.standardised
-        if loss := counts.loss(kept):
-            lost.append(f"{name} {loss}")
-            gains |= counts.standardised > counts.rounded
-    if not lost:
-        return ()
-    more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-    shown = f"{', '.join(lost[:MAX_SHOWN])}{more}"
+    found = list(features)
     if not as_they_are:
-        return (Note("inputs", f"distinct values that float32 keeps apart once standardised: {shown}"),)
+        lost = _losses((name, counts, counts.standardised) for name, counts in found)
+        return _note("inputs", "distinct values that float32 keeps apart once standardised", lost)
+    lost = _losses((name, counts, counts.rounded) for name, counts in found)
+    gains = any(counts.standardised > counts.rounded for _, counts in found)
     advice = "; normalize=true keeps more, since it subtracts the mean first" if gains else ""
-    return (Note("inputs", f"distinct values that float32 keeps apart: {shown}{advice}"),)
+    return _note("inputs", "distinct values that float32 keeps apart", lost, advice)
+
+
+def lost_targets(targets: Iterable[tuple[str, NDArray]]) -> tuple[Note, ...]:
+    """Return a note on the numbers to predict, by name, of which float32 merges distinct values."""
+    counts = ((name, feature_of(values).distinct) for name, values in targets)
+    lost = _losses((name, found, found.rounded) for name, found in counts if found)
+    return _note("target", "distinct values that float32 keeps apart", lost, "; subtract a constant first")
+
+
+def _losses(features: Iterable[tuple[str, Distinct, int]]) -> list[str]:
+    return [f"{name} {loss}" for name, counts, kept in features if (loss := counts.loss(kept))]
+
+
+def _note(row: Row, text: str, lost: Sequence[str], advice: str = "") -> tuple[Note, ...]:
+    more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
+    return (Note(row, f"{text}: {', '.join(lost[:MAX_SHOWN])}{more}{advice}"),) if lost else ()
 
 
 def as_numbers(where: str, array: NDArray) -> NDArray:

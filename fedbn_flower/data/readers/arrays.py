@@ -21,7 +21,7 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_numbers, as_targets
+from ..numeric import as_numbers, as_targets, lost_targets
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
@@ -141,7 +141,7 @@ def keep_arrays(
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
-        all_notes = (*notes, *gaps(np.concatenate([y, y_test]))) if y.ndim == 1 else notes
+        all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
         if is_image:
             return images_decoded((x, y), (x_test, y_test), Classes(classes), groups, all_notes)
         outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
@@ -195,6 +195,17 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
 def _kept(name: str, array: NDArray) -> np.dtype:
     """Return the dtype in which an array is kept: inputs but images as float32, with or without a rest."""
     return np.dtype(np.float32) if name == "x" and array.dtype != np.uint8 else array.dtype
+
+
+def _notes_on_targets(arrays: Mapping[str, NDArray], y: NDArray, y_test: NDArray) -> Sequence[Note]:
+    if y.ndim == 1:
+        return gaps(np.concatenate([y, y_test]))
+    if y.ndim > 2:
+        return ()
+    columns = np.concatenate([arrays[name].reshape(len(arrays[name]), -1) for name in ("y", "y_test")]).T
+    return lost_targets(
+        (f"y[:, {i}]" if len(columns) > 1 else "y", values) for i, values in enumerate(columns)
+    )
 
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[Note]) -> str:

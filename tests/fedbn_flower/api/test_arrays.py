@@ -53,9 +53,8 @@ def test_what_inputs_become(keep, x, expected, kind):
     assert data.train.columns["x"].dtype == (np.uint8 if kind == "Images" else np.float32)
     assert (data.spec.shape, data.spec.outputs) == (expected.shape[1:], 3)
     converted = kind == "Images" and expected.shape != x.shape and x.ndim == 4
-    assert (
-        data.notes == ("data: x is uint8 (6, 5, 4, 3): its last axis is taken for the channels",) * converted
-    )
+    said = "inputs: the last axis of x, uint8 (6, 5, 4, 3), is taken for the channels"
+    assert [str(note) for note in data.notes] == [said] * converted
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,8 @@ def test_without_one_a_fifth_of_each_client_is_held_out(keep):
         np.testing.assert_array_equal(split.groups == "b", split.columns["x"][:, 0] < 30)
         np.testing.assert_array_equal(split.columns["x"][:, 0] % 2, split.columns["y"])
     assert len(np.unique(np.concatenate([found.train.columns["x"], found.test.columns["x"]]))) == 40
-    assert found.notes == ("data: no test is given: a fixed fifth of each client's examples is held out",)
+    said = "examples: no test is given: a fixed fifth of each client's examples is held out"
+    assert [str(note) for note in found.notes] == [said]
 
 
 def test_images_are_those_of_pil_with_the_channels_first(keep):

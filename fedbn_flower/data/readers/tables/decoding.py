@@ -37,7 +37,8 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
     table, targets, is_test = found.table, found.targets, is_test[found.rows]
     features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
     x, y, ids = encode(features, table), targets.y, found.ids
-    rest, of_rounding, lost = rounded_off(features, table)
+    numbers = found.label_names if targets.predicts == "numbers" else []
+    rest, of_rounding, lost = rounded_off(features, table, numbers)
     notes = list(found.notes)
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:

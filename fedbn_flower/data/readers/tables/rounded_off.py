@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...notes import Note
-from ...numeric import lost_values
+from ...numeric import lost_targets, lost_values
 from ...rounding import Distinct, facts_of, feature_of
 from .features import Feature
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def rounded_off(
-    features: Sequence[Feature], table: "DataFrame"
+    features: Sequence[Feature], table: "DataFrame", labels: Sequence[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any], tuple[Note, ...]]:
-    """Return the column ``rest`` where there is one, the facts of `rounding.Columns`, and a note."""
+    """Return the column ``rest`` where there is one, the facts of `rounding.Columns`, and notes.
+
+    ``labels`` are the columns of numbers to predict.
+    """
     rests: dict[int, NDArray[np.float32]] = {}
     lost: list[tuple[str, Distinct]] = []
     start = 0
@@ -31,7 +34,8 @@ def rounded_off(
                 lost.append((repr(feature.name), found.distinct))
         start += feature.width
     columns = {"rest": np.stack(list(rests.values()), 1)} if rests else {}
-    return columns, facts_of(list(rests), {}), lost_values(lost)
+    targets = lost_targets((repr(name), _numbers(table[name])) for name in labels)
+    return columns, facts_of(list(rests), {}), (*targets, *lost_values(lost))
 
 
 def _numbers(column: "Series") -> NDArray:
