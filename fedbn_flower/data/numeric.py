@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Prepare
+from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import as_they_are
 from fedbn_flower.clients.modules.lazy_torch import torch
 
@@ -19,7 +19,7 @@ from ..core.input_spec import InputSpec
 from .dataset import Kind, Rows
 from .images.moments import Scale
 from .notes import Note, Row
-from .rounding import NOTHING, Distinct, as_float32, feature_of, is_far, with_rest
+from .rounding import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 
 LARGEST = float(np.finfo(np.float32).max)
 MAX_SHOWN = 5
@@ -40,6 +40,18 @@ class Numeric(Kind):
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         return self.standardised_alike if normalize else as_they_are
+
+    def not_integers(self, train: Columns, test: Columns) -> str:
+        for x in (train["x"], test["x"]):
+            odd = x[~(x == np.floor(x))]
+            if len(odd):
+                return "the inputs have missing values" if np.isnan(odd[0]) else f"the inputs hold {odd[0]:g}"
+            if len(x) and (most := np.abs(x).max()) > WHOLE:
+                return f"the inputs hold {most:.0f}, and float32 lacks whole numbers above {WHOLE}"
+        return ""
+
+    def prepare_integers(self, rows: Rows) -> Prepare:
+        return as_integers
 
     def notes(self, normalize: bool) -> tuple[Note, ...]:
         """Return a note on the values that float32 merges, of inputs as `prepare` makes them."""
@@ -75,6 +87,11 @@ class Numeric(Kind):
         facts = self.facts
         scale = Scale(facts["mean"], facts["std"]) if "mean" in facts else self._moments.scale()
         return Standardise.by(scale, self.numbers, self.fine)
+
+
+def as_integers(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the inputs as int64, and the targets."""
+    return columns["x"].long(), columns["y"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Prepare
+from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
@@ -47,6 +47,9 @@ class Images(Kind):
         if normalize:
             return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return ScalePixels()
+
+    def not_integers(self, train: Columns, test: Columns) -> str:
+        return f"the data are images, {self.spec()}"
 
     def moments(self) -> dict[str, NDArray]:
         return Moments.of(self.train["x"]).arrays()

@@ -23,7 +23,7 @@ METHODS = (FunctionType, staticmethod, classmethod, property)
 def notices(inputs: RunInputs) -> list[str]:
     """Return the warnings of this run, one line each."""
     found = (
-        *map(str, inputs.dataset.notes),
+        *map(str, inputs.notes),
         *_of_clients_data(inputs),
         *of_outputs(inputs),
         *_of_the_weights(inputs),

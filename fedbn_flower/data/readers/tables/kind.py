@@ -34,6 +34,9 @@ class Table(Numeric):
             return self.standardised_alike
         return Standardise.fit(self.train["x"][rows], self.numbers, self.rest(rows))
 
+    not_integers, prepare_integers = Numeric.not_integers, Numeric.prepare_integers
+    """A model that takes whole numbers gets them as they are, not standardised."""
+
     def notes(self, normalize: bool) -> tuple[Note, ...]:
         """Return none: a table is always standardised, so that its reader knows what is lost."""
         return ()
