@@ -73,6 +73,9 @@ class Decoded:
         The names of the classes, or of the labels or numbers, in their order; empty if they have none.
     notes : tuple[Note, ...]
         What to show whenever the data are used, beside what follows from the columns themselves.
+    tests_by_client : bool
+        Whether a test set was given whose examples have an owner, of ``groups``; not where a share of each
+        owner's examples is held out.
     """
 
     kind: str
@@ -82,6 +85,7 @@ class Decoded:
     groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    tests_by_client: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,8 @@ class Dataset:
     notes: tuple[Note, ...] = ()
     digest: str = ""
     """The hash of the columns; a resumed run checks that its data are unchanged."""
+    tests_by_client: bool = False
+    """See `Decoded`."""
 
     @classmethod
     def without_examples(cls, spec: InputSpec) -> Dataset:

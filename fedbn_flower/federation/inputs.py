@@ -78,7 +78,18 @@ class RunInputs:
         if self.initial().spec.integers and self.dataset.spec.predicts != "characters":
             model = models_named(self.config.model)[0]
             found.append(Note("inputs", f"whole numbers, int64, as model {model!r} takes them"))
+        if self.tests_by_client and self.config.eval_data == "auto":
+            found.append(Note("examples", self._who_is_tested_on_what, "eval-data"))
         return tuple(found)
+
+    @property
+    def _who_is_tested_on_what(self) -> str:
+        if self.evaluates_locally:
+            return "each client is evaluated on its own test examples"
+        lacking = min(self.without_held_out.values(), key=min)
+        first, of = self.client_names[lacking[0]], self.config.num_clients
+        who = f"{len(lacking)} of {of} clients (the first is {first})"
+        return f"each client is evaluated on all test examples, since {who} have none of their own"
 
     @cached_property
     def model_spec(self) -> InputSpec:
@@ -187,13 +198,19 @@ class RunInputs:
         """Whether a client is evaluated on its share of the held-out examples.
 
         ``auto``: where each client prepares data in another way (tables), the examples of others would come
-        to it in a form that its model was not trained on.
+        to it in a form that its model was not trained on. And where the test set was given by client, by
+        those who are the clients. In both cases each client must have held-out examples.
         """
         if self.config.eval_data != "auto":
             return self.config.eval_data == "local"
         dataset = self.dataset
         by_client = dataset.kind.prepares_by_client and not self.config.normalize
-        return dataset.has_examples and by_client and not self.without_held_out
+        return dataset.has_examples and (by_client or self.tests_by_client) and not self.without_held_out
+
+    @property
+    def tests_by_client(self) -> bool:
+        """Whether a test set was given by client, and the partition is by these clients."""
+        return self.dataset.tests_by_client and self.config.partitioning.kind == "natural"
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:

@@ -97,7 +97,11 @@ def _of_tensor(where: str, tensor: torch.Tensor) -> NDArray:
 
 
 def keep_arrays(
-    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[Note] = ()
+    cache: Path,
+    arrays: Mapping[str, NDArray],
+    groups: Groups | None = None,
+    notes: Sequence[Note] = (),
+    tests_by_client: bool = False,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -111,7 +115,7 @@ def keep_arrays(
         numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype;
         or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
         pixels, with or without channels.
-    groups, notes
+    groups, notes, tests_by_client
         As in `Decoded`; the column of natural clients is ``client``.
 
     Raises
@@ -143,12 +147,15 @@ def keep_arrays(
     def decode() -> Decoded:
         all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
         if is_image:
-            return images_decoded((x, y), (x_test, y_test), Classes(classes), groups, all_notes)
+            return images_decoded(
+                (x, y), (x_test, y_test), Classes(classes), groups, all_notes, tests_by_client
+            )
         outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
         if y.ndim == 1:
             outputs, predicts = 1 + int(max(y.max(), y_test.max())), "classes"
         of_all = {**facts, "predicts": predicts, "outputs": outputs}
-        return Decoded("numeric", {**train, "y": y}, {**test, "y": y_test}, of_all, groups, notes=all_notes)
+        columns = {**train, "y": y}, {**test, "y": y_test}
+        return Decoded("numeric", *columns, of_all, groups, (), all_notes, tests_by_client)
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name

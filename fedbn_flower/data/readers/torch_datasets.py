@@ -25,7 +25,8 @@ class Pooled(NamedTuple):
 
     arrays: dict[str, NDArray]
     groups: Groups
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
+    tests_by_client: bool = False
 
 
 def are_datasets(data: object) -> bool:
@@ -71,7 +72,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     else:
         held_out = {"": _read("test", test)}
     (x_test, y_test), test_ids = _joined(held_out)
-    return Pooled(dict(zip(PARTS, (x, y, x_test, y_test), strict=True)), (ids, test_ids), ())
+    together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
+    return Pooled(together, (ids, test_ids), tests_by_client="" not in held_out)
 
 
 def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
         (ids[train_rows], ids[test_rows]) if ids is not None else None,
         targets.class_names,
         (*notes, *targets.notes, *_notes_on_columns(features, table), *lost),
+        tests_by_client=ids is not None and "test" in tables,
     )
 
 
