@@ -29,6 +29,7 @@ PARTS = ("x", "y", "x_test", "y_test")
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
 CHANNELS = (1, 2, 3, 4)
 HINTS = {
+    "O": ": numbers only; a table, CSV or Parquet, may hold text",
     "M": ": as seconds, array.astype('datetime64[s]').astype(np.int64)",
     "m": ": as seconds, array / np.timedelta64(1, 's')",
     "c": ": real and imaginary part side by side, or the absolute value",
@@ -50,13 +51,13 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
     arrays = {}
     for name, array in zip(PARTS, data, strict=True):
         if not isinstance(array, np.ndarray | torch.Tensor):
-            kind, hint = type(array).__name__, _as_an_array(name, array)
+            kind, hint = type(array).__name__, as_an_array(name, array)
             raise UserError(f"data: {name} is of type {kind}; expected a NumPy array{hint}")
         arrays[name] = as_array(f"data: {name}", array)
     return arrays
 
 
-def _as_an_array(name: str, value: object) -> str:
+def as_an_array(name: str, value: object) -> str:
     """Return how to make an array of a value, where that is known."""
     methods = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]
     if methods:
@@ -75,9 +76,7 @@ def as_array(where: str, value: NDArray | torch.Tensor) -> NDArray:
     if isinstance(value, torch.Tensor):
         return _of_tensor(where, value)
     if np.ma.is_masked(value):
-        raise UserError(
-            f"{where} has masked values; expected none: fill them in, or leave these examples out"
-        )
+        raise UserError(f"{where} has masked values: fill them in, or leave these examples out")
     array = np.asarray(value)
     if array.dtype.kind == "O" and all(isinstance(item, Number | np.bool_) for item in array.flat):
         plain = np.asarray(array.tolist())  # whole numbers stay whole
@@ -180,6 +179,8 @@ def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray
 def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
     """Return images, uint8 (N, channels, height, width), or `as_numbers`, (N, ...), with notes."""
     found = f"data: {name} is {array.dtype} {array.shape}"
+    if array.ndim and not len(array):
+        raise UserError(f"data: {name} has no examples")
     if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
         raise UserError(f"{found}; expected {INPUTS}{HINTS.get(array.dtype.kind, '')}")
     if array.dtype == np.uint8 and array.ndim in (3, 4):
