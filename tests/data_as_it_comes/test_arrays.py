@@ -13,8 +13,11 @@ from fedbn_flower.results.manifest import read_configuration
 from .arrays import CASES, IS
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize(("keys", "expected"), [pytest.param(*case, id=name) for name, *case in CASES])
-def test_what_is_said_before_anything_is_learnt(keys, expected, cache_dir, tmp_path, monkeypatch):
+def test_what_is_said_before_anything_is_learnt(
+    keys, expected, cache_dir, tmp_path, monkeypatch, pictures_not_drawn
+):
     """Of a run of one round."""
     monkeypatch.chdir(tmp_path)
     given = {"partition": "iid", "num_clients": 2} if isinstance(keys().get("data"), tuple) else {}
