@@ -17,6 +17,8 @@ NEAR, FAR = 64, 4096
 """Deviations from 0 at which a mean is far from it: the first if values merge, the second always."""
 WHOLE = 2**24
 """The number beyond which float32 lacks whole numbers."""
+MOST_WHOLE = 2**53
+"""The number beyond which float64 does."""
 LEAST_LOSS = 0.01
 """The share of the distinct values that merge, from which on it is said."""
 SPREAD = 2**19
@@ -98,23 +100,28 @@ def facts_of(fine: Sequence[int], distinct: Mapping[int, Distinct]) -> dict[str,
 def feature_of(values: NDArray) -> Feature:
     """Return the values (N,) of a feature, numbers of any type, NaN where missing."""
     rounded = as_float32(values)
-    if _has_all_values(values.dtype):
+    if _has_all_values(values.dtype) or not values.size:
         return Feature(rounded, None, None)
-    wide = np.longdouble if values.dtype.kind != "f" else np.result_type(values, np.float64)
+    wide = np.result_type(values, np.float64)
+    if values.dtype.kind in "iu":
+        most = max(abs(int(values.min())), abs(int(values.max())))
+        if most <= WHOLE:
+            return Feature(rounded, None, None)
+        wide = np.dtype(np.float64 if most <= MOST_WHOLE else np.longdouble)
     exact = values.astype(wide, copy=False)
     with np.errstate(invalid="ignore"):
         rest = (exact - rounded).astype(np.float32)
     known = np.sort(exact)
     known = known[: np.searchsorted(known, np.inf, "right")]  # NaN is last
-    is_inexact = bool(np.any(rest[~np.isnan(rest)]))
-    if not len(known) or not (is_inexact or _spans(known)):
+    is_inexact, spans = bool((np.abs(rest) > 0).any()), _spans(known)
+    if not len(known) or not (is_inexact or spans):
         return Feature(rounded, None, None)
     given, kept = _distinct(known), _distinct(as_float32(known))
     shifted = (known - known[0]).astype(np.float64)
     std, mean = float(shifted.std()), float(known[0]) + float(shifted.mean())
     merges = kept < given
     fine = is_inexact and (is_far(mean, std, NEAR if merges else FAR) or _is_loss(given, kept))
-    if not (fine or merges or _spans(known)):
+    if not (fine or merges or spans):
         return Feature(rounded, None, None)
     rest = np.nan_to_num(rest, copy=False)
     held = np.sort(rounded.astype(np.float64) + (rest if fine else 0))[: len(known)]
@@ -137,7 +144,7 @@ def _has_all_values(dtype: np.dtype) -> bool:
 def _spans(ordered: NDArray) -> bool:
     """Return whether values span more than float32 can tell apart once standardised."""
     sizes = np.abs(ordered)
-    return bool(sizes.max() > WHOLE * sizes.min(initial=np.inf, where=sizes > 0))
+    return bool(sizes.max(initial=0) > WHOLE * sizes.min(initial=np.inf, where=sizes > 0))
 
 
 def _is_loss(given: int, kept: int) -> bool:
