@@ -17,6 +17,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..models.integers import fitted
 
 if TYPE_CHECKING:
     from ..models import InputSpec
@@ -30,7 +31,8 @@ LONGEST = 200
 def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], format: str) -> None:
     """Write a model in evaluation mode, for any number of examples; its file is overwritten.
 
-    The input is called ``inputs``, float32 (n, ...), or int64 for characters; the output is ``outputs``.
+    The input is called ``inputs``, float32 (n, ...), or int64 for characters and whole numbers; the output
+    is ``outputs``.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], f
         raise not_allowed("format", format, f"torchscript, for onnx is not installed: {install}")
     try:
         with _quiet():
-            content = FORMATS[format](module.eval(), spec.zeros(2))
+            content = FORMATS[format](module.eval(), fitted(module, spec).zeros(2))
     except Exception as error:  # the exporters raise anything
         cause = error.__cause__ or error
         why = textwrap.shorten(f"{type(cause).__name__}: {str(cause).partition('.')[0]}", LONGEST)

@@ -191,8 +191,8 @@ def export_model(
 ) -> None:
     """Write a run's model with its weights as ONNX or TorchScript, for any number of examples.
 
-    The inputs are those of `load_model`'s model, float32 or, of characters, int64, called ``inputs``; the
-    outputs, called ``outputs``, are scores before softmax or sigmoid, or numbers.
+    The inputs are those of `load_model`'s model, float32 or, of characters and whole numbers, int64, called
+    ``inputs``; the outputs, called ``outputs``, are scores before softmax or sigmoid, or numbers.
 
     Parameters
     ----------

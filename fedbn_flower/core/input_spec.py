@@ -28,11 +28,14 @@ class InputSpec:
     predicts : str
         ``classes`` (one of them), ``numbers``, ``characters`` (the next one at each position), or ``masks``
         (a class of each pixel).
+    integers : bool
+        Whether the inputs are whole numbers, int64, such as tokens; see `models.integers`.
     """
 
     shape: tuple[int, ...]
     outputs: int
     predicts: str = "classes"
+    integers: bool = False
 
     @classmethod
     def parse(cls, dataset: str) -> "InputSpec | None":
@@ -83,10 +86,10 @@ class InputSpec:
         return self.shape
 
     def zeros(self, count: int, device: str = "cpu") -> "torch.Tensor":
-        """Return ``count`` dummy inputs: float32, or int64 for characters."""
+        """Return ``count`` dummy inputs: float32, or int64 for characters and whole numbers."""
         import torch  # seconds
 
-        dtype = torch.int64 if self.predicts == "characters" else torch.float32
+        dtype = torch.int64 if self.integers or self.predicts == "characters" else torch.float32
         return torch.zeros((count, *self.shape), dtype=dtype, device=device)
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from .kinds import KINDS
 from .notes import Note
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 5  # version of the cached files; part of the cache key
+FORMAT = 6  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 
@@ -95,6 +95,7 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
             "facts": decoded.facts,
             "class-names": decoded.class_names,
             "notes": decoded.notes,
+            "tests-by-client": decoded.tests_by_client,
         }
         (target / "meta.json").write_text(json.dumps(meta))
         target.rename(folder)
@@ -126,5 +127,14 @@ def _open(folder: Path) -> Dataset:
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)
     names, notes = tuple(meta["class-names"]), tuple(starmap(Note, meta["notes"]))
     return Dataset(
-        kind.spec(), kind.problem(), kind, train, split("test"), folder, names, notes, meta["digest"]
+        kind.spec(),
+        kind.problem(),
+        kind,
+        train,
+        split("test"),
+        folder,
+        names,
+        notes,
+        meta["digest"],
+        meta["tests-by-client"],
     )

@@ -1,5 +1,7 @@
 """A dataset: its columns, and the problem to learn from them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import not_allowed
 from ..core.input_spec import InputSpec
@@ -70,6 +73,9 @@ class Decoded:
         The names of the classes, or of the labels or numbers, in their order; empty if they have none.
     notes : tuple[Note, ...]
         What to show whenever the data are used, beside what follows from the columns themselves.
+    tests_by_client : bool
+        Whether a test set was given whose examples have an owner, of ``groups``; not where a share of each
+        owner's examples is held out.
     """
 
     kind: str
@@ -79,6 +85,27 @@ class Decoded:
     groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    tests_by_client: bool = False
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Convert the inputs that ``prepare`` gives to int64.
+
+    Raises
+    ------
+    ValueError
+        When they are not whole numbers.
+    """
+
+    prepare: Prepare
+
+    def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, targets = self.prepare(columns)
+        whole = inputs.long()
+        if not torch.equal(whole.to(inputs.dtype), inputs):
+            raise ValueError("the model takes whole numbers, and some inputs are others")
+        return whole, targets
 
 
 class Kind:
@@ -106,6 +133,9 @@ class Kind:
         super().__init_subclass__()
         if "prepare" in vars(cls) and "keys" not in vars(cls):
             cls.keys = cls.keys - {"normalize"}
+        for method in ("not_integers", "prepare_integers"):
+            if "prepare" in vars(cls) and method not in vars(cls):
+                setattr(cls, method, getattr(Kind, method))
 
     def __init__(self, facts: Facts, train: Columns) -> None:
         self.facts = facts
@@ -123,6 +153,18 @@ class Kind:
         """Return the function by which a client with these training rows turns a batch into tensors."""
         return as_they_are
 
+    def not_integers(self, train: Columns, test: Columns) -> str:
+        """Return why the inputs of these columns cannot go to a model as whole numbers; empty if they can."""
+        return ""
+
+    def prepare_integers(self, rows: Rows) -> Prepare:
+        """Return what `prepare` does for a model that takes whole numbers, int64."""
+        return Integers(self.prepare(rows, False))
+
+    def notes(self, normalize: bool) -> tuple[Note, ...]:
+        """Return what is to be said of the inputs as `prepare` makes them, beside `Dataset.notes`."""
+        return ()
+
     def moments(self) -> dict[str, NDArray]:
         """Return what a site tells of its training rows for the mean and deviation of all sites.
 
@@ -130,7 +172,7 @@ class Kind:
         """
         return {}
 
-    def scaled_by(self, scale: Scale) -> "Kind":
+    def scaled_by(self, scale: Scale) -> Kind:
         """Return these data, to be standardised by another mean and deviation than this training set's."""
         return type(self)({**self.facts, **scale._asdict()}, self.train)
 
@@ -164,14 +206,16 @@ class Dataset:
     notes: tuple[Note, ...] = ()
     digest: str = ""
     """The hash of the columns; a resumed run checks that its data are unchanged."""
+    tests_by_client: bool = False
+    """See `Decoded`."""
 
     @classmethod
-    def without_examples(cls, spec: InputSpec) -> "Dataset":
+    def without_examples(cls, spec: InputSpec) -> Dataset:
         """Return a dataset with no rows, for a server whose nodes hold the data."""
         empty = Split({"x": np.empty((0, *spec.shape)), "y": np.empty(0, np.int64)})
         return cls(spec, PROBLEMS[PROBLEM_OF[spec.predicts]](), Kind({}, empty.columns), empty, empty, Path())
 
-    def of_site(self, expected: InputSpec, data_path: str) -> "Dataset":
+    def of_site(self, expected: InputSpec, data_path: str) -> Dataset:
         """Return a site's dataset as a run expects it: the server knows classes by number.
 
         Raises

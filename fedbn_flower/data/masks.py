@@ -12,7 +12,7 @@ from .dataset import Decoded, Groups
 from .images.kind import Part, images_decoded
 from .labels import Classes
 from .notes import Note
-from .numeric import as_float32
+from .rounding import columns_of
 
 Masks = NDArray[np.uint8]
 """uint8 (N, height, width) or (N, depth, height, width); 255 is void, see `Segmentation`."""
@@ -95,9 +95,17 @@ def decoded(
     """Return inputs (N, channels, ...) and `numbered` masks as a dataset: of images if uint8."""
     if train[0].dtype == np.uint8:
         return images_decoded(train, test, classes, groups, notes)
-    first, second = ({"x": as_float32(x), "y": y} for x, y in (train, test))
-    facts = {"predicts": "masks", "outputs": classes.declared}
-    return Decoded("numeric", first, second, facts, groups, tuple(classes.names), tuple(notes))
+    first, second, facts = columns_of(train[0], test[0])
+    facts |= {"predicts": "masks", "outputs": classes.declared}
+    return Decoded(
+        "numeric",
+        {**first, "y": train[1]},
+        {**second, "y": test[1]},
+        facts,
+        groups,
+        tuple(classes.names),
+        tuple(notes),
+    )
 
 
 def pixel_counts(masks: Masks, rows: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

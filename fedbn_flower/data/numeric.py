@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Prepare
+from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import as_they_are
 from fedbn_flower.clients.modules.lazy_torch import torch
 
@@ -18,8 +18,11 @@ from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from .dataset import Kind, Rows
 from .images.moments import Scale
+from .notes import Note, Row
+from .rounding import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 
 LARGEST = float(np.finfo(np.float32).max)
+MAX_SHOWN = 5
 
 
 class Numeric(Kind):
@@ -27,7 +30,7 @@ class Numeric(Kind):
     uint8 masks (N, ...).
 
     Facts: ``predicts`` and ``outputs`` of the `InputSpec`; ``mean`` and ``std`` by feature, if they are not
-    to be those of the training set.
+    to be those of the training set; and those of `rounding.Columns`, with its column ``rest``.
     """
 
     keys: ClassVar = frozenset({"normalize"})
@@ -37,6 +40,34 @@ class Numeric(Kind):
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         return self.standardised_alike if normalize else as_they_are
+
+    def not_integers(self, train: Columns, test: Columns) -> str:
+        for x in (train["x"], test["x"]):
+            odd = x[~(x == np.floor(x))]
+            if len(odd):
+                return "the inputs have missing values" if np.isnan(odd[0]) else f"the inputs hold {odd[0]:g}"
+            if len(x) and (most := np.abs(x).max()) > WHOLE:
+                return f"the inputs hold {most:.0f}, and float32 lacks whole numbers above {WHOLE}"
+        return ""
+
+    def prepare_integers(self, rows: Rows) -> Prepare:
+        return as_integers
+
+    def notes(self, normalize: bool) -> tuple[Note, ...]:
+        """Return a note on the values that float32 merges, of inputs as `prepare` makes them."""
+        found = ((f"x[:, {i}]", Distinct(*counts)) for i, *counts in self.facts.get("distinct", ()))
+        return lost_values(found, as_they_are=not normalize)
+
+    @property
+    def fine(self) -> tuple[int, ...]:
+        """The features whose values are those of ``x`` and its ``rest`` together."""
+        return tuple(self.facts.get("fine", ()))
+
+    def rest(self, rows: Rows | slice = slice(None)) -> Mapping[int, NDArray[np.float32]]:
+        """Return by feature what float32 rounded off these training rows, where that is kept."""
+        if not self.fine:
+            return NOTHING
+        return {feature: self.train["rest"][rows, i] for i, feature in enumerate(self.fine)}
 
     def moments(self) -> dict[str, NDArray]:
         return vars(self._moments)
@@ -48,14 +79,19 @@ class Numeric(Kind):
 
     @cached_property
     def _moments(self) -> FeatureMoments:
-        return FeatureMoments.of(self.train["x"], self.numbers)
+        return FeatureMoments.of(self.train["x"], self.numbers, self.rest())
 
     @cached_property
     def standardised_alike(self) -> Standardise:
         """The preparation of all clients with ``normalize``, one object: by all training rows."""
         facts = self.facts
         scale = Scale(facts["mean"], facts["std"]) if "mean" in facts else self._moments.scale()
-        return Standardise.by(scale, self.numbers)
+        return Standardise.by(scale, self.numbers, self.fine)
+
+
+def as_integers(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the inputs as int64, and the targets."""
+    return columns["x"].long(), columns["y"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +113,19 @@ class FeatureMoments:
     squares: NDArray[np.float64]
 
     @classmethod
-    def of(cls, x: NDArray[np.float32], features: Collection[int]) -> FeatureMoments:
-        """Return the moments of these features of x (N, features, ...), NaN where missing."""
+    def of(
+        cls,
+        x: NDArray[np.float32],
+        features: Collection[int],
+        rest: Mapping[int, NDArray[np.float32]] = NOTHING,
+    ) -> FeatureMoments:
+        """Return the moments of these features of x (N, features, ...), NaN where missing.
+
+        ``rest`` is added to its features, see `rounding`.
+        """
         found = np.zeros((3, x.shape[1]))
         for feature in features:
-            values = x[:, feature].astype(np.float64).ravel()
+            values = with_rest(x, feature, rest)
             values = values[~np.isnan(values)]
             if len(values):
                 mean = values[0] + (values - values[0]).mean()  # exact where all are equal
@@ -97,12 +141,18 @@ class FeatureMoments:
     def scale(self) -> Scale:
         """Return mean and population standard deviation, rounded to float32.
 
-        Rounded, they do not depend on the parts and their order, but for rare ties. The deviation is 1 where
-        all values are equal, and 0 where there is none.
+        Rounded, they do not depend on the parts and their order, but for rare ties. A mean that is far from
+        0 is rounded to a fraction of its deviation, 2**-24, since float32 is too coarse there. The deviation
+        is 1 where all values are equal, whose mean is exact, and 0 where there is none.
         """
         std = np.sqrt(self.squares / np.maximum(self.counts, 1)).astype(np.float32)
+        mean = self.means.astype(np.float32).astype(np.float64)
+        for i in np.flatnonzero(self.means != mean).tolist():
+            if is_far(self.means[i], float(std[i])):
+                step = 2.0 ** (np.floor(np.log2(std[i])) - 24) if std[i] else 0
+                mean[i] = np.rint(self.means[i] / step) * step if step else self.means[i]
         std[(std == 0) & (self.counts > 0)] = 1
-        return Scale(tuple(self.means.astype(np.float32).tolist()), tuple(std.tolist()))
+        return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
     @classmethod
     def received(cls, arrays: Mapping[str, NDArray], features: int) -> FeatureMoments:
@@ -128,21 +178,30 @@ class FeatureMoments:
 
 @dataclass(frozen=True, eq=False)
 class Standardise:
-    """Compute ``(x - mean) * scale`` by feature, float32; missing values become 0."""
+    """Compute ``(x - mean) * scale`` by feature in float64, then round to float32; missing values become 0.
+
+    The features ``fine`` of x are first added the column ``rest``, see `rounding`.
+    """
 
     mean: torch.Tensor
     scale: torch.Tensor
+    fine: tuple[int, ...] = ()
 
     @classmethod
-    def fit(cls, x: NDArray[np.float32], numbers: Collection[int]) -> Standardise:
-        """Fit mean and population standard deviation of the rows ``x``, in float64.
+    def fit(
+        cls,
+        x: NDArray[np.float32],
+        numbers: Collection[int],
+        rest: Mapping[int, NDArray[np.float32]] = NOTHING,
+    ) -> Standardise:
+        """Fit mean and population standard deviation of the rows ``x``, with their ``rest``, in float64.
 
         A constant column is only centred. A column without any value becomes 0. Columns that are not in
         ``numbers`` are unchanged.
         """
         mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         for column in numbers:
-            values = x[:, column].astype(np.float64)
+            values = with_rest(x, column, rest)
             values = values[~np.isnan(values)]
             if not len(values):
                 scale[column] = 0.0
@@ -150,28 +209,67 @@ class Standardise:
                 mean[column] = values[0]
             else:
                 mean[column], scale[column] = values.mean(), 1 / values.std()
-        return cls(torch.from_numpy(mean), torch.from_numpy(scale))
+        return cls(torch.from_numpy(mean), torch.from_numpy(scale), tuple(rest))
 
     @classmethod
-    def by(cls, given: Scale, numbers: Collection[int]) -> Standardise:
+    def by(cls, given: Scale, numbers: Collection[int], fine: tuple[int, ...] = ()) -> Standardise:
         """Take mean and deviation of the features ``numbers`` as given; a deviation of 0 makes them 0."""
         mean, scale = np.zeros(len(given.mean)), np.ones(len(given.mean))
         for feature in numbers:
             std = given.std[feature]
             mean[feature], scale[feature] = given.mean[feature], 1 / std if std else 0.0
-        return cls(torch.from_numpy(mean), torch.from_numpy(scale))
+        return cls(torch.from_numpy(mean), torch.from_numpy(scale), fine)
 
     def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         x = columns["x"].double()
+        if self.fine:
+            x[:, self.fine] += columns["rest"]
         ones = [1] * (x.dim() - 2)
         mean, scale = (values.to(x.device).view(-1, *ones) for values in (self.mean, self.scale))
         return x.sub_(mean).mul_(scale).nan_to_num_(nan=0.0).float(), columns["y"]
 
 
-def as_float32(values: NDArray) -> NDArray[np.float32]:
-    """Round to float32; values that are too large become infinite."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
+def lost_values(features: Iterable[tuple[str, Distinct]], as_they_are: bool = False) -> tuple[Note, ...]:
+    """Return a note on the features, by name, of which float32 merges distinct values.
+
+    They are standardised before they become float32, unless a model gets them ``as_they_are``.
+    """
+    found = list(features)
+    if not as_they_are:
+        lost = _losses((name, counts, counts.standardised) for name, counts in found)
+        return _note("inputs", "distinct values that float32 keeps apart once standardised", lost)
+    lost = _losses((name, counts, counts.rounded) for name, counts in found)
+    gains = any(counts.standardised > counts.rounded for _, counts in found)
+    advice = "; normalize=true keeps more, since it subtracts the mean first" if gains else ""
+    return _note("inputs", "distinct values that float32 keeps apart", lost, advice)
+
+
+def lost_targets(targets: Iterable[tuple[str, NDArray]]) -> tuple[Note, ...]:
+    """Return a note on the numbers to predict, by name, of which float32 merges distinct values."""
+    counts = ((name, feature_of(values).distinct) for name, values in targets)
+    lost = _losses((name, found, found.rounded) for name, found in counts if found)
+    return _note("target", "distinct values that float32 keeps apart", lost, "; subtract a constant first")
+
+
+def _losses(features: Iterable[tuple[str, Distinct, int]]) -> list[str]:
+    return [f"{name} {loss}" for name, counts, kept in features if (loss := counts.loss(kept))]
+
+
+def _note(row: Row, text: str, lost: Sequence[str], advice: str = "") -> tuple[Note, ...]:
+    more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
+    return (Note(row, f"{text}: {', '.join(lost[:MAX_SHOWN])}{more}{advice}"),) if lost else ()
+
+
+def as_numbers(where: str, array: NDArray) -> NDArray:
+    """Return finite numbers as float32; as they are if float32 does not have every value of their dtype.
+
+    Raises
+    ------
+    UserError
+        When one is not finite, or too large for float32; ``where`` begins the message.
+    """
+    values = finite(where, array)
+    return values if np.can_cast(array.dtype, np.float32) else array
 
 
 def finite(where: str, array: NDArray) -> NDArray[np.float32]:
@@ -183,8 +281,14 @@ def finite(where: str, array: NDArray) -> NDArray[np.float32]:
         When one is not; ``where`` begins the message.
     """
     values = as_float32(array)
-    if not np.isfinite(values).all():
-        raise UserError(f"{where} holds values that are not finite")
+    if not (kept := np.isfinite(values)).all():
+        odd = array[~kept]
+        kinds = {"NaN": np.isnan(odd), "infinite": np.isinf(odd), "too large for float32": np.isfinite(odd)}
+        counts = {kind: np.count_nonzero(some) for kind, some in kinds.items()}
+        found = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        where_first = f"the first in row {np.flatnonzero(~kept)[0] // kept[0].size}"
+        advice = "fill them in, or leave these examples out"
+        raise UserError(f"{where} holds values that are not finite ({found}; {where_first}): {advice}")
     return values
 
 

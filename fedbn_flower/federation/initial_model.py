@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
 from ..core.suggestions import hint
+from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
 
 DTYPES = frozenset({"float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"})
@@ -61,12 +62,15 @@ class InitialModel:
         The entries that never change, see `constant_entries`.
     weights : LoadedWeights, optional
         What it took from ``init``.
+    spec : InputSpec
+        Of its inputs, which may be whole numbers, and its outputs.
     """
 
     module: nn.Module
     entries: dict[str, NDArray]
     constant: frozenset[str]
     weights: LoadedWeights | None
+    spec: InputSpec
 
 
 @process_cache(maxsize=8)
@@ -95,10 +99,11 @@ def initial_model(
         model, frozen = _with_softmax(model), frozenset(f"0.{entry}" for entry in frozen)
     constant = constant_entries(model, frozen, start.frozen_bn == "adapt")
     entries = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    spec = fitted(model, spec)
     if device == "cpu":
         lay_out(model, spec)
     compute_in(model, precision, device)
-    return InitialModel(model.to(device), entries, constant, weights)
+    return InitialModel(model.to(device), entries, constant, weights, spec)
 
 
 def _frozen(model: nn.Module, start: Start) -> frozenset[str]:
@@ -160,6 +165,8 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
 
 def _with_softmax(model: nn.Module) -> nn.Module:
     wrapped = nn.Sequential(model, nn.Softmax(dim=-1))
+    if (declared := getattr(model, DECLARED, None)) is not None:
+        wrapped.integer_inputs = declared
     if isinstance(head := getattr(model, "head", None), str):
         wrapped.head = f"0.{head}"  # type: ignore[assignment]
     return wrapped
@@ -197,12 +204,9 @@ def _lazy_entries(model: nn.Module) -> list[str]:
 
 def _materialise(model: nn.Module, name: str, spec: InputSpec) -> None:
     """Materialise lazy modules by one forward pass in evaluation mode, which changes no statistics."""
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(spec.zeros(2))
-    except Exception as error:
+    of_integers = replace(spec, integers=True)
+    error = error_on(model, of_integers if getattr(model, DECLARED, False) else spec)
+    if error and not (may_be_integers(spec) and error_on(model, of_integers) is None):
         raise does_not_fit(name, spec, error) from error
-    model.train()
     if lazy := _lazy_entries(model):
         raise UserError(f"model: {name!r} has lazy modules that its forward does not use: {', '.join(lazy)}")

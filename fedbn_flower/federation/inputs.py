@@ -25,6 +25,7 @@ from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_datase
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
+from ..data.notes import Note
 from ..data.readers.own_function import is_function, load_returned
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
@@ -67,7 +68,28 @@ class RunInputs:
         problem = self._problem(dataset)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
-        return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by))
+        notes = (*dataset.notes, *dataset.kind.notes(config.normalize))
+        return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by), notes=notes)
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """What is to be said of the data, and of how this run uses them."""
+        found = list(self.dataset.notes)
+        if self.initial().spec.integers and self.dataset.spec.predicts != "characters":
+            model = models_named(self.config.model)[0]
+            found.append(Note("inputs", f"whole numbers, int64, as model {model!r} takes them"))
+        if self.tests_by_client and self.config.eval_data == "auto":
+            found.append(Note("examples", self._who_is_tested_on_what, "eval-data"))
+        return tuple(found)
+
+    @property
+    def _who_is_tested_on_what(self) -> str:
+        if self.evaluates_locally:
+            return "each client is evaluated on its own test examples"
+        lacking = min(self.without_held_out.values(), key=min)
+        first, of = self.client_names[lacking[0]], self.config.num_clients
+        who = f"{len(lacking)} of {of} clients (the first is {first})"
+        return f"each client is evaluated on all test examples, since {who} have none of their own"
 
     @cached_property
     def model_spec(self) -> InputSpec:
@@ -176,13 +198,19 @@ class RunInputs:
         """Whether a client is evaluated on its share of the held-out examples.
 
         ``auto``: where each client prepares data in another way (tables), the examples of others would come
-        to it in a form that its model was not trained on.
+        to it in a form that its model was not trained on. And where the test set was given by client, by
+        those who are the clients. In both cases each client must have held-out examples.
         """
         if self.config.eval_data != "auto":
             return self.config.eval_data == "local"
         dataset = self.dataset
         by_client = dataset.kind.prepares_by_client and not self.config.normalize
-        return dataset.has_examples and by_client and not self.without_held_out
+        return dataset.has_examples and (by_client or self.tests_by_client) and not self.without_held_out
+
+    @property
+    def tests_by_client(self) -> bool:
+        """Whether a test set was given by client, and the partition is by these clients."""
+        return self.dataset.tests_by_client and self.config.partitioning.kind == "natural"
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:
@@ -261,13 +289,36 @@ class RunInputs:
         of_run = (OBJECTIVE.find(self.config.objective), CLIENT.find(self.config.client))
         return self.config.keeps_residual or bool(self.local_names) or any(c.remembers for c in of_run)
 
+    def prepare(self, rows: NDArray[np.int64], partition_id: int = 0) -> Prepare:
+        """Return what turns a batch of a client with these training rows into what its model takes.
+
+        Raises
+        ------
+        UserError
+            When the model takes whole numbers, and the data are others.
+        """
+        kind = self.dataset.kind
+        if not self.initial(partition_id).spec.integers:
+            return kind.prepare(rows, self.config.normalize)
+        if self.config.normalize:
+            raise not_allowed("normalize", True, f"false: model {self.config.model!r} takes whole numbers")
+        if self._why_not_integers:
+            wanted = f"another one: it takes whole numbers, and {self._why_not_integers}"
+            raise not_allowed("model", self.config.model, wanted)
+        return kind.prepare_integers(rows)
+
+    @cached_property
+    def _why_not_integers(self) -> str:
+        dataset = self.dataset
+        return dataset.kind.not_integers(dataset.train.columns, dataset.test.columns)
+
     def whole_split(self, split: str) -> Examples:
         """All held-out examples of a split, as the server sees them: prepared by the rows that train."""
         return prepared_split(self, split, self._servers_prepare, None)
 
     @cached_property
     def _servers_prepare(self) -> Prepare:
-        return self.dataset.kind.prepare(self._rows_that_train(self.partitions), self.config.normalize)
+        return self.prepare(self._rows_that_train(self.partitions))
 
 
 @process_cache(maxsize=16)

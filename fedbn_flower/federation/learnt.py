@@ -24,7 +24,7 @@ def what_is_learnt(inputs: RunInputs, partition_id: int = 0) -> tuple[Note, ...]
     At a site with data of its own these are the site's, which has the ``partition_id``.
     """
     dataset = inputs.dataset
-    found = (*_computed(inputs, partition_id), *dataset.notes) if dataset.has_examples else _elsewhere(inputs)
+    found = (*_computed(inputs, partition_id), *inputs.notes) if dataset.has_examples else _elsewhere(inputs)
     return tuple(sorted(found, key=lambda note: ROWS.index(note.row)))
 
 

@@ -187,7 +187,8 @@ class Evaluation(KeyGroup):
     eval_data: Literal["auto", "global", "local"] = setting(
         "auto",
         description="the whole held-out set, or the client's share of it; auto is local for tables (each "
-        "client standardises by its rows) where every client has a share, otherwise global",
+        "client standardises by its rows) and for a test set that is given by client, where every client has "
+        "a share, otherwise global",
     )
     fine_tune: int = setting(
         0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"

@@ -56,7 +56,8 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     if dataset.train.groups is not None and dataset.test.groups is not None:
         groups = dataset.train.groups, dataset.test.groups
     train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
-    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes))
+    given = dataset.tests_by_client
+    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), given)
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

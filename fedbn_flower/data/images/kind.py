@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Prepare
+from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
@@ -48,6 +48,9 @@ class Images(Kind):
             return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
         return ScalePixels()
 
+    def not_integers(self, train: Columns, test: Columns) -> str:
+        return f"the data are images, {self.spec()}"
+
     def moments(self) -> dict[str, NDArray]:
         return Moments.of(self.train["x"]).arrays()
 
@@ -82,10 +85,12 @@ def images_decoded(
     classes: Classes = NOTHING_DECLARED,
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
     notes: Sequence[Note] = (),
+    tests_by_client: bool = False,
 ) -> Decoded:
     """Return images and targets as a dataset, with at least ``classes.declared`` classes.
 
-    Of masks that is the number of classes; their values are `masks.numbered`.
+    Of masks that is the number of classes; their values are `masks.numbered`. The last three are as in
+    `Decoded`.
     """
     masks, scale = train[1].ndim > 2, Moments.of(train[0]).scale()
     numbers = train[1].ndim == 2
@@ -107,4 +112,5 @@ def images_decoded(
         groups,
         tuple(classes.names),
         tuple(notes),
+        tests_by_client,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,23 @@ from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
-from ..masks import as_masks, decoded, numbered, with_channels
+from ..masks import as_masks, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_targets, finite
+from ..numeric import as_numbers, as_targets, lost_targets
+from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
 CHANNELS = (1, 2, 3, 4)
+HINTS = {
+    "O": ": numbers only; a table, CSV or Parquet, may hold text",
+    "M": ": as seconds, array.astype('datetime64[s]').astype(np.int64)",
+    "m": ": as seconds, array / np.timedelta64(1, 's')",
+    "c": ": real and imaginary part side by side, or the absolute value",
+    "V": ": numpy.lib.recfunctions.structured_to_unstructured(array)",
+}
+"""How to make numbers of an array, by the kind of its dtype."""
 
 
 def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
@@ -40,18 +51,56 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
     arrays = {}
     for name, array in zip(PARTS, data, strict=True):
         if not isinstance(array, np.ndarray | torch.Tensor):
-            raise UserError(f"data: {name} is of type {type(array).__name__}; expected a NumPy array")
-        arrays[name] = as_array(array) if isinstance(array, torch.Tensor) else array
+            kind, hint = type(array).__name__, as_an_array(name, array)
+            raise UserError(f"data: {name} is of type {kind}; expected a NumPy array{hint}")
+        arrays[name] = as_array(f"data: {name}", array)
     return arrays
 
 
-def as_array(tensor: torch.Tensor) -> NDArray:
-    """Return a tensor as a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
+def as_an_array(name: str, value: object) -> str:
+    """Return how to make an array of a value, where that is known."""
+    methods = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]
+    if methods:
+        return f", such as {name}.{methods[0]}()"
+    return f", such as np.asarray({name})" if isinstance(value, list | tuple) else ""
+
+
+def as_array(where: str, value: NDArray | torch.Tensor) -> NDArray:
+    """Return an array or a tensor as an array, of numbers if they are numbers as objects.
+
+    Raises
+    ------
+    UserError
+        When values are masked, or a tensor is sparse; ``where`` begins the message.
+    """
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(where, value)
+    if np.ma.is_masked(value):
+        raise UserError(f"{where} has masked values: fill them in, or leave these examples out")
+    array = np.asarray(value)
+    if array.dtype.kind == "O" and all(isinstance(item, Number | np.bool_) for item in array.flat):
+        plain = np.asarray(array.tolist())  # whole numbers stay whole
+        with suppress(TypeError):  # complex numbers
+            return plain.astype(np.float64) if plain.dtype.kind == "O" else plain
+    return array
+
+
+def _of_tensor(where: str, tensor: torch.Tensor) -> NDArray:
+    """Return a tensor as an array; bfloat16, which NumPy lacks, becomes float32."""
+    try:
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
+    except (TypeError, RuntimeError) as error:  # a sparse or quantised one
+        raise UserError(
+            f"{where} cannot be converted to an array ({' '.join(str(error).split())})"
+        ) from error
 
 
 def keep_arrays(
-    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[Note] = ()
+    cache: Path,
+    arrays: Mapping[str, NDArray],
+    groups: Groups | None = None,
+    notes: Sequence[Note] = (),
+    tests_by_client: bool = False,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -65,7 +114,7 @@ def keep_arrays(
         numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype;
         or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
         pixels, with or without channels.
-    groups, notes
+    groups, notes, tests_by_client
         As in `Decoded`; the column of natural clients is ``client``.
 
     Raises
@@ -81,27 +130,31 @@ def keep_arrays(
         y, y_test = (
             as_targets(f"data: {n}", arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test))
         )
+    is_image = x.dtype == np.uint8
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
-        if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
-            train, test = (f"{a.dtype} {a.shape[1:]}" for a in (one, other))
+        if (_kept(name, one), one.shape[1:]) != (_kept(name, other), other.shape[1:]):
+            here, there = (f"{_kept(name, a)} {a.shape[1:]}" for a in (one, other))
             raise UserError(
-                f"data: an example of {name} is {train}, of {name}_test {test}; expected the same"
+                f"data: an example of {name} is {here}, of {name}_test {there}; expected the same"
             )
     notes = (*notes, *read)
-    digest = _digest((x, y, x_test, y_test, *(groups or ())), notes)
+    train, test, facts = Columns({"x": x}, {"x": x_test}, {}) if is_image else columns_of(x, x_test)
+    rests = (split["rest"] for split in (train, test) if "rest" in split)
+    digest = _digest((train["x"], y, test["x"], y_test, *(groups or ()), *rests), notes)
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
-        if classes:
-            return decoded((x, y), (x_test, y_test), Classes(classes), groups, notes)
-        all_notes = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
-        if x.dtype == np.uint8:
-            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=all_notes)
-        outputs = 1 + int(max(y.max(), y_test.max())) if y.ndim == 1 else y.shape[1]
-        facts = {"predicts": "classes" if y.ndim == 1 else "numbers", "outputs": outputs}
-        return Decoded(
-            "numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=all_notes
-        )
+        all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
+        if is_image:
+            return images_decoded(
+                (x, y), (x_test, y_test), Classes(classes), groups, all_notes, tests_by_client
+            )
+        outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
+        if y.ndim == 1:
+            outputs, predicts = 1 + int(max(y.max(), y_test.max())), "classes"
+        of_all = {**facts, "predicts": predicts, "outputs": outputs}
+        columns = {**train, "y": y}, {**test, "y": y_test}
+        return Decoded("numeric", *columns, of_all, groups, (), all_notes, tests_by_client)
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name
@@ -116,7 +169,7 @@ def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray
             y = y[:, 0]  # masks with a channel, as torchvision's
         x = with_channels(x, y, f"data: {name_x}")
         if x.dtype != np.uint8:
-            x = finite(f"data: {name_x}", x)
+            x = as_numbers(f"data: {name_x}", x)
         inputs.append(np.ascontiguousarray(x))
         masks.append(y)
     (y, y_test), classes, notes = numbered(masks, "data")
@@ -124,10 +177,12 @@ def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray
 
 
 def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
-    """Return images, uint8 (N, channels, height, width), or numbers, float32 (N, ...), with notes."""
+    """Return images, uint8 (N, channels, height, width), or `as_numbers`, (N, ...), with notes."""
     found = f"data: {name} is {array.dtype} {array.shape}"
+    if array.ndim and not len(array):
+        raise UserError(f"data: {name} has no examples")
     if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
-        raise UserError(f"{found}; expected {INPUTS}")
+        raise UserError(f"{found}; expected {INPUTS}{HINTS.get(array.dtype.kind, '')}")
     if array.dtype == np.uint8 and array.ndim in (3, 4):
         if array.ndim == 3:
             return array[:, None], []
@@ -142,7 +197,23 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
             ]
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
-    return finite(f"data: {name}", array), []
+    return as_numbers(f"data: {name}", array), []
+
+
+def _kept(name: str, array: NDArray) -> np.dtype:
+    """Return the dtype in which an array is kept: inputs but images as float32, with or without a rest."""
+    return np.dtype(np.float32) if name == "x" and array.dtype != np.uint8 else array.dtype
+
+
+def _notes_on_targets(arrays: Mapping[str, NDArray], y: NDArray, y_test: NDArray) -> Sequence[Note]:
+    if y.ndim == 1:
+        return gaps(np.concatenate([y, y_test]))
+    if y.ndim > 2:
+        return ()
+    columns = np.concatenate([arrays[name].reshape(len(arrays[name]), -1) for name in ("y", "y_test")]).T
+    return lost_targets(
+        (f"y[:, {i}]" if len(columns) > 1 else "y", values) for i, values in enumerate(columns)
+    )
 
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[Note]) -> str:

@@ -73,7 +73,9 @@ def decode_class_folders(request: Request, folder: Path) -> Decoded:
     train, test, held_out = train_and_test(parts)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
-    return images_decoded(train[:2], test[:2], classes, groups, [*notes, *held_out, *decoder.notes()])
+    given = bool(groups) and len(roots) > 1
+    notes += [*held_out, *decoder.notes()]
+    return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
 
 
 def _roots(folder: Path) -> tuple[list[Path], list[Note]]:

@@ -16,7 +16,7 @@ from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names
 from ..masks import numbered
 from ..notes import Note
-from ..numeric import as_float32
+from ..rounding import as_float32
 from ..splits import find_test_split, train_and_test
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     train, test, held_out = train_and_test(list(zip(images, labels, ids, strict=True)))
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *label_notes, *decoder.notes()]
-    return images_decoded(train[:2], test[:2], classes, groups, notes)
+    given = bool(groups) and len(used) > 1
+    return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
 
 
 def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:

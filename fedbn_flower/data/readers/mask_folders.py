@@ -76,7 +76,9 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
     train, test, held_out = train_and_test(parts)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *decoder.notes(), *masks.notes(), *of_values]
-    return images_decoded(train[:2], test[:2], classes_of_folder(folder, classes), groups, notes)
+    given = bool(groups) and len(roots) > 1
+    named = classes_of_folder(folder, classes)
+    return images_decoded(train[:2], test[:2], named, groups, notes, tests_by_client=given)
 
 
 def _roots(folder: Path) -> tuple[list[Path], list[Note]]:

@@ -52,7 +52,8 @@ def keep_returned(name: str, function: Callable[[str], Any], cache: Path) -> str
     by_client = are_datasets(train)
     try:
         found = pooled(train if by_client else {"all": train}, test)
-        return keep_arrays(cache, found.arrays, found.groups if by_client else None, found.notes)
+        given = by_client and found.tests_by_client
+        return keep_arrays(cache, found.arrays, found.groups if by_client else None, found.notes, given)
     except UserError as error:
         raise UserError(f"dataset: {name!r} returned what is not allowed: {error}") from error
 

@@ -14,7 +14,7 @@ from ...core.errors import UserError
 from ..dataset import Groups
 from ..notes import Note
 from ..splits import held_out_fifth
-from .arrays import PARTS, as_array
+from .arrays import PARTS, as_an_array, as_array
 
 Part = tuple[NDArray, NDArray]
 """Inputs and targets."""
@@ -25,14 +25,17 @@ class Pooled(NamedTuple):
 
     arrays: dict[str, NDArray]
     groups: Groups
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
+    tests_by_client: bool = False
 
 
 def are_datasets(data: object) -> bool:
     """Return whether ``data`` is a mapping, or a sequence of Datasets instead of arrays."""
     if isinstance(data, Mapping):
         return True
-    return isinstance(data, list | tuple) and bool(data) and all(_is_dataset(one) for one in data)
+    return (
+        isinstance(data, list | tuple) and bool(data) and all(_is_dataset(x) or _is_stream(x) for x in data)
+    )
 
 
 def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
@@ -71,7 +74,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     else:
         held_out = {"": _read("test", test)}
     (x_test, y_test), test_ids = _joined(held_out)
-    return Pooled(dict(zip(PARTS, (x, y, x_test, y_test), strict=True)), (ids, test_ids), ())
+    together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
+    return Pooled(together, (ids, test_ids), tests_by_client="" not in held_out)
 
 
 def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:
@@ -90,19 +94,34 @@ def _is_dataset(value: object) -> bool:
     return has_methods and not is_table and not isinstance(value, np.ndarray | torch.Tensor | str | Mapping)
 
 
+def _is_stream(value: object) -> bool:
+    """Return whether a value gives items one after the other: meant as a Dataset, though it has no length."""
+    is_other = isinstance(value, np.ndarray | torch.Tensor | str | Mapping) or hasattr(value, "to_numpy")
+    return hasattr(value, "__iter__") and not is_other
+
+
 def _are_arrays(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(part, np.ndarray | torch.Tensor) for part in value)
+
+
+def _is_like_an_array(value: object) -> bool:
+    """Return whether a value is an array, or is easily made one."""
+    return isinstance(value, np.ndarray | torch.Tensor | list) or hasattr(value, "to_numpy")
 
 
 def _read(where: str, dataset: Any) -> Part:
     """Return the inputs and targets of all items."""
     if _are_arrays(dataset):
         return _pair(where, dataset)
+    if isinstance(dataset, tuple) and len(dataset) == 2 and all(map(_is_like_an_array, dataset)):
+        kinds = " and ".join(type(part).__name__ for part in dataset)
+        hint = next(filter(None, map(as_an_array, "xy", dataset)))
+        raise UserError(f"{where} is a pair of {kinds}; expected a pair of arrays{hint}")
     if not _is_dataset(dataset):
         kind = type(dataset).__name__
-        raise UserError(
-            f"{where} is a {kind}; expected a Dataset with __len__ and __getitem__, or a pair of arrays"
-        )
+        wanted = "a Dataset with __len__ and __getitem__, or a pair of arrays"
+        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else ""
+        raise UserError(f"{where} is a {kind}; expected {wanted}{listed}")
     try:
         count = len(dataset)
     except TypeError as error:
@@ -129,7 +148,7 @@ def _pair(where: str, arrays: tuple[Any, ...]) -> Part:
         raise UserError(f"{where} has arrays of shape {shapes}; expected a pair of inputs and targets")
     if not len(arrays[0]):
         raise UserError(f"{where} has no examples")
-    x, y = (as_array(array) if isinstance(array, torch.Tensor) else array for array in arrays)
+    x, y = (as_array(where, array) for array in arrays)
     return x, y
 
 
@@ -147,7 +166,7 @@ def _item(where: str, dataset: Any, i: int) -> Part:
 def _value(where: str, value: Any) -> NDArray:
     """Return a tensor, image, array or number as an array; an image has its channels first."""
     if isinstance(value, torch.Tensor):
-        return as_array(value)
+        return as_array(where, value)
     try:
         array = np.asarray(value)
     except ValueError as error:

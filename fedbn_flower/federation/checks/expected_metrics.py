@@ -57,7 +57,7 @@ def known_beforehand(inputs: RunInputs, rule: type) -> dict[str, int]:
     if wanted & {"num_classes", "num_features"}:
         model.eval()
         with torch.no_grad():
-            batch = inputs.dataset.spec.zeros(2, config.device)
+            batch = inputs.initial().spec.zeros(2, config.device)
             if "num_features" in wanted:
                 z, output = features(model, batch)
                 known["num_features"] = z.shape[1]

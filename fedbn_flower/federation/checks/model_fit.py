@@ -19,6 +19,7 @@ from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
+from ...models.integers import error_to_show
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 
@@ -89,14 +90,16 @@ def _check_partitions(inputs: RunInputs) -> None:
 
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     """Refuse a model that does not fit; return the width of its features where the objective uses them."""
-    config, dataset, spec = inputs.config, inputs.dataset, inputs.model_spec
-    model, _ = inputs.model(partition_id, "fp32")
+    config, dataset, initial = inputs.config, inputs.dataset, inputs.initial(partition_id, "fp32")
+    model, spec = initial.module, initial.spec
     batch = spec.zeros(2, config.device)
     try:
         with torch.no_grad():
             output = model.eval()(batch)
     except Exception as error:
-        raise does_not_fit(name, spec, error) from error
+        raise does_not_fit(name, spec, error_to_show(model, spec, error)) from error
+    if spec.integers and dataset.has_examples:
+        _check_integers(inputs, partition_id, name)
     if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
         raise not_allowed("model", name, wanted)
     if dataset.problem.chosen and not dataset.has_masks and output.shape[-1] > spec.outputs:
@@ -110,12 +113,28 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     return _check_head(config, dataset.problem, model, name, batch)
 
 
+def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:
+    """Refuse whole numbers that a model does not take, such as tokens beyond its embedding."""
+    inputs.prepare(np.empty(0, np.int64), partition_id)
+    initial = inputs.initial(partition_id, "fp32")
+    model, zeros = copy.deepcopy(initial.module).cpu().eval(), initial.spec.zeros(2)
+    columns = [split.columns["x"] for split in (inputs.dataset.train, inputs.dataset.test)]
+    for which, extreme in (("greatest", max(map(np.max, columns))), ("least", min(map(np.min, columns)))):
+        try:
+            with torch.no_grad():
+                model(torch.full_like(zeros, int(extreme)))
+        except Exception as error:
+            why = " ".join(str(error).split())
+            wanted = f"one that takes {int(extreme)}, the {which} of the inputs ({why})"
+            raise not_allowed("model", name, wanted) from error
+
+
 def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
     """Refuse a precision that an operation of the model does not have on this device."""
     config, (model, _) = inputs.config, inputs.model(partition_id)
     try:
         with seeded(0):
-            output = copy.deepcopy(model).train()(inputs.dataset.spec.zeros(2, config.device))
+            output = copy.deepcopy(model).train()(inputs.initial(partition_id).spec.zeros(2, config.device))
             torch.autograd.backward(output.sum())
     except Exception as error:
         wanted = (
@@ -163,7 +182,7 @@ def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
     train_mode(model, still_modules(model, initial.constant))
     try:
         with torch.no_grad(), seeded(0):
-            model(inputs.dataset.spec.zeros(1, inputs.config.device))
+            model(initial.spec.zeros(1, inputs.config.device))
     except Exception:
         return False
     return True

@@ -19,7 +19,7 @@ def of_outputs(inputs: RunInputs) -> Iterator[str]:
         return
     for i, name in enumerate(models_named(config.model)):
         model, _ = inputs.model(i)
-        output = _output(model, spec.zeros(2, config.device))
+        output = _output(model, inputs.initial(i).spec.zeros(2, config.device))
         if (width := output.shape[-1]) > spec.outputs:
             yield (
                 f"model: {name!r} has {width} outputs for {spec.outputs} {spec.predicts}: the last "

@@ -11,6 +11,7 @@ from ...dataset import Decoded, Request
 from ...notes import Note
 from .features import Feature, encode, format_columns, parse_columns
 from .labelled import labelled_rows
+from .rounded_off import rounded_off
 from .table_file import read_table
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
     table, targets, is_test = found.table, found.targets, is_test[found.rows]
     features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
     x, y, ids = encode(features, table), targets.y, found.ids
+    numbers = found.label_names if targets.predicts == "numbers" else []
+    rest, of_rounding, lost = rounded_off(features, table, numbers)
     notes = list(found.notes)
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     if "test" not in tables:
@@ -46,9 +49,10 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
     return Decoded(
         "table",
-        {"x": x[train_rows], "y": y[train_rows]},
-        {"x": x[test_rows], "y": y[test_rows]},
+        {name: column[train_rows] for name, column in ({"x": x, "y": y} | rest).items()},
+        {name: column[test_rows] for name, column in ({"x": x, "y": y} | rest).items()},
         {
+            **of_rounding,
             "predicts": targets.predicts,
             "outputs": targets.outputs,
             "numbers": _numeric_columns(features),
@@ -56,7 +60,8 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
         },
         (ids[train_rows], ids[test_rows]) if ids is not None else None,
         targets.class_names,
-        (*notes, *targets.notes, *_notes_on_columns(features, table)),
+        (*notes, *targets.notes, *_notes_on_columns(features, table), *lost),
+        tests_by_client=ids is not None and "test" in tables,
     )
 
 

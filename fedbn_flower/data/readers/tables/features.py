@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
-from ...numeric import as_float32
+from ...rounding import as_float32
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

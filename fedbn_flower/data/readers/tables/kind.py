@@ -6,6 +6,7 @@ from typing import ClassVar
 from fedbn_flower.clients import Prepare
 
 from ...dataset import Rows
+from ...notes import Note
 from ...numeric import Numeric, Standardise
 
 
@@ -31,4 +32,11 @@ class Table(Numeric):
         """
         if normalize:
             return self.standardised_alike
-        return Standardise.fit(self.train["x"][rows], self.numbers)
+        return Standardise.fit(self.train["x"][rows], self.numbers, self.rest(rows))
+
+    not_integers, prepare_integers = Numeric.not_integers, Numeric.prepare_integers
+    """A model that takes whole numbers gets them as they are, not standardised."""
+
+    def notes(self, normalize: bool) -> tuple[Note, ...]:
+        """Return none: a table is always standardised, so that its reader knows what is lost."""
+        return ()

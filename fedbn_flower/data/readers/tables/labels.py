@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
 from ...notes import Note
-from ...numeric import as_float32
+from ...rounding import as_float32
 from .features import Feature, as_text, category_numbers, check_categories, is_number
 
 if TYPE_CHECKING:

@@ -1,0 +1,348 @@
+"""Arrays and Datasets as people pass them to `simulate`, and what is said of each before it is learnt.
+
+A case is a name, a function that returns the arguments of `simulate`, and what is expected: the inputs and
+targets in words, and the notes by row of the table; or the one line that refuses it.
+"""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+N, M = 40, 10
+Y, Y_TEST = np.arange(N) % 2, np.arange(M) % 2
+IS = "is"
+"""The key of what the examples are."""
+TWO = "3 in 2 classes"
+OWN = "each client is evaluated on its own test examples (guessed; eval-data decides)"
+
+
+def rows(count: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(count).normal(size=(count, *(shape or (3,))))
+
+
+def images(count: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, *shape)).astype(np.uint8)
+
+
+def arrays(x: Any, x_test: Any, y: Any = Y, y_test: Any = Y_TEST, **keys: Any) -> dict[str, Any]:
+    return {"data": (x, y, x_test, y_test), **keys}
+
+
+def made(function: Callable[[np.ndarray], Any], **keys: Any) -> dict[str, Any]:
+    """Rows of three normal numbers, changed."""
+    return arrays(function(rows(N)), function(rows(M)), **keys)
+
+
+def with_value(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def changed(x: np.ndarray) -> np.ndarray:
+        x[4, 1] = value
+        return x
+
+    return changed
+
+
+def targets(function: Callable[[np.ndarray], Any]) -> dict[str, Any]:
+    return arrays(rows(N), rows(M), function(Y), function(Y_TEST))
+
+
+class Pairs(Dataset):
+    """Items that are made when they are asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], tuple[Any, Any]]) -> None:
+        self.count, self.make = count, make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        return self.make(i)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from ((torch.zeros(3), i % 2) for i in range(N))
+
+
+def datasets(make: Callable[[int], tuple[Any, Any]]) -> dict[str, Any]:
+    return {"data": [Pairs(20, make), Pairs(20, make)], "test": Pairs(M, make)}
+
+
+def pair(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return rows(count), np.arange(count) % 2
+
+
+def frames(count: int) -> tuple[pd.DataFrame, pd.Series]:
+    x, y = pair(count)
+    return pd.DataFrame(x), pd.Series(y)
+
+
+FAR = "distinct values that float32 keeps apart: "
+SUBTRACT = "; normalize=true keeps more, since it subtracts the mean first"
+HELD_OUT = "no test is given: a fixed fifth of each client's examples is held out"
+NOT_FINITE = "data: x holds values that are not finite "
+FILL = "fill them in, or leave these examples out"
+INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
+NUMBERS = f"{N} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
+SECONDS = np.arange(1_700_000_000, 1_700_000_000 + N)[:, None]
+
+Expected = dict[str, list[str]] | str
+CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
+    # ---- numbers ------------------------------------------------------------------------------------------
+    ("float64", lambda: made(lambda x: x), {IS: [TWO]}),
+    ("float16", lambda: made(lambda x: x.astype(np.float16)), {IS: [TWO]}),
+    ("longdouble", lambda: made(lambda x: x.astype(np.longdouble)), {IS: [TWO]}),
+    ("big-endian", lambda: made(lambda x: x.astype(">f8")), {IS: [TWO]}),
+    ("truth values", lambda: made(lambda x: x > 0), {IS: [TWO]}),
+    ("np.matrix", lambda: made(np.matrix), {IS: [TWO]}),
+    (
+        "float64 far from 0",
+        lambda: made(lambda x: x + 1e9),
+        {IS: [TWO], "inputs": [f"{FAR}x[:, 0] 1 of 50, x[:, 1] 1 of 50, x[:, 2] 1 of 50{SUBTRACT}"]},
+    ),
+    ("float64 far from 0, normalised", lambda: made(lambda x: x + 1e9, normalize=True), {IS: [TWO]}),
+    (
+        "Unix seconds, int64",
+        lambda: arrays(SECONDS, SECONDS[:M]),
+        {IS: ["1 in 2 classes"], "inputs": [f"{FAR}x[:, 0] 1 of 40{SUBTRACT}"]},
+    ),
+    (
+        "Unix nanoseconds, normalised",
+        lambda: arrays(SECONDS * 10**9, SECONDS[:M] * 10**9, normalize=True),
+        {IS: ["1 in 2 classes"]},
+    ),
+    (
+        "seconds with a 0 for missing",
+        lambda: arrays(np.where(SECONDS % 9, SECONDS, 0), SECONDS[:M], normalize=True),
+        {
+            IS: ["1 in 2 classes"],
+            "inputs": ["distinct values that float32 keeps apart once standardised: x[:, 0] 4 of 37"],
+        },
+    ),
+    (
+        "dates",
+        lambda: arrays(SECONDS.astype("datetime64[s]"), SECONDS[:M].astype("datetime64[s]")),
+        f"data: x is datetime64[s] (40, 1); expected {INPUTS}: as seconds, "
+        "array.astype('datetime64[s]').astype(np.int64)",
+    ),
+    (
+        "complex numbers",
+        lambda: made(lambda x: x + 1j),
+        f"data: x is complex128 (40, 3); expected {INPUTS}: real and imaginary part side by side, or the "
+        "absolute value",
+    ),
+    ("numbers as objects", lambda: made(lambda x: x.astype(object)), {IS: [TWO]}),
+    (
+        "decimals",
+        lambda: made(lambda x: np.array([[Decimal(str(v)) for v in row] for row in x])),
+        {IS: [TWO]},
+    ),
+    (
+        "text and numbers",
+        lambda: made(lambda x: np.array([["f", *row[1:]] for row in x.tolist()], object)),
+        f"data: x is object (40, 3); expected {INPUTS}: numbers only; a table, CSV or Parquet, may hold text",
+    ),
+    (
+        "a missing number",
+        lambda: made(with_value(np.nan)),
+        f"{NOT_FINITE}(1 NaN; the first in row 4): {FILL}",
+    ),
+    (
+        "an infinite number",
+        lambda: made(with_value(-np.inf)),
+        f"{NOT_FINITE}(1 infinite; the first in row 4): {FILL}",
+    ),
+    (
+        "a number beyond float32",
+        lambda: made(with_value(1e39)),
+        f"{NOT_FINITE}(1 too large for float32; the first in row 4): {FILL}",
+    ),
+    ("masked values", lambda: made(lambda x: np.ma.masked_less(x, 0)), f"data: x has masked values: {FILL}"),
+    (
+        "a DataFrame",
+        lambda: made(pd.DataFrame),
+        "data: x is of type DataFrame; expected a NumPy array, such as x.to_numpy()",
+    ),
+    (
+        "lists",
+        lambda: made(np.ndarray.tolist),
+        "data: x is of type list; expected a NumPy array, such as np.asarray(x)",
+    ),
+    ("one column, flat", lambda: made(lambda x: x[:, 0]), f"data: x is float64 (40,); expected {INPUTS}"),
+    (
+        "no test examples",
+        lambda: arrays(rows(N), rows(0), y_test=Y_TEST[:0]),
+        "data: x_test has no examples",
+    ),
+    (
+        "fewer targets than inputs",
+        lambda: arrays(rows(N), rows(M), Y[1:]),
+        f"data: y is int64 (39,); expected {NUMBERS}",
+    ),
+    (
+        "arrays without a test set",
+        lambda: {"data": (rows(N), Y)},
+        "data: expected the four arrays (x, y, x_test, y_test), or a list of Datasets",
+    ),
+    # ---- tensors ------------------------------------------------------------------------------------------
+    ("tensors", lambda: made(torch.tensor, y=torch.tensor(Y), y_test=torch.tensor(Y_TEST)), {IS: [TWO]}),
+    ("tensors with gradients", lambda: made(lambda x: torch.tensor(x, requires_grad=True)), {IS: [TWO]}),
+    ("bfloat16", lambda: made(lambda x: torch.tensor(x).bfloat16()), {IS: [TWO]}),
+    (
+        "sparse tensors",
+        lambda: made(lambda x: torch.tensor(x).to_sparse()),
+        "data: x cannot be converted to an array (can't convert Sparse layout tensor to numpy. Use "
+        "Tensor.to_dense() first.)",
+    ),
+    # ---- tokens -------------------------------------------------------------------------------------------
+    (
+        "tokens, and a model with an embedding",
+        lambda: arrays(
+            np.arange(N * 12).reshape(N, 12) % 40,
+            np.arange(M * 12).reshape(M, 12) % 40,
+            model="tests.fedbn_flower.models.test_integers:Mean",
+        ),
+        {
+            IS: ["12 in 2 classes"],
+            "inputs": [
+                "whole numbers, int64, as model 'tests.fedbn_flower.models.test_integers:Mean' takes them"
+            ],
+        },
+    ),
+    (
+        "numbers, and a model with an embedding",
+        lambda: arrays(rows(N, 12), rows(M, 12), model="tests.fedbn_flower.models.test_integers:Mean"),
+        "model: 'tests.fedbn_flower.models.test_integers:Mean' is not allowed; expected another one: it "
+        f"takes whole numbers, and the inputs hold {rows(N, 12)[0, 0]:g}",
+    ),
+    (
+        "tokens beyond the embedding",
+        lambda: arrays(
+            np.full((N, 12), 40), np.zeros((M, 12), int), model="tests.fedbn_flower.models.test_integers:Mean"
+        ),
+        "model: 'tests.fedbn_flower.models.test_integers:Mean' is not allowed; expected one that takes 40, "
+        "the greatest of the inputs (index out of range in self)",
+    ),
+    # ---- images -------------------------------------------------------------------------------------------
+    ("grey images", lambda: arrays(images(N, 8, 9), images(M, 8, 9)), {IS: ["1x8x9 in 2 classes"]}),
+    (
+        "colours last",
+        lambda: arrays(images(N, 8, 9, 3), images(M, 8, 9, 3)),
+        {
+            IS: ["3x8x9 in 2 classes"],
+            "inputs": ["the last axis of x, uint8 (40, 8, 9, 3), is taken for the channels"],
+        },
+    ),
+    ("images in [0, 1]", lambda: arrays(rows(N, 3, 8, 9), rows(M, 3, 8, 9)), {IS: ["3x8x9 in 2 classes"]}),
+    (
+        "images as int64",
+        lambda: arrays(images(N, 8, 9).astype(int), images(M, 8, 9).astype(int)),
+        f"data: x is int64 (40, 8, 9); expected {INPUTS}: integers are images only as uint8",
+    ),
+    (
+        "volumes, uint8",
+        lambda: arrays(images(N, 1, 4, 5, 6), images(M, 1, 4, 5, 6)),
+        f"data: x is uint8 (40, 1, 4, 5, 6); expected {INPUTS}: integers are images only as uint8",
+    ),
+    # ---- targets ------------------------------------------------------------------------------------------
+    (
+        "labels from 1",
+        lambda: targets(lambda y: y + 1),
+        {
+            IS: ["3 in 3 classes"],
+            "target": ["only 2 of the class numbers 0-2 occur; the model has 3 outputs"],
+        },
+    ),
+    (
+        "labels of -1 and 1",
+        lambda: targets(lambda y: 2 * y - 1),
+        f"data: y is int64 (40,); expected {NUMBERS}",
+    ),
+    ("labels (N, 1)", lambda: targets(lambda y: y[:, None]), f"data: y is int64 (40, 1); expected {NUMBERS}"),
+    (
+        "labels as text",
+        lambda: targets(lambda y: np.array(["no", "yes"])[y]),
+        f"data: y is <U3 (40,); expected {NUMBERS}",
+    ),
+    ("labels as objects", lambda: targets(lambda y: y.astype(object)), {IS: [TWO]}),
+    ("labels one-hot", lambda: targets(lambda y: np.eye(2)[y]), {IS: ["3 to 2 numbers"]}),
+    ("labels as floats", lambda: targets(lambda y: y.astype(float)), {IS: ["3 to 1 numbers"]}),
+    (
+        "times to predict",
+        lambda: arrays(rows(N), rows(M), SECONDS[:, 0] + 0.5, SECONDS[:M, 0] + 0.5),
+        {IS: ["3 to 1 numbers"], "target": [f"{FAR}y 1 of 40; subtract a constant first"]},
+    ),
+    # ---- by client ----------------------------------------------------------------------------------------
+    (
+        "tests by client",
+        lambda: {"data": {"a": pair(30), "b": pair(20)}, "test": {"a": pair(5), "b": pair(5)}},
+        {IS: [TWO], "examples": [OWN]},
+    ),
+    ("one test for all", lambda: {"data": [pair(30), pair(20)], "test": pair(5)}, {IS: [TWO]}),
+    ("no test", lambda: {"data": [pair(30), pair(20)]}, {IS: [TWO], "examples": [HELD_OUT]}),
+    (
+        "an empty test of a client",
+        lambda: {"data": {"a": pair(30), "b": pair(20)}, "test": {"a": pair(5), "b": pair(0)}},
+        "test of client 'b' has no examples",
+    ),
+    (
+        "a test of another client",
+        lambda: {"data": {"a": pair(30), "b": pair(20)}, "test": {"a": pair(5), "c": pair(5)}},
+        "test: is for the clients a, c; expected a, b",
+    ),
+    (
+        "DataFrames by client",
+        lambda: {"data": {"a": frames(30), "b": frames(20)}},
+        "data of client 'a' is a pair of DataFrame and Series; expected a pair of arrays, such as "
+        "x.to_numpy()",
+    ),
+    (
+        "lists by client",
+        lambda: {"data": {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1])}},
+        "data of client 'a' is a pair of list and list; expected a pair of arrays, such as np.asarray(x)",
+    ),
+    (
+        "a test beside arrays",
+        lambda: made(lambda x: x, test=pair(5)),
+        "test: not used with arrays, which have x_test and y_test; expected Datasets as data",
+    ),
+    # ---- Datasets -----------------------------------------------------------------------------------------
+    (
+        "TensorDatasets",
+        lambda: {"data": [TensorDataset(*map(torch.tensor, pair(20)))] * 2, "test": pair(5)},
+        {IS: [TWO]},
+    ),
+    ("items that are made", lambda: datasets(lambda i: (torch.full((3,), i / 7), i % 2)), {IS: [TWO]}),
+    (
+        "pictures of PIL",
+        lambda: datasets(lambda i: (Image.fromarray(images(i + 1, 8, 9, 3)[0]), i % 2)),
+        {IS: ["3x8x9 in 2 classes"]},
+    ),
+    (
+        "items with text labels",
+        lambda: datasets(lambda i: (torch.zeros(3), "yes")),
+        "item 0 of data of client '0' holds a str; expected tensors, arrays or numbers",
+    ),
+    (
+        "items that are dicts",
+        lambda: datasets(lambda i: {"x": i, "y": 0}),
+        "item 0 of data of client '0' is a dict; expected a pair of input and target",
+    ),
+    (
+        "an IterableDataset",
+        lambda: {"data": [Stream(), Stream()]},
+        "data of client '0' is a Stream; expected a Dataset with __len__ and __getitem__, or a pair of "
+        "arrays; list(...) makes one of what ends",
+    ),
+    (
+        "a generator",
+        lambda: {"data": {"a": ((torch.zeros(3), i % 2) for i in range(9))}},
+        "data of client 'a' is a generator; expected a Dataset with __len__ and __getitem__, or a pair of "
+        "arrays; list(...) makes one of what ends",
+    ),
+]

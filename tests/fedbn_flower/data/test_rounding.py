@@ -1,0 +1,239 @@
+"""Numbers far from 0: what float32 rounds off them is kept, and what is lost is said."""
+
+from fractions import Fraction
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.numeric import FeatureMoments, Standardise
+from fedbn_flower.data.readers.arrays import keep_arrays
+from fedbn_flower.data.rounding import columns_of, feature_of
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.runtime import InlineGrid
+
+from .test_own_data import Sites
+
+SECONDS = 1_700_000_000 + np.arange(80)
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "distinct"),
+    [
+        (SECONDS, (80, 2, 80)),  # float32 has the multiples of 128 there
+        (SECONDS.astype(np.float64), (80, 2, 80)),
+        (np.append(SECONDS, np.nan), (80, 2, 80)),
+        (SECONDS.astype(np.longdouble) + np.longdouble(1) / 3, (80, 2, 80)),
+        (SECONDS * 10**9, (80, 2, 80)),  # nanoseconds
+        ((SECONDS * 10**9).astype(np.uint64), (80, 2, 80)),
+        (SECONDS - 1_700_000_000 + 2**24, (80, 41, 80)),  # even numbers, from 2**24 to 2**24 + 80
+        (np.append(SECONDS[:8], 0), (9, 2, 2)),  # a word for missing: 8 s are 1e-8 of the deviation
+    ],
+)
+def test_what_float32_merges_is_counted_and_kept(values, distinct):
+    found = feature_of(values)
+    assert found.distinct == distinct
+    np.testing.assert_array_equal(found.values, values.astype(np.float32))
+    whole = found.values[:80].astype(np.longdouble)[: len(values)] + found.rest[: len(found.values[:80])]
+    np.testing.assert_allclose(whole, values[:80], rtol=2.0**-48)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        RNG.normal(size=1000),
+        RNG.normal(size=1000).astype(np.float32) + np.float32(1e9),
+        RNG.normal(3e8, 1, 1000).astype(np.float32).astype(np.float64),
+        np.round(RNG.normal(0.9967, 0.0019, 1000), 5),  # far from 0, but none merge
+        np.full(10, 0.1),
+        np.arange(1000),
+        np.array([True, False]),
+        np.full(3, np.nan),
+    ],
+)
+def test_other_numbers_are_as_they_were(values):
+    found = feature_of(values)
+    assert (found.rest, found.distinct) == (None, None)
+    np.testing.assert_array_equal(found.values, values.astype(np.float32))
+
+
+def test_a_constant_far_from_0_is_kept_for_other_sites():
+    """Alone it is standardised to 0; beside another site's values it says where this site's lie."""
+    found = feature_of(np.full(5, 1_700_000_010))
+    assert found.values[0] == 1_700_000_000
+    assert found.rest.tolist() == [10] * 5
+
+
+def test_values_that_standardising_merges_are_counted_though_float32_has_them():
+    """Of 0..79 and 1e30 the deviation is 1e29: 0..79 become the same number."""
+    assert feature_of(np.append(np.arange(80.0), 1e30)).distinct == (81, 81, 2)
+
+
+def test_standardising_is_exact_to_float32():
+    """By rational numbers."""
+    hours = np.array([1_700_000_000 + 3600 * i + i**2 for i in range(50)])
+    x = np.stack([hours, np.arange(50)], 1)
+    train, _, facts = columns_of(x, x[:2])
+    assert facts["fine"] == [0]
+    fitted = Standardise.fit(train["x"], [0, 1], {0: train["rest"][:, 0]})
+    batch = {name: torch.from_numpy(column) for name, column in train.items()} | {"y": torch.zeros(50)}
+    values, _ = fitted(batch)
+    exact = [Fraction(int(value)) for value in hours]
+    mean = sum(exact) / 50
+    std = float(sum((value - mean) ** 2 for value in exact) / 50) ** 0.5
+    expected = np.array([float(value - mean) / std for value in exact])
+    np.testing.assert_allclose(values[:, 0].numpy(), expected, rtol=1e-6)
+    np.testing.assert_array_equal(batch["x"], train["x"])  # the batch itself stays
+
+
+def test_moments_far_from_0_do_not_depend_on_the_parts():
+    values = 1.7e9 + RNG.normal(0, 30, 600)
+    x, rest = values.astype(np.float32), (values - values.astype(np.float32)).astype(np.float32)
+    parts = [
+        FeatureMoments.of(x[rows, None], [0], {0: rest[rows]})
+        for rows in np.split(np.arange(600), [1, 50, 300])
+    ]
+    scale = FeatureMoments.of(x[:, None], [0], {0: rest}).scale()
+    assert reduce(add, parts).scale() == reduce(add, parts[::-1]).scale() == scale
+    assert scale.mean[0] == pytest.approx(float(np.mean(values - 1.7e9)) + 1.7e9, abs=1e-5)
+    assert scale.std[0] == pytest.approx(values.std(), rel=1e-7)
+
+
+def test_only_the_features_that_need_it_have_a_rest(cache_dir):
+    x = RNG.normal(size=(40, 3, 4))
+    x[:, 1] += 1e9
+    y = np.arange(40) % 2
+    name = keep_arrays(cache_dir, {"x": x[:30], "y": y[:30], "x_test": x[30:], "y_test": y[30:]})
+    found = load_dataset(Request(name), cache_dir)
+    for split, part in ((found.train, x[:30]), (found.test, x[30:])):
+        np.testing.assert_array_equal(split.columns["x"], part.astype(np.float32))
+        assert split.columns["rest"].shape == (len(part), 1, 4)
+        whole = split.columns["x"][:, 1].astype(np.float64) + split.columns["rest"][:, 0]
+        np.testing.assert_allclose(whole, part[:, 1], rtol=2.0**-48)
+    other = keep_arrays(cache_dir, {"x": x[:30] + 1e-3, "y": y[:30], "x_test": x[30:], "y_test": y[30:]})
+    assert other != name
+
+
+# ---- learning --------------------------------------------------------------------------------------------
+
+KEYS = {
+    "rounds": 8,
+    "batch_size": 16,
+    "client_lr": 0.3,
+    "num_clients": 3,
+    "partition": "iid",
+    "client": "fedavg",
+    "strategy": "fedavg",
+    "model": "linear",
+}
+
+
+def accuracy(result):
+    return result.summary["client-mean"]["accuracy"]
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_unix_seconds_of_a_table_are_learnt_from(run, tmp_path, normalize):
+    """The class is whether it was after the 40th of 80 seconds; float32 alone has two of them."""
+    seconds = SECONDS.repeat(5)
+    table = pd.DataFrame({"t": seconds, "noise": RNG.normal(size=400), "label": (seconds >= SECONDS[40]) * 1})
+    table.sample(frac=1, random_state=0).to_csv(tmp_path / "t.csv", index=False)
+    result = run(dataset=str(tmp_path / "t.csv"), normalize=normalize, **KEYS)
+    assert accuracy(result) > 0.95
+
+
+def test_an_offset_of_arrays_leaves_before_they_become_float32(run):
+    """The bits of the rounds are those without the offset, up to the rounding of the offset itself."""
+    x = np.round(RNG.normal(size=(600, 5)) * 2**20) / 2**20  # exact beside 2**30
+    y = (x @ RNG.normal(size=5) > 0).astype(int)
+    found = [
+        run(data=(x[:500] + far, y[:500], x[500:] + far, y[500:]), normalize=True, **KEYS)
+        for far in (0, 2.0**30)
+    ]
+    assert accuracy(found[0]) == pytest.approx(accuracy(found[1]), abs=0.02)
+    assert accuracy(found[1]) > 0.95
+
+
+def test_sites_standardise_numbers_far_from_0_as_one_place_would(configured, tmp_path):
+    """The same constants, and the model's bits."""
+    y = np.arange(160) % 2
+    x = np.stack([SECONDS[RNG.integers(0, 80, 160)] + 1000 * y, RNG.integers(0, 9, 160)], 1)
+    table = pd.DataFrame({"site": np.repeat(["a", "b"], 80), "t": x[:, 0], "n": x[:, 1], "y": y})
+    (tmp_path / "all").mkdir()
+    for split, rows in (("train", table.index % 4 > 0), ("test", table.index % 4 == 0)):
+        table[rows].to_csv(tmp_path / "all" / f"{split}.csv", index=False)
+    keys = {"columns": "t,n", "client": "fedavg", "normalize": True, "model": "mlp-bn"}
+    simulated = configured(dataset=str(tmp_path / "all"), partition="natural:site", **keys)
+    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
+    for split in ("train", "test"):
+        whole, shares = pd.read_csv(tmp_path / "all" / f"{split}.csv"), inputs_of(simulated).partitions
+        for i, site in enumerate("ab"):
+            (tmp_path / site).mkdir(exist_ok=True)
+            whole.iloc[getattr(shares, split)[i]].to_csv(tmp_path / site / f"{split}.csv", index=False)
+    config = configured(dataset="shape:2:2", **keys)
+    nodes = [
+        {"data-path": str(tmp_path / site), "partition-id": i, "cache-dir": str(tmp_path / "cache")}
+        for i, site in enumerate("ab")
+    ]
+    messages, grid = [], Sites(config, nodes)
+    work = grid.work
+    grid.work = lambda asked, timeout: messages.extend(asked) or work(asked, timeout)
+    got = Federation(config).run(grid, [])
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    train = table[table.index % 4 > 0]
+    mean = messages[-1].content["config"]["feature-mean"]
+    assert mean[0] - 1.7e9 == pytest.approx((train.t - 1_700_000_000).mean(), abs=1e-4)
+
+
+# ---- what is said ----------------------------------------------------------------------------------------
+
+
+def notes_of(cache_dir, x, normalize=False):
+    y = np.arange(len(x)) % 2
+    name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
+    return [str(note) for note in load_dataset(Request(name), cache_dir).kind.notes(normalize)]
+
+
+def test_values_that_merge_without_normalize_are_said(cache_dir):
+    x = np.stack([SECONDS, np.arange(80)], 1)
+    assert notes_of(cache_dir, x) == [
+        "inputs: distinct values that float32 keeps apart: x[:, 0] 2 of 80; normalize=true keeps more, since "
+        "it subtracts the mean first"
+    ]
+    assert notes_of(cache_dir, x, normalize=True) == []
+
+
+def test_values_that_merge_all_the_same_are_said(cache_dir, tmp_path):
+    x = np.append(SECONDS[:8], 0)
+    said = "distinct values that float32 keeps apart once standardised"
+    assert notes_of(cache_dir, x[:, None], normalize=True) == [f"inputs: {said}: x[:, 0] 2 of 9"]
+    pd.DataFrame({"t": x, "label": [0, 1, 0] * 3}).to_csv(tmp_path / "t.csv", index=False)
+    notes = load_dataset(Request(str(tmp_path / "t.csv")), cache_dir).notes
+    assert f"inputs: {said}: 't' 2 of 9" in map(str, notes)
+
+
+def test_many_features_that_merge_take_one_line(cache_dir):
+    (line,) = notes_of(cache_dir, np.stack([SECONDS] * 7, 1))
+    assert "x[:, 0] 2 of 80, " in line
+    assert "x[:, 4] 2 of 80 and 2 more" in line
+
+
+@pytest.mark.parametrize("of_table", [False, True])
+def test_targets_that_merge_are_said(cache_dir, tmp_path, of_table):
+    """They are not standardised: predictions are in the targets' unit."""
+    if of_table:
+        name = str(tmp_path / "t.csv")
+        pd.DataFrame({"u": np.arange(80), "target": SECONDS + 0.5}).to_csv(name, index=False)
+    else:
+        x, y = np.arange(80.0)[:, None], SECONDS + 0.5
+        name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
+    column = "'target'" if of_table else "y"
+    lost = f"target: distinct values that float32 keeps apart: {column} 2 of 80; subtract a constant first"
+    assert lost in map(str, load_dataset(Request(name), cache_dir).notes)
