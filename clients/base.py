@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -17,9 +17,10 @@ from .modules.batch_norm import batch_norm_statistics, estimate_statistics
 from .modules.frozen import split, still_modules
 from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
-from .objectives import Local, Objective
+from .objectives import Local, Objective, Outcome
 from .objectives.sgd import Sgd
 from .problems.evaluation import evaluate_splits, evaluation_batch
+from .returned import WrongResult, kept_at_home
 from .settings import refuse_former_name, set_values, values
 from .training import (
     LocalRun,
@@ -65,7 +66,7 @@ class FedAvgClient(NumPyClient):
         self.task = task
         self.memory = memory
         set_values(self, task.client_settings)
-        local = self.local_entries(task.model)
+        local = kept_at_home(type(self), task.model)
         self.aliases = aliases(task.model)
         """All names of a tied tensor, by each of its names."""
         for name, names in self.aliases.items():
@@ -84,8 +85,8 @@ class FedAvgClient(NumPyClient):
         """Memory group of the objective."""
 
     @staticmethod
-    def local_entries(model: nn.Module) -> frozenset[str]:
-        """Return the names of the state dict's entries that never leave this client."""
+    def local_entries(model: nn.Module) -> Iterable[str]:
+        """Return the names of the state dict's entries that never leave this client, in any order."""
         return frozenset()
 
     def get_parameters(self, config: dict[str, Scalar]) -> NamedArrays:
@@ -164,8 +165,12 @@ class FedAvgClient(NumPyClient):
         """
         self.check_finite(entries)
         outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
+        if not isinstance(outcome, Outcome):
+            raise WrongResult(run.objective, "finish", outcome, "an Outcome")
         metrics |= outcome.metrics
         if outcome.memory is not None:
+            if not isinstance(outcome.memory, Mapping):
+                raise WrongResult(run.objective, "finish", outcome.memory, "arrays by name as the memory")
             if not run.objective.remembers:
                 raise TypeError(
                     f"{type(run.objective).__name__} returns a memory but does not set `remembers`"

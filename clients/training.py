@@ -20,6 +20,8 @@ from .modules.rng import seeded
 from .objectives import LocalWork, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
+from .problems.evaluation import derived_of, predictions_of, scores_of
+from .returned import WrongResult
 
 if TYPE_CHECKING:
     from .modules.dp_sgd import ExampleMechanism
@@ -180,7 +182,7 @@ class LocalRun:
         over these predictions; and ``local-steps``, the number of optimiser steps.
         """
         means = {name: value / predictions for name, value in sums.items()}
-        metrics = {**means, **self.objective.problem.derived(means)}
+        metrics = {**means, **derived_of(self.objective.problem, means)}
         return {**{f"train-{name}": value for name, value in metrics.items()}, "local-steps": steps}
 
 
@@ -214,7 +216,7 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
                         model, run.objective, inputs, targets, run.batch_size
                     )
                 else:
-                    loss, output = run.objective.loss(model, inputs, targets)
+                    loss, output = _checked(run.objective, run.objective.loss(model, inputs, targets))
                     torch.autograd.backward(scaler.scale(loss))
                 scaler.unscale_(optimizer)  # type: ignore[arg-type]
                 run.objective.correct_gradients()
@@ -230,6 +232,26 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     if not steps:
         raise FloatingPointError("training diverged: every gradient overflows in float16")
     return run.metrics(steps, *tally.sums())
+
+
+def _checked(objective: Objective, returned: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch's loss and output.
+
+    Raises
+    ------
+    WrongResult
+        Where the loss is no scalar with a gradient, or the output no tensor; it names whose loss it is.
+    """
+    loss, output = returned if isinstance(returned, tuple) and len(returned) == 2 else (None, None)
+    trains = getattr(loss, "ndim", 1) == 0 and getattr(loss, "requires_grad", False)
+    if trains and isinstance(loss, torch.Tensor) and isinstance(output, torch.Tensor):
+        return loss, output
+    scalar = "a scalar tensor with gradient"
+    if type(objective).loss is not Objective.loss:
+        raise WrongResult(objective, "loss", returned, f"(loss, output): {scalar}, and the model's output")
+    if type(objective.criterion).__call__ is not Loss.__call__:
+        raise WrongResult(objective.criterion, "__call__", loss, scalar)
+    raise WrongResult(objective.problem, "loss", loss, scalar)
 
 
 class _Tally:
@@ -259,9 +281,9 @@ class _Tally:
             return
         losses, outputs, labels = zip(*self.batches, strict=True)
         targets = torch.cat(labels)
-        predictions = self.problem.predictions(targets)
+        predictions = predictions_of(self.problem, targets)
         counts = torch.stack([part.sum() for part in torch.split(predictions, list(map(len, labels)))])
-        scores = self.problem.scores(torch.cat(outputs), targets)
+        scores = scores_of(self.problem, torch.cat(outputs), targets)
         sums = {"loss": torch.stack(losses) @ counts.to(losses[0]), **{n: s.sum() for n, s in scores.items()}}
         for name, value in sums.items():
             self.totals[name] = self.totals.get(name, 0.0) + value.item()

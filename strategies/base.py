@@ -245,8 +245,9 @@ class PseudoGradientStrategy(ServerRule):
                     f"{type(self).__name__} needs the model that was sent, and there is none: "
                     "call configure_train with a model before aggregate_train"
                 )
-        if not isinstance(step, np.ndarray) or step.shape != delta.shape:  # a number would go to every one
-            got = f"shape {step.shape}" if isinstance(step, np.ndarray) else type(step).__name__
+        numbers = isinstance(step, np.ndarray) and step.dtype.kind in "fiu"  # a truth would count as a number
+        if not numbers or step.shape != delta.shape:  # and a number goes to every one
+            got = f"shape {step.shape}" if numbers else str(getattr(step, "dtype", type(step).__name__))
             raise AggregationError(
                 f"{type(self).__name__}.server_step returned {got}, expected a NumPy array of {delta.shape}"
             )

@@ -12,13 +12,14 @@ import inspect
 from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
 
-__all__ = ["allowed", "checked", "declared", "flag", "model_of", "setting"]
+__all__ = ["allowed", "checked", "declared", "flag", "kinds_of", "model_of", "setting"]
 
 
 def declared(cls: type) -> dict[str, FieldInfo]:
@@ -68,7 +69,11 @@ def model_of(cls: type) -> type[BaseModel]:
         named = setting(field.default, alias=flag(attribute, field), description=field.description)
         fields[attribute.strip("_")] = (kind, named)
     config = ConfigDict(
-        extra="forbid", validate_by_name=True, allow_inf_nan=False, arbitrary_types_allowed=True
+        extra="forbid",
+        validate_by_name=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+        coerce_numbers_to_str=True,
     )
     return create_model(cls.__name__, __config__=config, **fields)
 
@@ -93,16 +98,30 @@ def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {attribute: getattr(values, attribute.strip("_")) for attribute in declared(cls)}
 
 
+def kinds_of(field: FieldInfo) -> list[Any]:
+    """Return the types that a setting's values may have, without None and without their bounds."""
+    union = isinstance(field.annotation, UnionType) or get_origin(field.annotation) is Union
+    kinds = get_args(field.annotation) if union else (field.annotation,)
+    plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
+    return [kind for kind in plain if kind is not type(None)]
+
+
 def allowed(field: FieldInfo) -> str:
     """Describe the allowed values of a setting: ``a number in [0, 1)``, ``one of 'sgd', 'adam'``."""
-    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
+    kinds = kinds_of(field)
+    words = [repr(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if get_origin(field.annotation) is Literal:
-        return f"one of {', '.join(repr(value) for value in kinds)}"
+        return f"one of {', '.join(words)}"
     if bool in kinds:
         return "true or false"
+    if note := next((note for note in field.metadata if isinstance(note, str)), ""):
+        return note
     if not {int, float} & set(kinds):
-        return next((note for note in field.metadata if isinstance(note, str)), "text")
-    noun = "a number" if float in kinds else "a whole number"
+        return "text"
+    return " or ".join([_a_number("a number" if float in kinds else "a whole number", field), *words])
+
+
+def _a_number(noun: str, field: FieldInfo) -> str:
     bounds = {
         name: getattr(note, name)
         for note in field.metadata

@@ -4,8 +4,8 @@ For small models, most of a step is the overhead of calling PyTorch, which the c
 used only for supported models that pass a trial. All other clients train one at a time.
 """
 
-from .equivalence import reason_not_equivalent
+from .equivalence import BROKEN, reason_not_equivalent, reason_of_batches
 from .support import reason_not_supported
 from .train import fit_in_lockstep
 
-__all__ = ["fit_in_lockstep", "reason_not_equivalent", "reason_not_supported"]
+__all__ = ["BROKEN", "fit_in_lockstep", "reason_not_equivalent", "reason_not_supported", "reason_of_batches"]

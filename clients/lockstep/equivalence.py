@@ -1,12 +1,17 @@
-"""A trial before a run uses lockstep: compare two clients trained in lockstep and one at a time."""
+"""Trials before a run uses lockstep: clients trained in lockstep, and one at a time.
+
+A small one compares all that two clients send and keep. One with batches as the run's are finds what looks at
+their number of examples.
+"""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
@@ -15,7 +20,7 @@ from ..examples import Examples
 from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
 from ..objectives.scaffold import CONTROL
-from ..training import LocalTask, LocalTraining, all_work
+from ..training import LocalTask, LocalTraining, all_work, load_entries
 from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep
@@ -25,6 +30,8 @@ from .train import fit_in_lockstep
 SIZES = (14, 8)
 RATE, ROUNDS, TOLERANCE = 0.1, 2, 1e-4
 TRAINING = LocalTraining(epochs=2, batch_size=8)
+BROKEN = "a class says that it treats each example alone, but "
+"""How the reason begins where a class sets ``lockstep_safe``, ``elementwise`` or ``alike`` and should not."""
 
 
 def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
@@ -34,44 +41,115 @@ def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings:
     with the objective's ``settings`` (by flag). All that they send and keep must agree to 1e-4 of the entry's
     largest value. The arguments and torch's generators are unchanged.
     """
+    found = _difference(client, task, settings, _random_examples(task.train, SIZES), TRAINING, ROUNDS)
+    return found and f"the trial {found}"
+
+
+def reason_of_batches(
+    client: type[FedAvgClient],
+    task: LocalTask,
+    settings: Mapping[str, Scalar],
+    sizes: NDArray[np.integer],
+    cohort: int,
+) -> str:
+    """Try the batches of the run. Return "" if their number of examples changes nothing, else the reason.
+
+    A class that looks at it, ``if len(x) < 30``, does so in vain in the small trial. Real examples are
+    evaluated in the smallest batch that occurs and in that of a whole cohort. Then a cohort trains on one
+    batch of random examples both ways.
+
+    Parameters
+    ----------
+    client : type[FedAvgClient]
+        The clients' class.
+    task : LocalTask
+        The task of one of them.
+    settings : Mapping[str, Scalar]
+        The objective's, by flag.
+    sizes : NDArray
+        How many training examples the clients of the run have.
+    cohort : int
+        How many clients train at once.
+    """
+    few, many = _batch_sizes(sizes, task.training.batch_size)
+    model = copy.deepcopy(task.model)
+    load_entries(model.state_dict(), task.initial)
+    real = replace(task.train, rows=np.resize(task.train.rows, cohort * many))
+    inputs, _ = real.prepared(np.arange(len(real)))
+    with torch.no_grad(), seeded(0):
+        among, alone = model.eval()(inputs)[:few], model(inputs[:few])
+    if not _agree(among.numpy(force=True), alone.numpy(force=True)):
+        return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
+    if many < min(SIZES):  # of fewer examples BatchNorm shows rounding alone
+        return ""
+    examples = _random_examples(task.train, [many] * cohort)
+    one_step = LocalTraining(batch_size=many)
+    found = _difference(client, task, settings, examples, one_step, rounds=1)
+    return found and f"{BROKEN}a trial of {cohort} times {many} {found}"
+
+
+def _batch_sizes(sizes: NDArray[np.integer], batch_size: int) -> tuple[int, int]:
+    """Return the fewest and the most examples in a batch; see `Examples.batches`."""
+    full = np.minimum(batch_size or sizes.max(), sizes)
+    rest = sizes % full
+    last = np.where((rest == 0) | ((rest == 1) & (full > 1)), full, rest)
+    return int(last.min()), int(full.max())
+
+
+def _difference(
+    client: type[FedAvgClient],
+    task: LocalTask,
+    settings: Mapping[str, Scalar],
+    examples: Sequence[Examples],
+    training: LocalTraining,
+    rounds: int,
+) -> str:
+    """Train clients with these examples both ways. Return "" if they agree, else in what they differ."""
     config: dict[str, Scalar] = {
         **settings,
         "client-lr": RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
         "client-lr-decay": 1.0,
         "eval-splits": "",
     }
+    clients = replace(task, training=training), examples
     try:
         with seeded(0):
-            stacked_way, plain_way = (_outcomes(client, task, config, lockstep) for lockstep in (True, False))
+            stacked_way, plain_way = (
+                _outcomes(client, *clients, config, lockstep, rounds) for lockstep in (True, False)
+            )
     except Exception as error:  # any error: training one at a time reports its own
-        return f"the trial raised {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"raised {type(error).__name__}: {' '.join(str(error).split())}"
     finally:
         stacked.cache_clear()
     pairs = zip_longest(stacked_way, plain_way, fillvalue=("", np.empty(0)))
     differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
-    return next((f"the trial disagreed on {name}" for name in differ), "")
+    return next((f"disagreed on {name}" for name in differ), "")
 
 
 def _outcomes(
-    client: type[FedAvgClient], task: LocalTask, config: dict[str, Scalar], lockstep: bool
+    client: type[FedAvgClient],
+    task: LocalTask,
+    examples: Sequence[Examples],
+    config: dict[str, Scalar],
+    lockstep: bool,
+    rounds: int,
 ) -> list[tuple[str, NDArray]]:
-    """Return all that the two clients send and keep in every round, by name."""
+    """Return all that clients with these examples send and keep in every round, by name."""
     model = copy.deepcopy(task.model)
-    stores = [ContextStore() for _ in SIZES]
+    stores = [ContextStore() for _ in examples]
     clients = [
         client(
             replace(
                 task,
                 model=model,
-                train=examples,
+                train=some,
                 evaluation={},
-                training=TRAINING,
                 seed=(0, i),
                 share=all_work,
             ),
             Memory(store),
         )
-        for i, (examples, store) in enumerate(zip(_random_examples(task.train), stores, strict=True))
+        for i, (some, store) in enumerate(zip(examples, stores, strict=True))
     ]
     first = clients[0]
     control = {name: np.full_like(task.initial[name], 0.01) for name in first.trained_names}
@@ -79,7 +157,7 @@ def _outcomes(
         {name: np.array(task.initial[name]) for name in first.shared_names}, {CONTROL: control}
     )
     found: list[tuple[str, Any]] = []
-    for server_round in range(1, ROUNDS + 1):
+    for server_round in range(1, rounds + 1):
         round_config = config | {"server-round": server_round}
         if lockstep:
             updates = fit_in_lockstep(clients, received, round_config)
@@ -97,15 +175,17 @@ def _outcomes(
     return [(name, np.asarray(value)) for name, value in found]
 
 
-def _random_examples(like: Examples) -> Iterator[Examples]:
+def _random_examples(like: Examples, sizes: Iterable[int]) -> list[Examples]:
     rng = np.random.default_rng(0)
     inputs, targets = like.prepared(np.arange(min(len(like), sum(SIZES))))
-    for size in SIZES:
+    found = []
+    for size in sizes:
         x = rng.random((size, *inputs.shape[1:]), np.float32)
         y = targets.numpy(force=True)[rng.integers(len(targets), size=size)]
         if y.dtype.kind == "f":  # large targets would diverge at any learning rate
             y = rng.random(y.shape, np.float32)
-        yield Examples({"x": x, "y": y}, np.arange(size), device=like.device)
+        found.append(Examples({"x": x, "y": y}, np.arange(size), device=like.device))
+    return found
 
 
 def _has_classes(examples: Examples) -> bool:

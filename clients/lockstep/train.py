@@ -12,6 +12,7 @@ from ..base import FedAvgClient
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..modules.frozen import train_mode
 from ..objectives import Objective
+from ..problems.evaluation import scores_of
 from ..training import LocalRun, LocalTask, LocalTraining
 from ..update import Received, Update
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
@@ -176,7 +177,7 @@ class _Plan:
         for (width, active), same in groupby(self.recorded, key=lambda entry: tuple(entry[1].shape)):
             steps, losses, outputs, targets = zip(*same, strict=True)
             part = np.s_[steps[0] : steps[-1] + 1, :width, :active]
-            scores = self.problem.scores(torch.cat(outputs), torch.cat(targets))
+            scores = scores_of(self.problem, torch.cat(outputs), torch.cat(targets))
             for name, values in {"loss": torch.stack(losses), **scores}.items():
                 if name not in self.scores:
                     self.scores[name] = torch.zeros_like(self.mask)

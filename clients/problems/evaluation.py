@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from ..examples import Examples
 from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
-from .base import Problem
+from ..returned import WrongResult
+from .base import Problem, shape_of
+from .metrics import Metric
 
 EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
@@ -98,16 +100,76 @@ def evaluate_batches(
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches[first:last]):
             output = model(inputs)
-            values = {"loss": problem.loss(output, targets, "sum"), **problem.scores(output, targets)}
+            values = {"loss": problem.loss(output, targets, "sum"), **scores_of(problem, output, targets)}
             sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
-            sums[PREDICTIONS] = np.array(int(problem.predictions(targets).sum()))
+            sums[PREDICTIONS] = np.array(int(predictions_of(problem, targets).sum()))
             if classes:
                 counts = problem.by_class(output, targets, classes)
                 sums |= {name: count.cpu().numpy() for name, count in counts.items()}
             if by_state:
-                predicted = problem.predicted(output, targets)
-                sums |= {name: metric.batch(*predicted) for name, metric in by_state.items()}
+                predicted = _predicted(problem, output, targets)
+                sums |= {name: _state(metric, *predicted) for name, metric in by_state.items()}
             found.append(sums)
+    return found
+
+
+def scores_of(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return `Problem.scores`, (b,) each.
+
+    Raises
+    ------
+    WrongResult
+        For another shape: a mean of the batch, for one, would be added as if it were a sum.
+    """
+    scores: object = problem.scores(output, targets)
+    shape = (len(targets),)
+    if not isinstance(scores, dict) or any(shape_of(score) != shape for score in scores.values()):
+        raise WrongResult(problem, "scores", scores, f"a dict of tensors of shape {shape}")
+    return scores
+
+
+def predictions_of(problem: Problem, targets: torch.Tensor) -> torch.Tensor:
+    """Return `Problem.predictions`, (b,).
+
+    Raises
+    ------
+    WrongResult
+        For another shape.
+    """
+    found: object = problem.predictions(targets)
+    if shape_of(found) != (len(targets),):
+        raise WrongResult(problem, "predictions", found, f"a tensor of shape {(len(targets),)}")
+    return found  # type: ignore[return-value]
+
+
+def derived_of(problem: Problem, means: Mapping[str, float]) -> Mapping[str, float]:
+    """Return `Problem.derived`.
+
+    Raises
+    ------
+    WrongResult
+        Where it is no mapping.
+    """
+    found: object = problem.derived(means)
+    if not isinstance(found, Mapping):
+        raise WrongResult(problem, "derived", found, "a dict of numbers by name")
+    return found
+
+
+def _predicted(
+    problem: Problem, output: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found: object = problem.predicted(output, targets)
+    both = isinstance(found, tuple) and len(found) == 2 and all(isinstance(t, torch.Tensor) for t in found)
+    if not both:
+        raise WrongResult(problem, "predicted", found, "(scores, targets), two tensors")
+    return found  # type: ignore[return-value]
+
+
+def _state(metric: Metric, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:
+    found: object = metric.batch(scores, targets)
+    if not isinstance(found, np.ndarray):
+        raise WrongResult(metric, "batch", found, "a NumPy array")
     return found
 
 
@@ -152,4 +214,4 @@ def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, An
         of_model = problem.of_model(model.eval())
     counts = {name: total[name].tolist() for name in BY_CLASS if name in total}
     further = value_of_each(total, problem)
-    return {**means, **problem.derived(means), **of_model, **further, **counts}
+    return {**means, **derived_of(problem, means), **of_model, **further, **counts}

@@ -19,7 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 
-from ..config.help import common_flags, inherited_flags
+from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import DATASET, MODEL, PROBLEM
 from ..config.run_config import RunConfig
@@ -192,6 +192,8 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
                 raise UserError(f"{min(twice)}: given twice, the second time in the strategy")
             values |= settings
             value = type(value)
+        if key == DATASET.key and type(value) in (int, float):  # a folder may be called 2024
+            value = as_text(value)
         if key in KINDS and not isinstance(value, str):
             KINDS[key].check(value)
             built_in = [name for name, algorithm in KINDS[key].names.items() if algorithm is value]

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from fedbn_flower.clients import CLIENTS, FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
+from fedbn_flower.clients.returned import kept_at_home
 from fedbn_flower.strategies.settings import declared
 
 from ..core.errors import not_allowed
@@ -68,7 +69,7 @@ def _clash(one: Client, other: Client) -> str:
 @lru_cache(maxsize=64)
 def _made(classes: tuple[Client, ...], words: str) -> Client:
     def local_entries(model: nn.Module) -> frozenset[str]:
-        return frozenset().union(*(cls.local_entries(model) for cls in classes))
+        return frozenset().union(*(kept_at_home(cls, model) for cls in classes))
 
     attributes = {
         "__doc__": words,

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedbn_flower.clients import Metric, Predicted, Problem
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric, class_named, is_torchmetric
+from fedbn_flower.clients.returned import WrongResult
 
 from ..core.errors import not_allowed, unknown_name
 from .registry import METRIC, absolute, as_user_error, short
@@ -105,6 +108,12 @@ def _made(name: str, make: Callable[[], Metric]) -> Metric:
             metric = make()
     except ValueError as error:
         raise not_allowed(KEY, name, str(error)) from None
-    with as_user_error(KEY, name):
-        metric.value(metric.zeros())
+    with as_user_error(KEY, name), np.errstate(divide="ignore", invalid="ignore"):
+        state: object = metric.zeros()
+        if not isinstance(state, np.ndarray):
+            raise WrongResult(metric, "batch", state, "a NumPy array")
+        values = metric.values(state)
+        if np.asarray(values).dtype.kind not in "fiu":
+            raise WrongResult(metric, "values", values, "numbers, a NumPy array (k,)")
+        metric.value(state)
     return metric

@@ -28,6 +28,7 @@ from fedbn_flower.clients import (
     Problem,
 )
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
+from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
 from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
@@ -188,6 +189,8 @@ def as_user_error(
     except Exception as error:
         if isinstance(error, (UserError, RunFailed, *but)):
             raise
+        if isinstance(error, WrongResult):
+            raise kind(f"{key}: {name!r}: {error}") from error
         raise kind(f"{key}: {name!r} raised {_line(error)}") from error
 
 

@@ -22,12 +22,17 @@ LITTLE_WORK = 2**24  # weights times examples of a client, below which the calls
 def cohort_size(inputs: RunInputs) -> int:
     """Return how many clients train in lockstep, or 1; log it, with the reason.
 
+    Where a class says what is not true, it is a warning.
+
     The size does not depend on the number of workers, so the result does not either. Rounds of few clients
     train one by one, so that every worker has work.
     """
+    from fedbn_flower.clients.lockstep import BROKEN  # imports PyTorch
+
     reason = why_one_by_one(inputs)
     how, why = ("one by one", reason) if reason else (f"{GROUP} at a time", "in lockstep")
-    LOGGER.info("clients train %s: %s", how, why)
+    level = logging.WARNING if reason.startswith(BROKEN) else logging.INFO
+    LOGGER.log(level, "clients train %s: %s", how, why)
     return 1 if reason else GROUP
 
 
@@ -48,8 +53,11 @@ def why_one_by_one(inputs: RunInputs) -> str:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
-    return lockstep.reason_not_supported(client, task) or lockstep.reason_not_equivalent(
-        client, task, config.messages_for(task.objective)
+    settings = config.messages_for(task.objective)
+    return (
+        lockstep.reason_not_supported(client, task)
+        or lockstep.reason_not_equivalent(client, task, settings)
+        or lockstep.reason_of_batches(client, task, settings, sizes, GROUP)
     )
 
 

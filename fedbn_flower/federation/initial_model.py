@@ -14,6 +14,7 @@ from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matchi
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.parameter_names import trainable_names
 from fedbn_flower.clients.modules.precision import compute_in
+from fedbn_flower.clients.returned import described
 
 from ..config.registry import MODEL, as_user_error
 from ..config.run_config import RunConfig
@@ -154,7 +155,9 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
                         raise UserError(f"model: {name!r} is not allowed; {error}") from error
                     raise
             if not isinstance(model, nn.Module):
-                raise not_allowed("model", name, f"a function that returns an nn.Module, not {model!r}")
+                raise not_allowed(
+                    "model", name, f"a function that returns an nn.Module, not {described(model)}"
+                )
             if _lazy_entries(model):
                 _materialise(model, name, spec)
             for entry, value in model.state_dict().items():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Examples, Predicted, Prepare, Problem
 from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
+from fedbn_flower.clients.returned import kept_at_home
 
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
@@ -245,7 +246,7 @@ class RunInputs:
         name = self.config.client
         initial = self.initial()
         with as_user_error("client", name):
-            local = frozenset(CLIENT.find(name).local_entries(initial.module))
+            local = kept_at_home(CLIENT.find(name), initial.module)
         if unknown := local - initial.entries.keys():
             missing = ", ".join(sorted(unknown))
             raise UserError(f"client: {name!r} keeps at home what the model does not have: {missing}")

@@ -22,6 +22,8 @@ from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
+from fedbn_flower.clients.returned import WrongResult
+from fedbn_flower.clients.returned import described as described_value
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.messages.wire import (
@@ -145,7 +147,14 @@ def _config(message: Message) -> dict[str, Scalar]:
 
 def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
     """Flower's MetricRecord takes int, float and lists of them only: not bool, np.float32 or str."""
-    return MetricRecord({k: v if type(v) in (int, list) else float(v) for k, v in metrics.items()})
+    return MetricRecord({k: v if type(v) in (int, list) else _number(k, v) for k, v in metrics.items()})
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"the metric {name!r} is {described_value(value)}, expected a number") from None
 
 
 def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,8 +165,19 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fit(client: FedAvgClient, message: Message) -> Update:
-    result = client.fit(_received(client, message), _config(message))
-    return result if isinstance(result, Update) else Update(*result)
+    result: object = client.fit(_received(client, message), _config(message))
+    if isinstance(result, Update):
+        return result
+    if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
+        return Update(*result)
+    raise WrongResult(client, "fit", result, "(arrays, number of examples, metrics)")
+
+
+def _evaluated(client: FedAvgClient, message: Message) -> tuple[float, int, dict[str, Scalar]]:
+    result: object = client.evaluate(_received(client, message), _config(message))
+    if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
+        return result
+    raise WrongResult(client, "evaluate", result, "(loss, number of examples, metrics)")
 
 
 def _trained(
@@ -200,6 +220,8 @@ def _trained(
 
 
 def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
+    if wrong := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise TypeError(f"{wrong[0]!r} is {described_value(arrays[wrong[0]])}, expected a NumPy array")
     return ArrayRecord({name: encoded(array) for name, array in arrays.items()})
 
 
@@ -220,7 +242,7 @@ def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client = _client(message, context, _config_at(message, context))
     loss, num_examples, metrics = _evaluations.find(
-        client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
+        client, message.content, lambda: _evaluated(client, message)
     )
     reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
     return Message(RecordDict(reported), reply_to=message)

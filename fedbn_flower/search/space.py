@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
+
+from fedbn_flower.strategies.settings import kinds_of
 
 from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
 from ..config.selection import NAMED, check_used, named, settings_of, with_full_paths
@@ -79,7 +81,7 @@ def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Dimension,
 
 
 def _dimension(key: str, text: str, field: FieldInfo) -> Dimension:
-    kinds = {field.annotation, *get_args(field.annotation)}
+    kinds = set(kinds_of(field))
     numeric = bool(kinds & {int, float})
     if not numeric or ".." not in text:
         return Dimension(key, _choices(key, text))

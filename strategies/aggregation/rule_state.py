@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from .vectors import Vector
 
+BEGAN = "began"
+"""The vector of how many updates there were before a parameter was stepped."""
+
 
 @dataclass
 class RuleState:
@@ -18,7 +21,8 @@ class RuleState:
     updates : int
         Number of updates of the model so far.
     vectors : dict[str, Vector]
-        The rule's vectors (moments, momentum) by name, each over all stepped parameters.
+        The rule's vectors (moments, momentum) by name, each over all stepped parameters; ``began`` among them
+        once some are stepped later than others, see `count`.
     draws : dict[str, int]
         Number of the last sample of nodes, by phase.
     new : NDArray, optional
@@ -52,11 +56,27 @@ class RuleState:
             self.vectors[name] = np.full_like(like, fill)
         vector = self.vectors[name]
         if self.new is not None and vector.size == like.size - np.count_nonzero(self.new):
-            self.vectors[name] = np.full_like(like, fill)
-            self.vectors[name][~self.new] = vector
-            vector = self.vectors[name]
+            self.vectors[name] = vector = self._grown(vector, np.full_like(like, fill))
+            began = self.vectors.get(BEGAN, np.zeros(np.count_nonzero(~self.new), np.int32))
+            if began.size < like.size:
+                self.vectors[BEGAN] = self._grown(began, np.full(like.size, self.updates, np.int32))
         if vector.shape != like.shape:
             raise AggregationError(
                 f"the rule's state {name!r} is for {vector.size} parameters, but the model has {like.size}"
             )
         return vector
+
+    def count(self, update: int) -> int | NDArray[np.integer]:
+        """Return of each parameter which update of its own the run's is, as torch counts steps.
+
+        It is ``update`` itself, unless some parameters are stepped since a later round than others: then it
+        is an array over all of them. Bias correction needs it, ``m / (1 - b^t)``: the moments of a new
+        parameter begin at 0. Ask for the rule's vectors first.
+        """
+        began = self.vectors.get(BEGAN)
+        return update if began is None else update - began.astype(np.int32)
+
+    def _grown(self, vector: Vector, filled: Vector) -> Vector:
+        """Return a vector over all parameters, of which those that are new have what they are filled with."""
+        filled[~self.new] = vector  # type: ignore[operator]
+        return filled

@@ -15,7 +15,8 @@ from ..settings import setting
 class AdaptiveStrategy(PseudoGradientStrategy):
     """``m = b1 m + (1 - b1) D``, v by the rule, ``x += eta m^ / (sqrt(v^) + tau)``.
 
-    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at the t-th update, and v^ is defined by the rule.
+    With ``bias_correction``, ``m^ = m / (1 - b1^t)`` at a parameter's t-th update, and v^ is defined by the
+    rule. A parameter that is unfrozen later than others has fewer updates, so t is counted by parameter.
     Without it, ``m^ = m`` and ``v^ = v``. The paper's own form has no correction and ``v_init = tau**2``.
     """
 
@@ -46,17 +47,27 @@ class AdaptiveStrategy(PseudoGradientStrategy):
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         m = state.vector("m", like=delta)
         v = state.vector("v", like=delta, fill=self.v_init)
-        t, corrected = round.update, self.bias_correction
-        m_correction = 1 - self.beta_1**t if corrected else 1.0
-        v_correction = self.second_correction(t) if corrected else 1.0
+        t = state.count(round.update)
+        if isinstance(t, int):
+            rate, v_correction = self._corrected(t)
+        else:
+            by_count = np.array([self._corrected(k) for k in range(1, round.update + 1)], delta.dtype)
         for part in blocks(delta.size):
             m[part] *= self.beta_1
             m[part] += (1 - self.beta_1) * delta[part]
             self.second_moment(v[part], np.square(delta[part]))
+            if not isinstance(t, int):
+                rate, v_correction = by_count[t[part] - 1].T
             denominator = np.sqrt(v[part] / v_correction)
             denominator += self.tau
-            np.divide((self.eta / m_correction) * m[part], denominator, out=delta[part])
+            np.divide(rate * m[part], denominator, out=delta[part])
         return delta
+
+    def _corrected(self, t: int) -> tuple[float, float]:
+        """Return the factor on m, ``eta / (1 - b1^t)``, and the divisor of v."""
+        if not self.bias_correction:
+            return self.eta, 1.0
+        return self.eta / (1 - self.beta_1**t), self.second_correction(t)
 
 
 class DecayingStrategy(AdaptiveStrategy):

@@ -28,6 +28,21 @@ class FunctionalDropout(nn.Module):
         return functional.dropout(x, 0.3)
 
 
+class Looks(nn.Module):
+    """Another function of fewer examples than a bound, as a shortcut for small batches may be."""
+
+    lockstep_safe = True  # which is not true
+
+    def __init__(self, bound, only_training=False):
+        super().__init__()
+        self.bound = bound
+        self.only_training = only_training
+
+    def forward(self, x):
+        looks = self.training or not self.only_training
+        return 0.5 * x if looks and len(x) < self.bound else x
+
+
 class SaysSafe(Mixing):
     lockstep_safe = True  # which is not true
 

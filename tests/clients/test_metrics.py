@@ -1,7 +1,10 @@
 """Metrics that add: against scikit-learn on all examples in one place, however these are divided."""
 
 import math
+import re
+from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,10 +234,152 @@ def test_sensitivity_at_a_specificity_by_hand():
         assert of_all(metric, scores, y) == expected
 
 
+def drawn(positives, negatives, seed):
+    """Scores (n, 2) and targets: those of the positives are 1.5 deviations higher in log-odds."""
+    rng = np.random.default_rng(seed)
+    z = torch.from_numpy(np.concatenate([rng.normal(1.5, 1, positives), rng.normal(0, 1, negatives)]))
+    y = torch.cat([torch.ones(positives, dtype=torch.int64), torch.zeros(negatives, dtype=torch.int64)])
+    return torch.stack([1 - z.sigmoid(), z.sigmoid()], 1), y
+
+
+def differences(name, count, scores, targets):
+    """How far a metric is from scikit-learn's, and the bound that the docs state, from the scores."""
+    metric = METRICS[name](Predicted("classes", 2, count))
+    p, y = scores[:, 1].numpy(), targets.numpy()
+    by_sk = {"auroc": sk.roc_auc_score, "average-precision": sk.average_precision_score}[name](y, p)
+    bins = np.digitize(p, thresholds(count).numpy())
+    bound = 0.0
+    for b in np.unique(bins):
+        inside, above = bins == b, bins > b
+        share = y[inside].sum() / y.sum()
+        negatives, tp, fp = (1 - y[inside]).sum(), y[above].sum(), (1 - y[above]).sum()
+        if name == "auroc":
+            bound += share * negatives / (1 - y).sum() / 2
+        elif share:
+            first = tp + y[inside].sum()
+            bound += share * (first / (first + fp) - (tp + 1) / (tp + 1 + fp + negatives))
+    return abs(of_all(metric, scores, targets) - by_sk), bound
+
+
+@pytest.mark.parametrize("name", ["auroc", "average-precision"])
+@settings(max_examples=60)
+@given(st.integers(1, 30), st.integers(1, 60), st.integers(0, 999), st.sampled_from([10, 100, 1000]))
+def test_thresholds_cost_no_more_than_the_docs_say(name, positives, negatives, seed, count):
+    difference, bound = differences(name, count, *drawn(positives, negatives, seed))
+    assert difference <= bound + 1e-12
+
+
+def test_the_docs_have_the_largest_differences_that_were_seen():
+    """Of 300 draws of each kind: few positives cost the average precision two digits."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "metrics.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert [row[0] for row in rows] == ["5", "50", "500"]
+    for positives, *written in rows:
+        draws = [drawn(int(positives), 1000, seed) for seed in range(300)]
+        columns = [("auroc", 1000), ("average-precision", 1000), ("average-precision", 10_000)]
+        for (name, count), largest in zip(columns, written, strict=True):
+            metric = METRICS[name](Predicted("classes", 2, count))
+            exact = {"auroc": sk.roc_auc_score, "average-precision": sk.average_precision_score}[name]
+            found = max(abs(of_all(metric, s, y) - exact(y.numpy(), s[:, 1].numpy())) for s, y in draws)
+            assert f"{found:.2g}" == largest
+
+
+AVERAGES = ["micro", "macro", "weighted"]
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("average", AVERAGES)
+def test_means_of_f1_are_scikit_learns_pooled_and_by_client(of, average):
+    """Of two classes too, where ``f1`` by itself is that of class 1."""
+    kind, size = KINDS[of]
+    metric = METRICS["f1"](Predicted(kind, size, THRESHOLDS), average)
+    scores, targets = predictions(kind, size, without=[0] if size == 4 else ())
+    states = []
+    for client in (slice(0, 50), slice(50, 390), slice(390, 400)):
+        s, y = scores[client], targets[client]
+        states.append(metric.batch(s, y))
+        assert metric.value(states[-1]) == pytest.approx(f1_by_sklearn(s, y, average))
+    pooled = added({"state": state} for state in states)["state"]
+    assert metric.value(pooled) == pytest.approx(f1_by_sklearn(scores, targets, average))
+
+
+def f1_by_sklearn(scores, targets, average):
+    said = (scores >= 0.5).long() if targets.dim() == 2 else scores.argmax(1)
+    return sk.f1_score(targets.numpy(), said.numpy(), average=average, zero_division=np.nan)
+
+
+def test_a_background_is_in_no_mean_of_f1():
+    """Confusion by hand, of classes 0 to 2: TP 3 and 1, FP 0 and 2, FN 1 and 2 of classes 1 and 2."""
+    total = np.array([[5, 0, 1], [0, 3, 1], [2, 0, 1]])
+    of = {
+        "": (6 / 7 + 1 / 3) / 2,
+        "micro": 8 / 13,
+        "macro": (6 / 7 + 1 / 3) / 2,
+        "weighted": (4 * 6 / 7 + 3 * 1 / 3) / 7,
+    }
+    for average, expected in of.items():
+        metric = METRICS["f1"](Predicted("classes", 3, background=True), average)
+        assert metric.value(total) == pytest.approx(expected)
+    assert math.isnan(METRICS["f1"](Predicted("classes", 3), "weighted").value(np.zeros((3, 3), np.int64)))
+
+
+@pytest.mark.parametrize("name", ["f1", "dice"])
+def test_another_mean_is_refused(name):
+    with pytest.raises(ValueError, match="micro, macro or weighted after the colon, or nothing"):
+        METRICS[name](Predicted("classes", 3), "mean")
+
+
 @pytest.mark.parametrize("argument", ["", "1", "0", "-0.5", "nan", "high"])
 def test_a_specificity_is_between_0_and_1(argument):
     with pytest.raises(ValueError, match="a specificity between 0 and 1 after a colon: sensitivity-at:0.95"):
         METRICS["sensitivity-at"](Predicted("classes", 2), argument)
+
+
+def r2_exactly(y, s):
+    """The mean over numbers of 1 - sum (y - s)^2 / sum (y - mean)^2, in fractions."""
+    found = []
+    for column, predicted in zip(y.T.tolist(), s.T.tolist(), strict=True):
+        truth, said = list(map(Fraction, column)), list(map(Fraction, predicted))
+        mean = sum(truth) / len(truth)
+        errors = sum((t - p) ** 2 for t, p in zip(truth, said, strict=True))
+        found.append(1 - errors / sum((t - mean) ** 2 for t in truth))
+    return float(sum(found) / len(found))
+
+
+def test_r2_of_numbers_far_from_zero_by_hand():
+    """Of y = 1e7 + (0, 1, 2) the spread is 2; predictions 1e7 + (1, 1, 0) err by 1 + 0 + 4: r2 = 1 - 5/2.
+
+    Each is a client's: states of one example each add to it. It was undefined.
+    """
+    metric = made("r2", "numbers", 1)
+    y, s = (1e7 + torch.tensor([a], dtype=torch.float32).double().T for a in ([0, 1, 2], [1, 1, 0]))
+    total = added({"state": metric.batch(s[i : i + 1], y[i : i + 1])} for i in range(3))["state"]
+    assert metric.value(total) == -1.5
+    assert np.isnan(of_all(metric, s[:1], y[:1]))
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e7, 1e30])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e6, 1e9])
+def test_r2_is_exact_however_small_the_deviation_is_beside_the_mean(offset, scale):
+    rng = np.random.default_rng(5)
+    y = (rng.normal(size=(300, 2)) + offset) * scale
+    s = y + rng.normal(size=y.shape) * scale
+    metric = made("r2", "numbers", 2)
+    cuts = [slice(0, 1), slice(1, 100), slice(100, 300)]
+    total = added({"state": metric.batch(torch.from_numpy(s[a]), torch.from_numpy(y[a]))} for a in cuts)[
+        "state"
+    ]
+    assert metric.value(total) == pytest.approx(r2_exactly(y, s), rel=1e-13)
+
+
+@pytest.mark.parametrize("of", [0.5, -1e300, math.nan, math.inf])
+def test_a_state_that_no_examples_have_does_not_stop_the_server(of):
+    metric = made("r2", "numbers", 1)
+    state = metric.batch(*(torch.zeros(3, 1, dtype=torch.float64),) * 2)
+    for row in range(len(state)):
+        changed = state.copy()
+        changed[row] = of
+        assert not metric.value(changed) > 1
 
 
 def test_a_constant_target_has_no_r2():

@@ -170,6 +170,8 @@ def test_runs_under_flowers_own_start():
         ([0.5] * 9, "list"),
         (np.ones(1, np.float32), r"shape \(1,\)"),
         (np.ones(10, np.float32), r"shape \(10,\)"),
+        (np.ones(9, bool), "bool"),
+        (np.ones(9, complex), "complex128"),
     ],
 )
 def test_a_step_that_is_no_vector_of_the_model_ends_the_run(step, got):

@@ -45,6 +45,17 @@ def test_the_mean_of_many_is_the_vector(text):
     np.testing.assert_allclose(mean, VECTOR, atol=0.32)
 
 
+@pytest.mark.parametrize(
+    ("share", "size", "sent"),
+    [("0.3", 5, 2), ("0.4", 5, 2), ("0.01", 7, 1), ("0.999", 1000, 999), ("1", 3, 3)],
+)
+def test_a_random_share_is_scaled_by_how_many_are_sent(share, size, sent):
+    """ceil(SHARE d) of d values, times d / ceil(SHARE d): 1/SHARE would be biased where it is rounded up."""
+    found = through(f"randk:{share}", np.ones(size, np.float32), seed=1)
+    assert sorted(set(found[found != 0].tolist())) == [pytest.approx(size / sent)]
+    assert np.count_nonzero(found) == sent
+
+
 values = st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import LABELS, Metric
+from .base import LABELS, Metric, Predicted
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -46,11 +46,33 @@ class OfConfusion(Metric):
 
 
 class F1(OfConfusion):
-    """F1 score, 2 TP / (2 TP + FP + FN)."""
+    """F1 score, 2 TP / (2 TP + FP + FN); f1:micro adds the counts, f1:weighted weighs by examples.
+
+    Those, and ``f1:macro``, are of all classes, also of two, as in scikit-learn with this ``average``. Only a
+    background is left out.
+    """
+
+    AVERAGES = ("micro", "macro", "weighted")
+
+    def __init__(self, predicted: Predicted, argument: str = "") -> None:
+        super().__init__(predicted)
+        if argument and argument not in self.AVERAGES:
+            raise ValueError("micro, macro or weighted after the colon, or nothing")
+        self.average = argument
+
+    @property
+    def first(self) -> int:
+        return int(self.predicted.background) if self.average else super().first
 
     def values(self, total: NDArray) -> NDArray[np.float64]:
         tp, fp, fn, _ = self.counts(total)
-        return 2 * tp / (2 * tp + fp + fn)
+        if self.average == "micro":
+            tp, fp, fn = (count.sum(keepdims=True) for count in (tp, fp, fn))
+        each = 2 * tp / (2 * tp + fp + fn)
+        if self.average != "weighted":
+            return each
+        examples = tp + fn
+        return np.atleast_1d(np.sum((each * examples)[examples > 0]) / examples.sum())
 
 
 class Dice(F1):

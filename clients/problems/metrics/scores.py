@@ -6,7 +6,9 @@ rest. The metric is the mean over classes or labels for which it is defined. Of 
 class 1, the positive one.
 
 Examples between two thresholds count as equal. So the AUROC differs from that of the scores by at most
-``sum_b p_b n_b / 2``, where p_b and n_b are the shares of the positive and negative examples in bin b.
+``sum_b p_b n_b / 2``, where p_b and n_b are the shares of the positive and negative examples in bin b. The
+average precision differs by at most ``sum_b p_b (h_b - l_b)``, where h_b is the precision if the positives of
+the bin come first, all of them, and l_b if one of them comes after all negatives.
 """
 
 from __future__ import annotations

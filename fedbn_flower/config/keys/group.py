@@ -9,6 +9,15 @@ def flag_of(name: str) -> str:
 
 
 class KeyGroup(BaseModel):
-    """Keys of a run that belong together; the docstring of a subclass is their title."""
+    """Keys of a run that belong together; the docstring of a subclass is their title.
 
-    model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
+    Text may be given as a number, as Python and TOML write it: a folder may be called 2024, a layer 0.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=flag_of,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,
+    )

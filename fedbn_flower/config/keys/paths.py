@@ -19,5 +19,5 @@ def with_absolute_paths(values: Mapping[str, UserConfigValue]) -> dict[str, User
     UserError
         For a value that is neither a path nor one of the key's others.
     """
-    given = {key: str(values[key]) for key in ABSOLUTE if values.get(key)}
+    given = {key: str(v) for key, v in values.items() if key in ABSOLUTE and v != "" and type(v) is not bool}
     return {**values, **{key: ABSOLUTE[key](value) for key, value in given.items()}}

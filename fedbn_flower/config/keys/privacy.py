@@ -1,7 +1,6 @@
 """The keys of differential privacy, and which values of all keys go together with them."""
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as setting
@@ -46,8 +45,8 @@ class Privacy(KeyGroup):
     dp_noise: float = setting(
         0.0, ge=0, description="deviation of the noise on the sum over dp-clip; 0 with dp-epsilon"
     )
-    dp_clip: Annotated[str, CLIP] = setting(
-        "1.0",
+    dp_clip: Annotated[Annotated[float, setting(gt=0)] | Literal["adaptive"], CLIP] = setting(
+        1.0,
         description="bound on the L2 norm of a client's update, or of an example's gradient; adaptive goes "
         "to the median norm of updates",
     )
@@ -84,22 +83,8 @@ class Privacy(KeyGroup):
 
     @property
     def clip(self) -> float | None:
-        """The number of ``dp-clip``; None if it adapts.
-
-        Raises
-        ------
-        UserError
-            When it is neither.
-        """
-        if self.dp_clip == ADAPTIVE:
-            return None
-        try:
-            value = float(self.dp_clip)
-        except ValueError:
-            value = 0.0
-        if not (value > 0 and isfinite(value)):
-            raise not_allowed("dp-clip", self.dp_clip, CLIP)
-        return value
+        """The number of ``dp-clip``; None if it adapts."""
+        return None if self.dp_clip == ADAPTIVE else float(self.dp_clip)
 
 
 def num_answers(config: "RunConfig") -> float:
@@ -158,7 +143,6 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
-    _ = config.clip
     if not config.dp_epsilon and not config.dp_noise:
         yield "dp-epsilon", 0.0, "a number > 0, or a dp-noise > 0,"
     if config.dp_epsilon and config.dp_noise:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,13 +15,16 @@ from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
+from fedbn_flower.clients.problems.evaluation import evaluate_splits
+from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
-from ...config.registry import CLIENT, LOSS, OBJECTIVE, models_named
+from ...config.registry import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ...models.integers import error_to_show
+from ...records.columns import TEST
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 
@@ -108,6 +113,7 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
     _check_optimizer(config, model, name)
+    _check_problem(inputs, model)
     if config.precision != "fp32":
         _check_precision(inputs, partition_id, name)
     return _check_head(config, dataset.problem, model, name, batch)
@@ -127,6 +133,24 @@ def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:
             why = " ".join(str(error).split())
             wanted = f"one that takes {int(extreme)}, the {which} of the inputs ({why})"
             raise not_allowed("model", name, wanted) from error
+
+
+def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
+    """Try a problem of the user's on two examples: its loss, as it trains, and all that it evaluates."""
+    config, problem = inputs.config, inputs.dataset.problem
+    if type(problem) in PROBLEM.names.values() or not inputs.dataset.has_examples:
+        return
+    held_out = inputs.whole_split(TEST)
+    some = replace(held_out, rows=held_out.rows[:2])
+    with as_user_error(PROBLEM.key, config.problem):
+        batch, targets = some.prepared(np.arange(len(some)))
+        loss: object = problem.loss(model.eval()(batch), targets)
+        if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.requires_grad:
+            raise WrongResult(problem, "loss", loss, "a scalar tensor with gradient")
+        with contextlib.suppress(FloatingPointError):  # an initial model may be anything
+            found = evaluate_splits(model, {TEST: some}, TEST, problem, 0)
+            if (headline := problem.compared_by) not in (*found, *problem.further):
+                raise WrongResult(problem, "scores", found, f"its headline {headline!r} among them")
 
 
 def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
@@ -193,7 +217,7 @@ def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
     config = inputs.config
     for i in range(len(widths)):
         model, initial = inputs.model(i)
-        if initial.keys() - CLIENT.find(config.client).local_entries(model):
+        if initial.keys() - kept_at_home(CLIENT.find(config.client), model):
             wanted = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
             raise not_allowed("model", config.model, wanted)
     if len(set(widths.values())) > 1:

@@ -7,6 +7,7 @@ from typing import Any
 from fedbn_flower.clients import FedAvgClient, Loss, Objective
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
+from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.client_unions import parts
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
@@ -70,7 +71,7 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
     config, initial = inputs.config, inputs.initial()
     for name in parts(config.client):
         client = CLIENT.find(name)
-        local = client.local_entries(initial.module)
+        local = kept_at_home(client, initial.module)
         if client.local_entries is FedAvgClient.local_entries or local - initial.constant:
             continue
         as_fedavg = ": it is FedAvg here" if name == config.client else ""

@@ -7,9 +7,9 @@ from .base import Codec, Codes, Layout, check_share, count_of
 
 
 class RandK(Codec):
-    """A uniform share ``randk:SHARE`` of the values, times 1/SHARE: unbiased. Positions travel as a seed.
+    """A uniform share ``randk:SHARE``: k = ceil(SHARE d) of d values, times d / k, which is unbiased.
 
-    With feedback the values are not scaled.
+    Of 5 values ``randk:0.3`` sends 2, times 2.5; with feedback not scaled. Positions travel as a seed.
     """
 
     paper = "stich2018sparsified"

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
-from clients.lockstep import equivalence, reason_not_equivalent, reason_not_supported
+from clients.lockstep import equivalence, reason_not_equivalent, reason_not_supported, reason_of_batches
 
 from ..helpers import make_client, make_examples, small_model
-from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Tokens, network
+from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
 from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
 
 
@@ -188,3 +189,56 @@ def test_a_client_that_decides_what_stays_at_home_is_served():
             return super().evaluate(parameters, config)
 
     assert why_not(small_model, FedPer) == ""
+
+
+def of_batches(model, sizes=(64, 69), batch_size=32, cohort=8):
+    client = make_client(FedAvgClient, model=model, training=LocalTraining(batch_size=batch_size))
+    task = client.task
+    assert reason_not_supported(FedAvgClient, task) == reason_not_equivalent(FedAvgClient, task, {}) == ""
+    return reason_of_batches(FedAvgClient, task, {}, np.array(sizes), cohort)
+
+
+@pytest.mark.parametrize(
+    ("bound", "caught"),
+    [
+        (2, ""),  # never less
+        (30, "5 of them give another output than among 256"),  # a last batch of 5
+        (33, "5 of them"),  # every batch
+        (256, "5 of them"),  # eight batches together are not less
+        (257, ""),  # always less
+    ],
+)
+def test_a_forward_that_looks_at_the_number_of_examples_is_caught_by_the_runs_batches(bound, caught):
+    """Batches of 32 and 5, stacked 256: the small trial has at most 16 rows, so none of these showed there.
+
+    What is less than the bound alone and not when stacked, or never or always: these are one function.
+    """
+    reason = of_batches(network(Looks(bound)))
+    assert caught in reason if caught else reason == ""
+
+
+def test_one_that_looks_in_training_only_is_caught_by_a_step():
+    reason = of_batches(network(nn.BatchNorm1d(4), Looks(100, only_training=True)))
+    assert reason.startswith("a class says that it treats each example alone, but a trial of 8 times 32")
+    assert "disagreed on" in reason
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "expected"),
+    [
+        ((64, 69), 32, (5, 32)),
+        ((65,), 32, (32, 32)),  # the last example joins the batch before, of 33
+        ((40, 7), 0, (7, 40)),
+        ((3,), 8, (3, 3)),
+        ((1, 2), 1, (1, 1)),
+    ],
+)
+def test_the_batches_that_occur(sizes, batch_size, expected):
+    lengths = [len(batch) for n in sizes for batch in make_examples(n, 0).batches(batch_size)]
+    assert expected[0] == min(lengths)
+    assert equivalence._batch_sizes(np.array(sizes), batch_size) == expected
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_models_of_known_parts_pass_it(name):
+    assert of_batches(SERVED[name](), sizes=(40, 43)) == ""

@@ -55,7 +55,10 @@ MISTAKES = [
         "metrics: 'auroc' is not allowed; expected a metric of numbers: r2",
     ),
     ({"metrics": "f1,f1"}, "metrics: 'f1,f1' is not allowed; expected each metric once, not 'f1' twice"),
-    ({"metrics": "f1:2"}, "metrics: 'f1:2' is not allowed; expected no argument"),
+    (
+        {"metrics": "f1:2"},
+        "metrics: 'f1:2' is not allowed; expected micro, macro or weighted after the colon, or nothing",
+    ),
     (
         {"metrics": "sensitivity-at"},
         "expected a specificity between 0 and 1 after a colon: sensitivity-at:0.95",

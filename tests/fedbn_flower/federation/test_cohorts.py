@@ -45,7 +45,7 @@ MODEL_REASONS = {
 def many(configured, monkeypatch):
     monkeypatch.setitem(MODELS, "frozen", frozen_first_layer)
     monkeypatch.setitem(MODELS, "tokens", tokens)
-
+    monkeypatch.setitem(MODELS, "hasty", hasty)
     clear_process_caches()
 
     def make(**values):
@@ -63,6 +63,32 @@ def test_one_line_says_how_clients_train(many, caplog, model):
     assert cohort_size(inputs_of(config)) == (GROUP if MODEL_REASONS[model] == "in lockstep" else 1)
     (line,) = [r.getMessage() for r in caplog.records]
     assert MODEL_REASONS[model] in line
+
+
+class Hasty(nn.Module):
+    """Says that it treats each example alone, and halves small batches."""
+
+    lockstep_safe = True
+
+    def forward(self, x):
+        return x / 2 if len(x) < 30 else x
+
+
+def hasty(spec):
+    return nn.Sequential(nn.Flatten(), Hasty(), nn.Linear(spec.size, spec.outputs))
+
+
+def test_a_model_that_looks_at_its_batch_trains_one_by_one_and_says_so(many, caplog, tmp_path):
+    """Clients of about 90 digits have batches of 32, 32 and some 26: other functions alone than stacked."""
+    found = {}
+    for fast in ("auto", "off"):
+        config = many(model="hasty", fast=fast, rounds=2, batch_size=32)
+        simulate(Federation(config), tmp_path / fast, None)
+        found[fast] = load_file(tmp_path / fast / "model.safetensors")
+    assert all(np.array_equal(entry, found["off"][name]) for name, entry in found["auto"].items())
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    (line,) = [line for line in warned if "one by one" in line]
+    assert line.startswith("clients train one by one: a class says that it treats each example alone, but ")
 
 
 def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):

@@ -1,0 +1,165 @@
+"""What a user's methods return: names in any iterable; a slip is one line that says what is expected."""
+
+import pytest
+import torch
+from torch import nn
+
+from clients import Classification, FedAvgClient, Loss, Objective
+from clients.objectives import Outcome
+from fedbn_flower.core.errors import RunFailed, UserError
+
+
+def client(local):
+    return type("Own", (FedAvgClient,), {"local_entries": staticmethod(local)})
+
+
+NAMED = {
+    "list": lambda model: ["1.bias"],
+    "tuple": lambda model: ("1.bias",),
+    "generator": lambda model: (name for name in model.state_dict() if name == "1.bias"),
+    "part of a state dict": lambda model: {"1.bias": model.state_dict()["1.bias"]},
+}
+
+
+@pytest.mark.parametrize("local", NAMED.values(), ids=NAMED)
+def test_names_of_any_kind_stay_at_home_as_a_sets_do(run, local):
+    keys = {"model": "linear", "rounds": 1}
+    found, expected = (run(client=client(f), **keys) for f in (local, lambda model: {"1.bias"}))
+    assert found.summary["clients"] == expected.summary["clients"]
+    assert found.history["bytes-sent"].tolist() == expected.history["bytes-sent"].tolist()
+
+
+NO_NAMES = {
+    "'1.weight'": lambda model: "1.weight",
+    "None": lambda model: None,
+    "3": lambda model: 3,
+    "a list of int": lambda model: {1, 2},
+    "a list of Parameter": lambda model: list(model.parameters()),
+    "a list of list": lambda model: [["1.weight"]],
+}
+
+
+@pytest.mark.parametrize("words", NO_NAMES)
+def test_what_is_no_names_is_one_line_before_anything_starts(run, tmp_path, words):
+    with pytest.raises(UserError) as caught:
+        run(client=client(NO_NAMES[words]), run_dir=str(tmp_path / "never"))
+    line = f"Own.local_entries returned {words}, expected a set of names of the state dict's entries"
+    assert str(caught.value).endswith(line)
+    assert str(caught.value).startswith("client: 'Own@")
+    assert not (tmp_path / "never").exists()
+
+
+def method(base, name, function):
+    return type("Own", (base,), {name: function})
+
+
+def cross_entropy(output, targets, reduction="mean"):
+    return nn.functional.cross_entropy(output, targets, reduction=reduction)
+
+
+def both(of_loss):
+    """An `Objective.loss` whose loss is changed."""
+
+    def loss(self, model, inputs, targets, reduction="mean"):
+        output = model(inputs)
+        return of_loss(cross_entropy(output, targets)), output
+
+    return loss
+
+
+def triple(change):
+    return lambda self, parameters, config: change(*FedAvgClient.fit(self, parameters, config))
+
+
+SLIPS = {
+    "Own.fit returned None, expected (arrays, number of examples, metrics)": {
+        "client": method(FedAvgClient, "fit", lambda self, parameters, config: None)
+    },
+    "the metric 'told' is 'x', expected a number": {
+        "client": method(FedAvgClient, "fit", triple(lambda x, n, _: (x, n, {"told": "x"})))
+    },
+    "Own.loss returned a tensor of shape (), expected (loss, output): a scalar tensor with gradient, and": {
+        "objective": method(
+            Objective, "loss", lambda self, model, x, y, reduction="mean": cross_entropy(model(x), y)
+        )
+    },
+    "Own.loss returned (a tensor of shape () without gradient, a tensor of": {
+        "objective": method(Objective, "loss", both(torch.Tensor.detach))
+    },
+    "Own.finish returned None, expected an Outcome": {
+        "objective": method(Objective, "finish", lambda self, work: None)
+    },
+    "Own.finish returned a list of int, expected arrays by name as the memory": {
+        "objective": method(Objective, "finish", lambda self, work: Outcome(memory=[1]))
+    },
+    "'w' is a tensor of shape (2,) without gradient, expected a NumPy array": {
+        "objective": method(Objective, "finish", lambda self, _: Outcome(records={"r": {"w": torch.ones(2)}}))
+    },
+    "Own.__call__ returned a tensor of shape (721,), expected a scalar tensor with gradient": {
+        "loss": method(Loss, "__call__", lambda self, o, t, reduction="mean": cross_entropy(o, t, "none"))
+    },
+    "Own.loss returned 1.0, expected a scalar tensor with gradient": {
+        "problem": method(Classification, "loss", lambda self, o, t, reduction="mean": 1.0)
+    },
+    "Own.scores returned {'accuracy': a tensor of shape () without gradient}, expected a dict of tensors": {
+        "problem": method(
+            Classification, "scores", lambda self, o, t: {"accuracy": (o.argmax(1) == t).float().mean()}
+        )
+    },
+    "Own.predictions returned 1.0, expected a tensor of shape (": {
+        "problem": method(Classification, "predictions", lambda self, targets: 1.0)
+    },
+    "Own.derived returned None, expected a dict of numbers by name": {
+        "problem": method(Classification, "derived", lambda self, means: None)
+    },
+}
+
+
+@pytest.mark.parametrize("line", SLIPS)
+def test_a_slip_in_a_method_says_what_is_expected(run, line):
+    with pytest.raises(RunFailed if not SLIPS[line].keys() & {"problem"} else UserError) as caught:
+        run(**{"client": "fedavg", "batch_size": 0, "rounds": 1} | SLIPS[line])
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_problem_without_its_headline_is_no_silent_gap(run):
+    """It was evaluated, and the accuracy by which runs are compared was nowhere."""
+    scores = {"scores": lambda self, output, targets: {"hits": (output.argmax(1) == targets).float()}}
+    with pytest.raises(
+        UserError, match=r"Own\.scores returned .*, expected its headline 'accuracy' among them"
+    ):
+        run(problem=type("Own", (Classification,), scores))
+
+
+METRIC = """
+import numpy as np, torch
+from fedbn_flower.clients import Metric
+
+class Own(Metric):
+    "As it should not be."
+    def batch(self, scores, targets):
+        return {batch}
+    def values(self, total):
+        return {values}
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "values", "line"),
+    [
+        ("[1.0, 2.0]", "total[:1]", "Own.batch returned a list of float, expected a NumPy array"),
+        (
+            "torch.ones(2)",
+            "total[:1]",
+            "Own.batch returned a tensor of shape (2,) without gradient, expected",
+        ),
+        ("np.ones(2)", "None", "Own.values returned None, expected numbers, a NumPy array (k,)"),
+        ("np.ones(2)", "'a'", "Own.values returned 'a', expected numbers, a NumPy array (k,)"),
+    ],
+)
+def test_a_metric_of_another_kind_is_one_line_before_anything_starts(run, tmp_path, batch, values, line):
+    (tmp_path / "own.py").write_text(METRIC.format(batch=batch, values=values))
+    with pytest.raises(UserError) as caught:
+        run(metrics="own.py:Own")
+    assert line in str(caught.value)
