@@ -60,9 +60,9 @@ class Columns(NamedTuple):
 
 
 def as_float32(values: NDArray) -> NDArray[np.float32]:
-    """Round to float32; values that are too large become infinite."""
+    """Round to float32, without a copy if they are; values that are too large become infinite."""
     with np.errstate(over="ignore"):
-        return values.astype(np.float32)
+        return values.astype(np.float32, copy=False)
 
 
 def is_far(mean: float, std: float, deviations: float = FAR) -> bool:
