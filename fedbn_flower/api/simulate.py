@@ -62,8 +62,8 @@ def simulate(
         Datasets, one per client, as `pooled` takes them. Every item of a Dataset is read once. With Datasets
         the defaults are ``partition="natural:client"`` and their number for ``num_clients``.
     test : Dataset, or a sequence or mapping of Datasets, optional
-        With Datasets: held-out examples, for all clients or one Dataset per client. Without it a fixed fifth
-        of each client's examples is held out.
+        With Datasets: held-out examples, for all clients or one Dataset per client, who is then evaluated on
+        its own. Without it a fixed fifth of each client's examples is held out.
     progress : bool
         Whether to show a progress bar.
     observers : Sequence[Observer], optional

@@ -71,9 +71,17 @@ def sync_folder(folder: Path) -> None:
 
 def digest_of(arrays: Mapping[str, NDArray]) -> str:
     """Return a SHA-256 of the names, dtypes, shapes and contents of arrays."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+    return sha256_of(
+        (json.dumps([name, str(array.dtype), list(array.shape)]), array)
+        for name, array in sorted(arrays.items())
+    )
+
+
+def sha256_of(arrays: Iterable[tuple[str, NDArray]], beginning: str = "") -> str:
+    """Return a SHA-256 of a text and of the contents of arrays, each after a text that describes it."""
+    digest = hashlib.sha256(beginning.encode())
+    for text, array in arrays:
+        digest.update(text.encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 

@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock
 
 from ..core.errors import os_errors_as_user_errors
-from ..core.files import path_of
+from ..core.files import path_of, sha256_of
 from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
 from .images.feature_shift import shift_images
@@ -103,12 +103,11 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
 
 def _digest(decoded: Decoded) -> str:
     """Return the SHA-256 digest of the columns: names, dtypes, shapes and contents."""
-    digest = hashlib.sha256()
-    for columns in (decoded.train, decoded.test):
-        for name, column in sorted(columns.items()):
-            digest.update(f"{name} {column.dtype} {column.shape}".encode())
-            digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()
+    return sha256_of(
+        (f"{name} {column.dtype} {column.shape}", column)
+        for columns in (decoded.train, decoded.test)
+        for name, column in sorted(columns.items())
+    )
 
 
 def _open(folder: Path) -> Dataset:

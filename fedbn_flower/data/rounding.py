@@ -60,9 +60,9 @@ class Columns(NamedTuple):
 
 
 def as_float32(values: NDArray) -> NDArray[np.float32]:
-    """Round to float32; values that are too large become infinite."""
+    """Round to float32, without a copy if they are; values that are too large become infinite."""
     with np.errstate(over="ignore"):
-        return values.astype(np.float32)
+        return values.astype(np.float32, copy=False)
 
 
 def is_far(mean: float, std: float, deviations: float = FAR) -> bool:
@@ -128,6 +128,22 @@ def feature_of(values: NDArray) -> Feature:
     distinct = Distinct(given, kept, _distinct(as_float32((held - mean) / (std or 1))))
     is_lost = _is_loss(given, kept) or _is_loss(given, distinct.standardised)
     return Feature(rounded, rest if fine else None, distinct if is_lost else None)
+
+
+def may_lose(columns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return for which features (features, N >= 1) `feature_of` may find anything, after a quick look."""
+    known = np.sort(columns, 1)
+    rounded = as_float32(known)
+    differ = (np.count_nonzero(values[:, 1:] != values[:, :-1], 1) for values in (known, rounded))
+    merges = np.greater(*differ)  # each NaN differs from the next in both
+    sizes = np.abs(columns)
+    most = np.fmax.reduce(sizes, 1, keepdims=True)
+    spans = ((sizes > 0) & (sizes * WHOLE < most)).any(1)
+    extent = np.fmax.reduce(columns, 1) - known[:, 0]  # at most twice the deviation times the root of N
+    far = most[:, 0] * 2 * columns.shape[1] ** 0.5 > FAR * extent
+    is_inexact = (np.abs(known - rounded) > 0).any(1)
+    found: NDArray[np.bool_] = spans | (is_inexact & (merges | far))
+    return found
 
 
 def with_rest(x: NDArray[np.float32], feature: int, rest: Mapping[int, NDArray]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Number
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError
+from ...core.files import sha256_of
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request
 from ..images.kind import images_decoded
@@ -217,8 +217,4 @@ def _notes_on_targets(arrays: Mapping[str, NDArray], y: NDArray, y_test: NDArray
 
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[Note]) -> str:
-    digest = hashlib.sha256(repr(notes).encode())
-    for array in arrays:
-        digest.update(f"{array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:24]
+    return sha256_of(((f"{array.dtype} {array.shape}", array) for array in arrays), repr(notes))[:24]

@@ -12,7 +12,7 @@ import torch
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.numeric import FeatureMoments, Standardise
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.data.rounding import columns_of, feature_of
+from fedbn_flower.data.rounding import columns_of, feature_of, may_lose
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.runtime import InlineGrid
@@ -61,6 +61,22 @@ def test_other_numbers_are_as_they_were(values):
     found = feature_of(values)
     assert (found.rest, found.distinct) == (None, None)
     np.testing.assert_array_equal(found.values, values.astype(np.float32))
+
+
+def test_a_quick_look_misses_nothing():
+    """Of columns of many sizes, spreads and numbers of decimals."""
+    rng = np.random.default_rng(1)
+    columns = [
+        rng.normal(10 ** rng.uniform(-3, 9), 10 ** rng.uniform(-3, 6), 80).round(rng.integers(0, 6))
+        for _ in range(300)
+    ]
+    columns += [np.append(SECONDS[1:], np.nan), np.append(SECONDS[1:], 0), np.append(np.arange(79), 1e30)]
+    columns += [np.full(80, np.nan), np.full(80, 0.1), np.full(80, 1.7e9 + 10), RNG.normal(size=80)]
+    found = [feature_of(column) for column in columns]
+    finds = np.array([one.rest is not None or one.distinct is not None for one in found])
+    may = may_lose(np.array(columns))
+    assert not (finds & ~may).any()
+    assert 50 < finds.sum() <= may.sum() < 250
 
 
 def test_a_constant_far_from_0_is_kept_for_other_sites():

@@ -1,6 +1,6 @@
 """What float32 rounds off a table's numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from ...notes import Note
 from ...numeric import lost_targets, lost_values
-from ...rounding import Distinct, facts_of, feature_of
+from ...rounding import Distinct, facts_of, feature_of, may_lose
 from .features import Feature
+
+BLOCK = 64
+"""Columns that are looked at together."""
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -24,18 +27,30 @@ def rounded_off(
     """
     rests: dict[int, NDArray[np.float32]] = {}
     lost: list[tuple[str, Distinct]] = []
-    start = 0
-    for feature in features:
-        if not feature.values:
-            found = feature_of(_numbers(table[feature.name]))
-            if found.rest is not None:
-                rests[start] = found.rest
-            if found.distinct:
-                lost.append((repr(feature.name), found.distinct))
-        start += feature.width
+    for place, name, numbers in _suspects(features, table):
+        found = feature_of(numbers)
+        if found.rest is not None:
+            rests[place] = found.rest
+        if found.distinct:
+            lost.append((repr(name), found.distinct))
     columns = {"rest": np.stack(list(rests.values()), 1)} if rests else {}
     targets = lost_targets((repr(name), _numbers(table[name])) for name in labels)
     return columns, facts_of(list(rests), {}), (*targets, *lost_values(lost))
+
+
+def _suspects(features: Sequence[Feature], table: "DataFrame") -> Iterator[tuple[int, str, NDArray]]:
+    """Yield place, name and values of the columns of numbers that `may_lose` some."""
+    starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
+    numbers = [(start, f.name) for start, f in zip(starts, features, strict=False) if not f.values]
+    if table.empty:
+        return
+    for first in range(0, len(numbers), BLOCK):
+        some = numbers[first : first + BLOCK]
+        columns = [_numbers(table[name]) for _, name in some]
+        may = may_lose(np.array([column.astype(np.float64, copy=False) for column in columns]))
+        for (start, name), column, suspected in zip(some, columns, may, strict=True):
+            if suspected or column.dtype.kind in "iu":
+                yield start, name, column
 
 
 def _numbers(column: "Series") -> NDArray:
