@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.arrays import to_array
 from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matching, names_of_parts
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.parameter_names import trainable_names
-from fedbn_flower.clients.modules.precision import compute_in
+from fedbn_flower.clients.modules.precision import accept_float32, compute_in
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import described
 
 from ..config.registry import MODEL, as_user_error
@@ -24,7 +26,9 @@ from ..core.process_cache import process_cache
 from ..core.suggestions import hint
 from ..models.weights import LoadedWeights, load_weights
 
-DTYPES = frozenset({"float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"})
+DTYPES = frozenset(
+    {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}
+)
 """The dtypes of torch that an entry of a state dict may have."""
 TORCHVISION = "torchvision.models"
 MAX_NAMES = 12
@@ -62,15 +66,19 @@ class InitialModel:
         The entries that never change, see `constant_entries`.
     weights : LoadedWeights, optional
         What it took from ``init``.
+    halves : frozenset[str]
+        The entries that are bfloat16 in the module; in ``entries`` they are float32, as NumPy lacks it.
     """
 
     module: nn.Module
     entries: dict[str, NDArray]
     constant: frozenset[str]
     weights: LoadedWeights | None
+    halves: frozenset[str] = frozenset()
 
 
 @process_cache(maxsize=8)
+@usual_surroundings()
 def initial_model(
     name: str,
     spec: InputSpec,
@@ -95,11 +103,13 @@ def initial_model(
     if softmax_output:
         model, frozen = _with_softmax(model), frozenset(f"0.{entry}" for entry in frozen)
     constant = constant_entries(model, frozen, start.frozen_bn == "adapt")
-    entries = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    state = model.state_dict()
+    entries = {name: to_array(entry) for name, entry in state.items()}
+    halves = frozenset(name for name, entry in state.items() if entry.dtype == torch.bfloat16)
     if device == "cpu":
         lay_out(model, spec)
     compute_in(model, precision, device)
-    return InitialModel(model.to(device), entries, constant, weights)
+    return InitialModel(model.to(device), entries, constant, weights, halves)
 
 
 def _frozen(model: nn.Module, start: Start) -> frozenset[str]:
@@ -132,12 +142,13 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     ------
     UserError
         When its function raises, when it has lazy modules that a forward pass does not materialise, or
-        entries of a dtype that NumPy lacks or that cannot be averaged.
+        entries of a dtype that cannot be averaged.
     """
     model = _built(name, spec, seed)
     return _with_softmax(model) if softmax_output else model
 
 
+@usual_surroundings()
 def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -158,6 +169,7 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
             for entry, value in model.state_dict().items():
                 if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
+    accept_float32(model, spec.zeros(2))
     return model
 
 
