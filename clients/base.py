@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
+from .modules.arrays import to_array, viewed
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
 from .modules.frozen import split, still_modules
 from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
+from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
 from .objectives.sgd import Sgd
 from .problems.evaluation import evaluate_splits, evaluation_batch
@@ -26,9 +28,7 @@ from .training import (
     LocalRun,
     LocalTask,
     load_entries,
-    to_array,
     train_model,
-    viewed,
 )
 from .update import NamedArrays, Received, Records, Update, by_name
 
@@ -93,6 +93,7 @@ class FedAvgClient(NumPyClient):
         """Return the model's shared entries, in the order of `shared_names`."""
         return self._sent(self.task.model.state_dict())
 
+    @usual_surroundings()
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> Update:
         """Train from the received shared entries and the client's local entries.
 
@@ -126,6 +127,7 @@ class FedAvgClient(NumPyClient):
         """Return this client with another objective and no memory. Use it for its `begin_run`."""
         return type(self)(replace(self.task, objective=objective), Memory(ContextStore()))
 
+    @usual_surroundings()
     def begin_run(
         self, parameters: Mapping[str, torch.Tensor], config: Mapping[str, Scalar], records: Records
     ) -> LocalRun:
@@ -200,6 +202,7 @@ class FedAvgClient(NumPyClient):
                 if not length.isfinite() and self._has_diverged(name, entries[name]):
                     raise FloatingPointError(f"training diverged: {name} is not finite")
 
+    @usual_surroundings()
     def evaluate(
         self, parameters: NDArrays, config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:

@@ -17,6 +17,7 @@ from .modules.lazy_torch import nn, torch
 from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
 from .modules.precision import precision_of
 from .modules.rng import seeded
+from .modules.surroundings import usual_surroundings
 from .objectives import LocalWork, Objective
 from .objectives.sgd import Sgd
 from .problems import Classification, Problem
@@ -186,6 +187,7 @@ class LocalRun:
         return {**{f"train-{name}": value for name, value in metrics.items()}, "local-steps": steps}
 
 
+@usual_surroundings()
 def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()) -> dict[str, float]:
     """Train in place and return the metrics. ``frozen`` modules are in evaluation mode.
 
@@ -289,16 +291,6 @@ class _Tally:
             self.totals[name] = self.totals.get(name, 0.0) + value.item()
         self.predictions += counts.sum().item()
         self.batches, self.held = [], 0
-
-
-def to_array(entry: torch.Tensor) -> NDArray:
-    """Return a copy on the CPU, in C order."""
-    return np.array(viewed(entry), order="C")
-
-
-def viewed(entry: torch.Tensor) -> NDArray:
-    """Return the entry as an array, which shares its memory on the CPU."""
-    return entry.detach().cpu().numpy()
 
 
 def load_entries(targets: Mapping[str, torch.Tensor], entries: Mapping[str, NDArray]) -> None:

@@ -19,6 +19,7 @@ from ..base import FedAvgClient
 from ..examples import Examples
 from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
+from ..modules.surroundings import usual_surroundings
 from ..objectives.scaffold import CONTROL
 from ..training import LocalTask, LocalTraining, all_work, load_entries
 from ..update import Received, by_name
@@ -34,6 +35,7 @@ BROKEN = "a class says that it treats each example alone, but "
 """How the reason begins where a class sets ``lockstep_safe``, ``elementwise`` or ``alike`` and should not."""
 
 
+@usual_surroundings()
 def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
     """Run the trial. Return "" if both ways agree, otherwise the reason to train clients one by one.
 
@@ -45,6 +47,7 @@ def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings:
     return found and f"the trial {found}"
 
 
+@usual_surroundings()
 def reason_of_batches(
     client: type[FedAvgClient],
     task: LocalTask,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..base import FedAvgClient
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..modules.frozen import train_mode
+from ..modules.surroundings import usual_surroundings
 from ..objectives import Objective
 from ..problems.evaluation import scores_of
 from ..training import LocalRun, LocalTask, LocalTraining
@@ -18,6 +19,7 @@ from ..update import Received, Update
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 
 
+@usual_surroundings()
 def fit_in_lockstep(
     clients: Sequence[FedAvgClient], parameters: NDArrays, config: dict[str, Scalar]
 ) -> list[Update | Exception]:
@@ -61,6 +63,7 @@ def _fit_alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Sca
         return error
 
 
+@usual_surroundings()
 def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[str, float]]:
     """Train the rows of a stacked model in place and return each run's metrics.
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from .lazy_torch import nn, torch
+from .rng import seeded
 
 DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Names of PyTorch's dtypes."""
@@ -40,8 +41,36 @@ def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
 
 # A partial of it is copied with the model, and then calls the copy; a closure would call the original.
 def _autocast(device: str, dtype: torch.dtype, forward: Any, *args: Any, **kwargs: Any) -> object:
+    torch.clear_autocast_cache()  # which an autocast around all of it would keep from pass to pass
     with torch.autocast(device, dtype=dtype):
         output = forward(*args, **kwargs)
+    return in_float32(output) if isinstance(output, torch.Tensor) else output
+
+
+def accept_float32(model: nn.Module, inputs: torch.Tensor) -> None:
+    """Have a model with parameters of another dtype take such inputs, and give no outputs in half precision.
+
+    The loss, and what an objective adds to it, are then computed in float32. A model that takes the inputs as
+    they are, and casts them itself, still does. Where parameters have several dtypes nothing is changed.
+    """
+    dtypes = {p.dtype for p in model.parameters()}
+    if len(dtypes) != 1 or dtypes == {torch.float32}:
+        return
+    training = model.training
+    try:
+        with torch.no_grad(), seeded(0):
+            model.eval()(inputs)
+        cast_to = None
+    except Exception:  # any error: the cast inputs are tried later, and refused in a line
+        cast_to = dtypes.pop()
+    model.train(training)
+    model.forward = partial(_cast, cast_to, model.forward)
+
+
+def _cast(dtype: torch.dtype | None, forward: Any, inputs: Any, *args: Any, **kwargs: Any) -> object:
+    if dtype and isinstance(inputs, torch.Tensor) and inputs.is_floating_point():
+        inputs = inputs.to(dtype)
+    output = forward(inputs, *args, **kwargs)
     return in_float32(output) if isinstance(output, torch.Tensor) else output
 
 

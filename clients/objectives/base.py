@@ -12,6 +12,7 @@ from ..examples import Examples
 from ..losses import Loss
 from ..memory import Arrays
 from ..modules.lazy_torch import nn, torch
+from ..modules.precision import in_float32
 from ..problems import Classification, Problem
 from ..settings import set_values
 from ..update import Records
@@ -130,7 +131,7 @@ class Objective:
         self.local = local
         self.criterion = local.loss if local else Loss(self.problem)
         """The loss f of a batch's outputs and targets."""
-        self.start = {name: p.detach().clone() for name, p in parameters.items()}
+        self.start = {name: in_float32(p.detach().clone()) for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
 

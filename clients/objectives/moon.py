@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..modules.arrays import to_array
 from ..modules.head import features, frozen
 from ..modules.lazy_torch import functional, nn, torch
 from ..settings import setting
@@ -33,7 +34,7 @@ class Moon(Objective):
         self.previous: dict[str, torch.Tensor] | None = None
         if self.memory is not None:
             previous = {name: torch.from_numpy(entry) for name, entry in self.memory.items()}
-            self.previous = {n: previous[n].to(x.device) if n in previous else x for n, x in self.x.items()}
+            self.previous = {n: previous[n].to(x) if n in previous else x for n, x in self.x.items()}
 
     def loss(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
@@ -50,4 +51,4 @@ class Moon(Objective):
 
     def finish(self, work: LocalWork) -> Outcome:
         entries = self.client.entries()
-        return Outcome(memory={name: entry.numpy(force=True) for name, entry in entries.items()})
+        return Outcome(memory={name: to_array(entry) for name, entry in entries.items()})

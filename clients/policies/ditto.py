@@ -8,10 +8,11 @@ from dataclasses import replace
 from flwr.common import NDArrays, Scalar
 
 from ..base import FedAvgClient
+from ..modules.arrays import to_array
 from ..modules.lazy_torch import torch
 from ..objectives.fedprox import FedProx
 from ..settings import setting
-from ..training import load_entries, to_array, train_model
+from ..training import load_entries, train_model
 from ..update import Update
 
 PERSONAL = "personal"

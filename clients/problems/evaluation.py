@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..examples import Examples
 from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
+from ..modules.surroundings import usual_surroundings
 from ..returned import WrongResult
 from .base import Problem, shape_of
 from .metrics import Metric
@@ -78,6 +79,7 @@ def metrics_of_splits(
     return metrics | ({STATES: states} if problem.chosen else {})
 
 
+@usual_surroundings()
 def evaluate_batches(
     model: nn.Module, examples: Examples, problem: Problem, classes: int = 0, share: tuple[int, int] = (0, 1)
 ) -> list[Sums]:

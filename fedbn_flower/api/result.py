@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedbn_flower.clients import FedAvgClient, load_entries
+from fedbn_flower.clients.modules.arrays import to_array
 from fedbn_flower.clients.modules.lazy_torch import nn
-from fedbn_flower.clients.training import to_array
 
 from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code

@@ -16,6 +16,7 @@ from flwr.app import UserConfigValue
 from rich.console import Console
 
 from fedbn_flower.clients.modules.lazy_torch import torch
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 
@@ -111,7 +112,7 @@ def simulate(
     elif test is not None:
         raise UserError("test: given without data")
     clear_process_caches()
-    with with_session_objects(objects), _restored_process():
+    with with_session_objects(objects), _restored_process(), usual_surroundings():
         config = resumed(values) if values.get("resume") else RunConfig.of(values)
         show_log(config.verbose)
         folder = _run(config, Console(quiet=not progress), observers)

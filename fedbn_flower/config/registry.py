@@ -27,6 +27,7 @@ from fedbn_flower.clients import (
     Objective,
     Problem,
 )
+from fedbn_flower.clients.modules.surroundings import kept_surroundings
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
@@ -247,7 +248,8 @@ def _loaded(path: Path, changed: int) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # as an import does: its classes can be pickled, its types resolved
     try:
-        spec.loader.exec_module(module)
+        with kept_surroundings():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise _LoadError(_line(error)) from error
@@ -259,7 +261,8 @@ def _importable(place: str) -> ModuleType:
     if here not in sys.path:  # a script's folder is there, the current one is not
         sys.path.append(here)
     try:
-        return importlib.import_module(place)
+        with kept_surroundings():
+            return importlib.import_module(place)
     except (Exception, SystemExit) as error:
         raise _LoadError(_line(error)) from error
 

@@ -18,7 +18,6 @@ from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 
-from ..config.run_config import RunConfig
 from .divergence import first_to_diverge
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
@@ -131,7 +130,7 @@ def _comparable(found: Mapping[str, list[Sums]]) -> object:
 
 
 def evaluate_new(
-    config: RunConfig,
+    inputs: RunInputs,
     strategy: PseudoGradientStrategy,
     exchange: Exchange,
     server_round: int,
@@ -144,11 +143,11 @@ def evaluate_new(
     examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
     """
     nodes = strategy.node_directory
-    held_out = participation(config).held_out_clients
+    held_out = participation(inputs.config).held_out_clients
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
     content = RecordDict(
         {
-            ARRAYS: model_to_send(arrays, config.rounds_model),
+            ARRAYS: model_to_send(arrays, inputs.rounded_names),
             CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round}),
         }
     )

@@ -1,7 +1,7 @@
 """Send a round's messages and receive the replies, counting seconds and bytes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
@@ -137,9 +137,11 @@ class Exchange:
         return reply
 
 
-def model_to_send(arrays: ArrayRecord, rounds: bool) -> ArrayRecord:
-    """Return the model as clients get it: rounded to bfloat16, or as it is."""
-    return ArrayRecord({name: rounded(array) for name, array in arrays.items()}) if rounds else arrays
+def model_to_send(arrays: ArrayRecord, names: Collection[str]) -> ArrayRecord:
+    """Return the model as clients get it: entries of these names are rounded to bfloat16."""
+    if not names:
+        return arrays
+    return ArrayRecord({name: rounded(a) if name in names else a for name, a in arrays.items()})
 
 
 def compressed_model(

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.messages.wire import (
     CHECKPOINT_ROUND,
@@ -73,6 +74,7 @@ class Federation:
         When the data cannot be read or do not fit the configuration; when the rule or client cannot be used.
     """
 
+    @usual_surroundings()
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.inputs = inputs_of(config)
@@ -114,6 +116,7 @@ class Federation:
         """What is no mistake but hardly meant."""
         return [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())]
 
+    @usual_surroundings()
     @one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
@@ -262,7 +265,7 @@ class Federation:
             evaluate_config = ConfigRecord({**evaluation, **by_class})
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 messages = strategy.configure_evaluate(
-                    server_round, model_to_send(arrays, config.rounds_model), evaluate_config, grid
+                    server_round, model_to_send(arrays, self.inputs.rounded_names), evaluate_config, grid
                 )
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
@@ -272,7 +275,9 @@ class Federation:
             evaluate_report = PhaseReport()
         new = None
         if tests and config.holdout_clients and self.shares:
-            new = evaluate_new(config, strategy, exchange, server_round, arrays, ConfigRecord(evaluation))
+            new = evaluate_new(
+                self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
+            )
 
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem

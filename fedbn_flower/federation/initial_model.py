@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.arrays import to_array
 from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matching, names_of_parts
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.parameter_names import trainable_names
-from fedbn_flower.clients.modules.precision import compute_in
+from fedbn_flower.clients.modules.precision import accept_float32, compute_in
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import described
 
 from ..config.registry import MODEL, as_user_error
@@ -25,7 +27,9 @@ from ..core.suggestions import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
 
-DTYPES = frozenset({"float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"})
+DTYPES = frozenset(
+    {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}
+)
 """The dtypes of torch that an entry of a state dict may have."""
 TORCHVISION = "torchvision.models"
 MAX_NAMES = 12
@@ -65,6 +69,8 @@ class InitialModel:
         What it took from ``init``.
     spec : InputSpec
         Of its inputs, which may be whole numbers, and its outputs.
+    halves : frozenset[str]
+        The entries that are bfloat16 in the module; in ``entries`` they are float32, as NumPy lacks it.
     """
 
     module: nn.Module
@@ -72,9 +78,11 @@ class InitialModel:
     constant: frozenset[str]
     weights: LoadedWeights | None
     spec: InputSpec
+    halves: frozenset[str] = frozenset()
 
 
 @process_cache(maxsize=8)
+@usual_surroundings()
 def initial_model(
     name: str,
     spec: InputSpec,
@@ -99,12 +107,14 @@ def initial_model(
     if softmax_output:
         model, frozen = _with_softmax(model), frozenset(f"0.{entry}" for entry in frozen)
     constant = constant_entries(model, frozen, start.frozen_bn == "adapt")
-    entries = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    state = model.state_dict()
+    entries = {name: to_array(entry) for name, entry in state.items()}
+    halves = frozenset(name for name, entry in state.items() if entry.dtype == torch.bfloat16)
     spec = fitted(model, spec)
     if device == "cpu":
         lay_out(model, spec)
     compute_in(model, precision, device)
-    return InitialModel(model.to(device), entries, constant, weights, spec)
+    return InitialModel(model.to(device), entries, constant, weights, spec, halves)
 
 
 def _frozen(model: nn.Module, start: Start) -> frozenset[str]:
@@ -137,12 +147,13 @@ def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> 
     ------
     UserError
         When its function raises, when it has lazy modules that a forward pass does not materialise, or
-        entries of a dtype that NumPy lacks or that cannot be averaged.
+        entries of a dtype that cannot be averaged.
     """
     model = _built(name, spec, seed)
     return _with_softmax(model) if softmax_output else model
 
 
+@usual_surroundings()
 def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -163,6 +174,7 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
             for entry, value in model.state_dict().items():
                 if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
+    accept_float32(model, spec.zeros(2))
     return model
 
 

@@ -252,6 +252,19 @@ class RunInputs:
             raise UserError(f"client: {name!r} keeps at home what the model does not have: {missing}")
         return split(initial.entries, local, initial.constant)
 
+    @cached_property
+    def rounded_names(self) -> frozenset[str]:
+        """The entries that clients get in bfloat16, and that the server keeps in float32.
+
+        They are all with ``compress-down``, and those that the model itself has in bfloat16. The mechanism of
+        privacy and asynchronous protocols know one model only, which clients then round themselves.
+        """
+        if self.config.rounds_model:
+            return frozenset(self.split.shared)
+        if self.config.dp != "none" or self.config.asynchronous:
+            return frozenset()
+        return self.initial().halves & set(self.split.shared)
+
     @property
     def local_names(self) -> frozenset[str]:
         """The entries of the model that stay at home."""

@@ -121,7 +121,7 @@ def prepare_round(
     """
     set_server_rate(strategy, inputs.config, server_round)
     strategy.node_selection = select_by(inputs, exchange, strategy)
-    return model_to_send(arrays, inputs.config.rounds_model)
+    return model_to_send(arrays, inputs.rounded_names)
 
 
 def client_settings(config: RunConfig) -> UserConfig:
@@ -198,7 +198,7 @@ def train_bytes(inputs: RunInputs) -> tuple[int, int]:
     sizes = {name: encoded_bytes(array) for name, array in entries.items()}
     with_extras = STRATEGY.find(config.strategy).extras_like_parameters
     extras = sum(sizes[name] for name in _stepped(inputs)) if with_extras else 0
-    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), config.rounds_model)
+    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), inputs.rounded_names)
     down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
     if codec := config.codec:
         names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]

@@ -22,6 +22,7 @@ from flwr.common import Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.clients.returned import described as described_value
 from fedbn_flower.strategies import ReplyRefused
@@ -226,6 +227,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 
 
 @app.train()
+@usual_surroundings()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     config = _config_at(message, context)
@@ -238,6 +240,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 @app.evaluate()
+@usual_surroundings()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     client = _client(message, context, _config_at(message, context))
@@ -248,6 +251,7 @@ def evaluate(message: Message, context: Context) -> Message:
     return Message(RecordDict(reported), reply_to=message)
 
 
+@usual_surroundings()
 def answer_all(
     messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
 ) -> list[Message]:

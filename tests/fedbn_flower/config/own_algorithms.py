@@ -151,7 +151,7 @@ def frozen(spec):
 
 
 def brain(spec):
-    return thin(spec).to(torch.bfloat16)
+    return thin(spec).to(torch.float8_e4m3fn)
 
 
 def imaginary(spec):

@@ -141,7 +141,10 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--model own.py:narrow", "output for two examples has the shape (2, 10), not (2, 3)"),
         ("--model own.py:pair", "output for two examples has the shape (2, 10), not a tuple"),
         ("--model own.py:frozen", "expected one with a trainable parameter"),
-        ("--model own.py:brain", "own.py:brain' has 1.weight of torch.bfloat16, which cannot be averaged"),
+        (
+            "--model own.py:brain",
+            "has 1.weight of torch.float8_e4m3fn, which cannot be averaged",
+        ),
         ("--model own.py:imaginary", "has phase of torch.complex64, which cannot be averaged"),
         ("--strategy=", "strategy: unknown name ''"),
         ("--client=", "client: unknown name ''"),

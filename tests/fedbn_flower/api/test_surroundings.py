@@ -1,0 +1,66 @@
+"""Runs that are called under no_grad, inference_mode or another default dtype are the same runs."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+KEYS = {
+    "one by one": {"rounds": 2},
+    "in lockstep": {"num_clients": 16, "partition": "iid", "client": "fedavg", "rounds": 1},
+    "fine-tuned": {"objective": "moon", "fine_tune": 2, "rounds": 2},
+    "checked": {"precision": "bf16", "metrics": "f1", "rounds": 1},
+}
+
+
+@contextmanager
+def float64():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+SET = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "float64": float64,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "meta": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("how", KEYS)
+def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
+    """All rounds ran, and every client failed."""
+    results = {"": run(**KEYS[how])}
+    for name, surroundings in SET.items():
+        with surroundings():
+            results[name] = run(**KEYS[how])
+    models = {name: result.model(0).state_dict() for name, result in results.items()}
+    for name, result in results.items():
+        assert result.summary["failures"] == 0, name
+        assert result.summary["clients"] == results[""].summary["clients"], name
+        assert all(torch.equal(entry, models[""][n]) for n, entry in models[name].items()), name
+
+
+MODEL = """
+import torch
+from torch import nn
+
+torch.set_default_dtype(torch.float64)
+torch.set_grad_enabled(False)
+
+def model(spec):
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.outputs))
+"""
+
+
+def test_a_file_that_sets_a_default_dtype_sets_it_for_nobody(run, tmp_path):
+    (tmp_path / "mine.py").write_text(MODEL)
+    result = run(model="mine.py:model", client="fedavg")
+    assert result.summary["failures"] == 0
+    assert {entry.dtype for entry in result.model().state_dict().values()} == {torch.float32}
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
