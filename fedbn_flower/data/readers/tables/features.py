@@ -10,7 +10,7 @@ from ....core.errors import UserError, not_allowed
 from ...numeric import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
-from .words import as_text, category_numbers, check_categories, is_number
+from .words import as_text, category_numbers, check_categories, is_number_type
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -33,11 +33,12 @@ def parse_columns(
         When the text does not fit the table, or a column holds neither numbers nor categories.
     """
     excluded = dict.fromkeys([*labels, *filter(None, [group])])
-    names = dict.fromkeys(table.columns)
+    names = dict(zip(table.columns, table.dtypes, strict=True))
+    numbers = {name for name, dtype in names.items() if is_number_type(dtype)}
     if columns == "auto":
         words = [name for name in names if name not in excluded and not is_unnamed(name)]
         if of_site:
-            categories = {word for word in words if _is_category(table[word])}
+            categories = {word for word in words if word not in numbers and _holds_text(table[word])}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             raise not_allowed("columns", columns, f"the same for all sites, such as {joined(forms)!r}")
         found = [Feature(word) for word in words]
@@ -52,7 +53,7 @@ def parse_columns(
         given.add(feature.name)
         if feature.name in labels:
             raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
-        if not feature.values and _is_category(table[feature.name]):
+        if not feature.values and feature.name not in numbers and _holds_text(table[feature.name]):
             if of_site:
                 form = f"{Feature(feature.name)}=VALUE|VALUE"
                 raise not_allowed("columns", feature.name, f"the column with its values: {form}")
@@ -86,18 +87,16 @@ def encode(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float3
     return x
 
 
-def _is_category(column: "Series") -> bool:
-    """Return whether a column holds text or truth values.
+def _holds_text(column: "Series") -> bool:
+    """Return True for a column of texts or truth values.
 
     Raises
     ------
     UserError
-        When it holds neither these nor numbers.
+        When it holds anything else.
     """
     from pandas.api.types import infer_dtype
 
-    if is_number(column):
-        return False
     found = infer_dtype(column, skipna=True)
     if found not in ("string", "boolean", "categorical", "empty"):
         kind = column.dtype if column.dtype != object else found

@@ -16,6 +16,8 @@ SEPARATORS = ",;\t|"
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 SAMPLE = 2**16
+LONGEST = 2**22
+"""Signs of a header or row that is looked at; a quote that never ends is none."""
 
 
 def is_unnamed(name: str) -> bool:
@@ -61,8 +63,8 @@ class Layout:
     ----------
     separator, encoding : str
         Its separator of fields, and its encoding as Python calls it.
-    comments : int
-        The lines above the header that are left out.
+    above : int
+        How many lines above the header are comments, or blank.
     names : list[str]
         See `checked_names`.
     first : list[str]
@@ -73,7 +75,7 @@ class Layout:
 
     separator: str
     encoding: str
-    comments: int
+    above: int
     names: list[str]
     first: list[str]
     rows: int
@@ -100,18 +102,13 @@ class Layout:
             )
             text = io.TextIOWrapper(file, encoding=encoding, newline="")
             try:
-                lines = _whole_lines(text)
-                above = []
-                header = next(lines, "")
-                while header.startswith("#"):
-                    above.append(header)
-                    header = next(lines, "")
-                separator = max(SEPARATORS, key=_without_quotes(header or "".join(above)).count)
-                last = fields(above[-1], separator) if above else []
-                if above and (not header or len(last) == len(fields(header, separator))):
-                    header, first = above.pop(), header
-                else:
-                    first = next(lines, "")
+                above = _lines_above(text)
+                text.seek(0)
+                for _ in range(above):
+                    text.readline()
+                header = _whole_line(text)
+                separator = _separator(header)
+                first = _whole_line(text)
                 sample = text.read(SAMPLE)
             except UnicodeDecodeError as error:
                 wrong = f"byte 0x{error.object[error.start]:02x}" if encoding == "utf-8" else error.reason
@@ -123,7 +120,7 @@ class Layout:
         names = checked_names(fields(header, separator), str(path))
         a_row = len(sample) / sample.count("\n") if "\n" in sample else max(1, len(first))
         rows = int(_size(path) / a_row) if len(sample) == SAMPLE else 1 + sample.count("\n")
-        return cls(separator, encoding, len(above), names, fields(first, separator), rows)
+        return cls(separator, encoding, above, names, fields(first, separator), rows)
 
 
 @contextmanager
@@ -142,21 +139,48 @@ def fields(line: str, separator: str) -> list[str]:
     return next(csv.reader(io.StringIO(line, newline=""), delimiter=separator, skipinitialspace=True), [])
 
 
-def _whole_lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield the lines that are not blank; a line break in quotes ends none."""
+def records(path: Path, layout: Layout) -> Iterator[list[str]]:
+    """Yield the fields of each row below the header."""
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding=layout.encoding, newline="")
+        for _ in range(layout.above):
+            text.readline()
+        rows = csv.reader(text, delimiter=layout.separator, skipinitialspace=True)
+        not_blank = (row for row in rows if any(row) or len(row) > 1)
+        next(not_blank, None)
+        yield from not_blank
+
+
+def _lines_above(text: io.TextIOWrapper) -> int:
+    """Return how many lines above the header are comments, with the blank ones between."""
+    lines = [text.readline()]
+    while lines[-1].startswith("#") or (lines[-1] and not lines[-1].strip()):
+        lines.append(text.readline())
+    *above, below = lines
+    comments = [place for place, line in enumerate(above) if line.strip()]
+    if not comments:
+        return 0
+    last = above[comments[-1]]
+    separator = _separator(below or last)
+    is_header = not below or len(fields(last, separator)) == len(fields(below, separator))
+    return comments[-1] if is_header else len(above)
+
+
+def _whole_line(text: io.TextIOWrapper) -> str:
+    """Return the next line that is not blank; a line break in quotes ends none."""
     whole = ""
-    for line in text:
+    for line in iter(text.readline, ""):
         whole += line
-        if whole.count('"') % 2 == 0 or len(whole) > 2**20:
+        if whole.count('"') % 2 == 0 or len(whole) > LONGEST:
             if whole.strip():
-                yield whole
+                break
             whole = ""
-    if whole.strip():
-        yield whole
+    return whole
 
 
-def _without_quotes(line: str) -> str:
-    return re.sub('"[^"]*"', "", line)
+def _separator(line: str) -> str:
+    """Return the separator that is most frequent in a line, outside quotes."""
+    return max(SEPARATORS, key=re.sub('"[^"]*"', "", line).count)
 
 
 def _size(path: Path) -> int:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ....core.errors import UserError
 from ....core.memory import check_fits
 from ...dataset import Request
 from ...notes import Note
-from .header import Layout, checked_names
+from .header import Layout, checked_names, records
 from .labels import named_values
 from .missing import Missing
 
@@ -53,23 +55,23 @@ class ReadTable:
     def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
         """Count the words that were taken for missing values without being asked to, by column.
 
-        The file is read once more for those of the columns that have missing values.
+        The file is read once more if some of the columns have missing values.
         """
-        some = [name for name in columns if name in self.frame and self.frame[name].hasnans]
-        if not (some and self.layout and self.missing.guessed):
+        if not (self.layout and self.missing.guessed):
             return {}
-        import pandas as pd
-
+        columns = [name for name in columns if name in self.frame]
+        places = {name: place for place, name in enumerate(self.layout.names)}
         found: dict[str, Counter[str]] = {}
-        rows = max(1, 2**22 // len(some))
-        for part in pd.read_csv(
-            self.path, usecols=some, dtype=str, na_filter=False, chunksize=rows, **_of_layout(self.layout)
-        ):
-            for name in some:
-                words = part[name]
-                counts = words[words.isin(self.missing.of_column(name)) & (words != "")].value_counts()
-                if len(counts):
-                    found.setdefault(name, Counter()).update(counts.to_dict())
+        cells = np.argwhere(self.frame[columns].isna().to_numpy())
+        below = enumerate(records(self.path, self.layout)) if len(cells) else iter(())
+        number, fields = -1, [""]
+        for row, column in cells.tolist():
+            while number < row:
+                number, fields = next(below, (row, []))
+            name = columns[column]
+            word = fields[places[name]] if places[name] < len(fields) else ""
+            if word in self.missing.words:
+                found.setdefault(name, Counter())[word] += 1
         return found
 
 
@@ -124,7 +126,7 @@ def _of_layout(layout: Layout) -> dict[str, object]:
     return {
         "sep": layout.separator,
         "encoding": layout.encoding,
-        "skiprows": layout.comments,
+        "skiprows": layout.above,
         "names": layout.names,
         "header": 0,
         "index_col": False,
@@ -157,8 +159,8 @@ def _read_text(path: Path, request: Request) -> ReadTable:
             reason = "rows with more fields than its header has names"
             raise UserError(f"dataset: {str(path)!r} has {reason}") from error
         frame = frame[layout.names]
-    if layout.comments:
-        notes.append(Note("left out", f"{layout.comments} comment lines above the header of {path.name!r}"))
+    if layout.above:
+        notes.append(Note("left out", f"{layout.above} lines above the header of {path.name!r}"))
     return ReadTable(frame, path, missing, layout, tuple(notes))
 
 

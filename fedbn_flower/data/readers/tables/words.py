@@ -44,9 +44,14 @@ def _word(value: object, number: bool) -> str:
 
 def is_number(column: "Series") -> bool:
     """Return whether a column is numeric; truth values are not."""
+    return is_number_type(column.dtype)
+
+
+def is_number_type(dtype: object) -> bool:
+    """Return whether a column of this type is numeric."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    return is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype)
+    return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
 def category_numbers(column: "Series", feature: Feature, key: str) -> NDArray[np.int64]:
