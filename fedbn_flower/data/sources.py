@@ -19,6 +19,7 @@ from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
+from .readers.tables import SUFFIXES as TABLES
 from .readers.tables import decode_tables, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
@@ -95,6 +96,10 @@ def _folder(request: Request, folder: Path) -> Source:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
     if folder.is_file() and folder.suffix == ".txt":
         raise not_allowed("dataset", request.name, f"'{TEXT}{request.name}' for a text")
+    if folder.is_file():
+        ending = f"a {folder.suffix} file" if folder.suffix else "a file without an ending"
+        tables = f"{', '.join(TABLES)}, or 'digits', a folder with data, or a hub name"
+        raise UserError(f"dataset: {request.name!r} is {ending}, which is not read; expected {tables}")
     if not folder.is_dir() or not files:
         raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
     name, path = request.name, str(folder.resolve())

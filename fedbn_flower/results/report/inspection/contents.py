@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ....config.selection import NOT_GIVEN
+from ....data.leaks import of_leaks
 from ....data.statistics import (
     Counts,
     Feature,
@@ -147,6 +148,7 @@ class Inspection:
         """Yield what is said of the data before a run, too."""
         dataset, config, partitions = self.inputs.dataset, self.inputs.config, self.inputs.partitions
         yield from map(str, dataset.notes)
+        yield from of_leaks(dataset)
         yield from of_targets(dataset, partitions.train, inferred=config.problem == NOT_GIVEN)
         if line := partitions.left_out(config.partition, self.inputs.evaluates_locally):
             yield line
