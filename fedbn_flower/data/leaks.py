@@ -100,7 +100,7 @@ class _Target:
         self.shares = np.log(np.bincount(self.codes) / len(self.codes))
 
     def candidates(self, matrix: NDArray) -> Codes:
-        """Return the columns that give no value two targets, and repeat values or have the targets in order."""
+        """Return the columns that give no value two targets, and repeat values or order the targets."""
         rows = np.argsort(self.codes, kind="stable")
         matrix = matrix[rows]
         order = np.argsort(matrix, axis=0, kind="stable")  # rows of equal value in the order of their targets

@@ -19,7 +19,7 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_targets, finite
+from ..numeric import as_targets, finite, floats_as_classes
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
@@ -51,7 +51,12 @@ def as_array(tensor: torch.Tensor) -> NDArray:
 
 
 def keep_arrays(
-    cache: Path, arrays: Mapping[str, NDArray], groups: Groups | None = None, notes: Sequence[Note] = ()
+    cache: Path,
+    arrays: Mapping[str, NDArray],
+    groups: Groups | None = None,
+    notes: Sequence[Note] = (),
+    predict: str = "auto",
+    of_site: bool = False,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -62,18 +67,21 @@ def keep_arrays(
     arrays : Mapping[str, NDArray]
         ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
         width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
-        numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype;
+        numbers (N,), numbers as floats (N,) or (N, values), which may be classes too (`floats_as_classes`),
+        or labels of 0 and 1 (N, labels) of any dtype;
         or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
         pixels, with or without channels.
     groups, notes
         As in `Decoded`; the column of natural clients is ``client``.
+    predict, of_site
+        As in `Request`.
 
     Raises
     ------
     UserError
         When an array has another shape, dtype or value.
     """
-    classes = 0
+    classes, names = 0, tuple[str, ...]()
     if arrays["y"].ndim > 2:
         x, y, x_test, y_test, classes, read = _segmented(arrays)
     else:
@@ -81,6 +89,9 @@ def keep_arrays(
         y, y_test = (
             as_targets(f"data: {n}", arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test))
         )
+        if y.dtype == y_test.dtype:
+            (y, y_test), names, of_floats = floats_as_classes((y, y_test), predict, of_site)
+            read = [*read, *of_floats]
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
             train, test = (f"{a.dtype} {a.shape[1:]}" for a in (one, other))
@@ -96,11 +107,12 @@ def keep_arrays(
             return decoded((x, y), (x_test, y_test), Classes(classes), groups, notes)
         all_notes = notes if y.ndim > 1 else (*notes, *gaps(np.concatenate([y, y_test])))
         if x.dtype == np.uint8:
-            return images_decoded((x, y), (x_test, y_test), groups=groups, notes=all_notes)
+            of_names = Classes(len(names), names)
+            return images_decoded((x, y), (x_test, y_test), of_names, groups, all_notes)
         outputs = 1 + int(max(y.max(), y_test.max())) if y.ndim == 1 else y.shape[1]
         facts = {"predicts": "classes" if y.ndim == 1 else "numbers", "outputs": outputs}
         return Decoded(
-            "numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, notes=all_notes
+            "numeric", {"x": x, "y": y}, {"x": x_test, "y": y_test}, facts, groups, names, tuple(all_notes)
         )
 
     decode_once(Source(request.name, decode), request, cache)
