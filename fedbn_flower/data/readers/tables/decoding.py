@@ -1,6 +1,7 @@
 """Decode table files to columns."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import CountWords, counted, labelled_rows
-from .words import alike, as_text, listed, spelt_otherwise
+from .words import alike, as_text, is_number_type, listed, spelt_otherwise
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,6 +34,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.words_taken)
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
+    if len(table) < len(read.table) and all(part.layout for part in read.parts):
+        table = _numbers_again(table)
     features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
     x, y, ids = encode(features, table), targets.y, found.ids
     notes = [*read.notes, *found.notes]
@@ -59,6 +62,18 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         targets.class_names,
         (*notes, *targets.notes, *_notes_on_columns(features, table, read.words_taken)),
     )
+
+
+def _numbers_again(table: "DataFrame") -> "DataFrame":
+    """Return a text file's rows with numbers that were text beside what was left out, such as totals."""
+    import pandas as pd
+
+    found = {}
+    for name, dtype in zip(table.columns, table.dtypes, strict=True):
+        if not is_number_type(dtype):
+            with suppress(ValueError, TypeError):
+                found[name] = pd.to_numeric(table[name])
+    return table.assign(**found)
 
 
 def _numeric_columns(features: list[Feature]) -> list[int]:
@@ -108,7 +123,7 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: 
         filled = "numbers are filled with their mean, categories are encoded as zeros"
         notes.append(Note("inputs", f"missing values ({where}): {filled}"))
         if words:
-            where = _some({f"{name!r}": counted(found) for name, found in words.items()})
+            where = _some({f"in {name!r}": counted(found) for name, found in words.items()})
             notes.append(Note("inputs", f"words taken for missing values: {where}", "missing-values"))
     return notes
 

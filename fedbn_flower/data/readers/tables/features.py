@@ -15,6 +15,7 @@ from .words import as_text, category_numbers, check_categories, is_number_type
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+OBJECTS = {"integer": "integers of more than 64 bits"}
 MAX_CATEGORIES = 100  # of a column that ``--columns`` does not name
 
 
@@ -99,7 +100,7 @@ def _holds_text(column: "Series") -> bool:
 
     found = infer_dtype(column, skipna=True)
     if found not in ("string", "boolean", "categorical", "empty"):
-        kind = column.dtype if column.dtype != object else found
+        kind = column.dtype if column.dtype != object else OBJECTS.get(found, found)
         raise UserError(
             f"columns: {column.name!r} holds {kind}; expected numbers or text: name the columns to use"
         )

@@ -139,6 +139,9 @@ def joined_tables(request: Request, files: Files) -> Joined:
     notes = [note for part in read for note in part.notes]
     _check_columns(read, every=are_sites(files))
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
+    for part in read:
+        if alone := [name for name in part.frame if is_unnamed(name) and name not in named]:
+            notes.append(Note("left out", f"{listed(alone)} of {part.path.name!r}, without a name"))
     frames = [part.frame if list(part.frame) == named else part.frame[named] for part in read]
     table = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     sizes = [len(frame) for frame in frames]

@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,13 @@ def is_unnamed(name: str) -> bool:
     return bool(UNNAMED.fullmatch(name))
 
 
+def is_a_header(names: Iterable[str]) -> str:
+    """Return a question if names look like values, to be put behind them."""
+    return " (is its first line a header?)" if any(map(NUMBER.fullmatch, names)) else ""
+
+
 def checked_names(found: Sequence[object], where: str) -> list[str]:
-    """Return the names of columns, without blanks around them; those without one are ``Unnamed: PLACE``.
+    """Return the names of columns, without blanks around them; those without one as pandas calls them.
 
     Raises
     ------
@@ -34,17 +39,20 @@ def checked_names(found: Sequence[object], where: str) -> list[str]:
         When two columns have the same name, or only one of several has any.
     """
     raw = ["" if name is None else str(name) for name in found]
-    names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(raw)]
+    names: list[str] = []
     places: dict[str, int] = {}
-    for place, name in enumerate(names):
+    for place, given in enumerate(raw):
+        name = given.strip() or f"Unnamed: {place}"
+        while name in places and is_unnamed(name):
+            name += ".1"
+        names.append(name)
         first = places.setdefault(name, place)
         if first != place:
-            one, other = raw[first], raw[place]
+            one, other = raw[first], given
             called = f"both called {one!r}" if one == other else f"called {one!r} and {other!r}"
-            question = " (is its first line a header?)" if all(map(NUMBER.fullmatch, names)) else ""
             raise UserError(
-                f"dataset: columns {first + 1} and {place + 1} of {where!r} are {called}{question}; "
-                "expected different names"
+                f"dataset: columns {first + 1} and {place + 1} of {where!r} are {called}"
+                f"{is_a_header(raw)}; expected different names"
             )
     named = [name for name in names if not is_unnamed(name)]
     if len(named) == 1 < len(names) - 1:

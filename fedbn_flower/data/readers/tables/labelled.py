@@ -104,7 +104,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords 
 def _ids(table: "DataFrame", group: str) -> tuple[NDArray[np.str_], list[Note]]:
     """Return the natural clients' ids as text, and a note on those that differ only in case or blanks."""
     if count := int(table[group].isna().sum()):
-        raise UserError(f"partition: {group!r} is missing in {count} rows")
+        raise UserError(f"partition: {group!r} is missing in {count} rows; expected a value in each")
     ids = as_text(table[group]).astype(np.str_)
     same = alike(np.unique(ids).tolist())
     found = f"{listed(same)} differ only in case or blanks, and are different clients"

@@ -14,7 +14,17 @@ from ...labels import MAX_CLASSES, are_classes
 from ...notes import Note
 from ...numeric import as_float32
 from .column_text import Feature, joined, split_words
-from .words import alike, as_text, category_numbers, check_categories, is_number, listed, spelt_otherwise
+from .header import is_a_header
+from .words import (
+    alike,
+    as_text,
+    category_numbers,
+    check_categories,
+    is_number,
+    listed,
+    same_word,
+    spelt_otherwise,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -62,6 +72,7 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
     found = (
         f"the columns {' and '.join(map(repr, usual))}" if usual else f"no column {', '.join(LABEL_NAMES)}"
     )
+    found += is_a_header(names)
     raise UserError(f"label-column: {where!r} has {found}; expected one of {', '.join(names)}")
 
 
@@ -174,11 +185,10 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
     """
     words = sorted(set(as_text(column)))
     check_categories(name, words, "label-column")
-    form = f"--label-column {joined([f'{Feature(name)}=CLASS|CLASS'])!r} names the classes"
+    form = joined([str(Feature(name, tuple(sorted(set(map(same_word, words))))))])
     if same := alike(words):
-        raise UserError(
-            f"label-column: {name!r} holds {listed(same)}, which differ only in case or blanks; {form}"
-        )
+        found = f"{listed(same)}, which differ only in case or blanks"
+        raise UserError(f"label-column: {name!r} holds {found}; expected classes with names: {form!r}")
     if len(words) > MAX_CLASSES and not stated:
         found = f"{len(words)} distinct texts, such as {words[0]!r}; expected at most {MAX_CLASSES} classes"
         raise UserError(f"label-column: {name!r} holds {found}: predict=classes takes more")
