@@ -6,7 +6,7 @@ import inspect
 import logging
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import DATASET, MODEL, PROBLEM
 from ..config.run_config import RunConfig
-from ..config.selection import REGISTRIES, names_code, with_full_paths
+from ..config.selection import NOT_GIVEN, REGISTRIES, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
@@ -108,7 +108,8 @@ def simulate(
     if data is not None:
         if "dataset" in values:
             raise UserError("dataset: given twice, the second time as data")
-        values = _store_data(data, test, cache_folder(str(values.get("cache-dir", "auto")))) | values
+        cache = cache_folder(str(values.get("cache-dir", "auto")))
+        values = _store_data(data, test, cache, _targets_learnt(values, objects)) | values
     elif test is not None:
         raise UserError("test: given without data")
     clear_process_caches()
@@ -134,15 +135,26 @@ def _keys_by_group() -> str:
 simulate.__doc__ = f"{inspect.cleandoc(simulate.__doc__ or '')}\n\n{_keys_by_group()}\n"
 
 
-def _store_data(data: Any, test: Any, cache: Path) -> dict[str, UserConfigValue]:
+def _targets_learnt(values: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
+    """Return what the problem learns, as `Request.predict` has it; ``auto`` if it is not stated."""
+    name = str(values.get("problem", NOT_GIVEN))
+    if name == NOT_GIVEN:
+        return NOT_GIVEN
+    with suppress(UserError):  # an unknown name is refused with the other keys
+        learns = (objects.get(name) or PROBLEM.find(name)).learns
+        return learns if learns in ("classes", "numbers") else NOT_GIVEN
+    return NOT_GIVEN
+
+
+def _store_data(data: Any, test: Any, cache: Path, predict: str) -> dict[str, UserConfigValue]:
     """Cache a caller's data and return the keys by which a run finds them."""
     if not are_datasets(data):
         if test is not None:
             raise UserError(
                 "test: not used with arrays, which have x_test and y_test; expected Datasets as data"
             )
-        return {"dataset": keep_arrays(cache, arrays_by_name(data))}
-    name = keep_arrays(cache, *pooled(data, test))
+        return {"dataset": keep_arrays(cache, arrays_by_name(data), predict=predict)}
+    name = keep_arrays(cache, *pooled(data, test), predict=predict)
     return {"dataset": name, "partition": "natural:client", "num-clients": len(data)}
 
 

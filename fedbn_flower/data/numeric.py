@@ -18,6 +18,7 @@ from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from .dataset import Kind, Rows
 from .images.moments import Scale
+from .labels import MAX_CLASSES, are_classes
 from .notes import Note, Row
 from .rounding import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 
@@ -295,7 +296,8 @@ def finite(where: str, array: NDArray) -> NDArray[np.float32]:
 def as_targets(where: str, array: NDArray, count: int) -> NDArray:
     """Return class numbers, int64 (N,), or numbers, float32 (N, values), of so many examples.
 
-    Whole numbers (N,) are classes. Floats are numbers, and so are several columns of 0 and 1.
+    Whole numbers (N,) are classes. Floats are numbers, unless `floats_as_classes` says otherwise, and so are
+    several columns of 0 and 1.
 
     Raises
     ------
@@ -310,6 +312,45 @@ def as_targets(where: str, array: NDArray, count: int) -> NDArray:
         expected = f"{count} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
         raise UserError(f"{where} is {array.dtype} {array.shape}; expected {expected}")
     return finite(where, array.reshape(count, -1))
+
+
+def floats_as_classes(
+    targets: Sequence[NDArray], given: Sequence[NDArray], predict: str, of_site: bool = False
+) -> tuple[list[NDArray], tuple[str, ...], list[Note]]:
+    """Return the targets of all splits, the names of classes numbered here, and notes.
+
+    Floats (N, 1) are classes where a table's would be: where ``predict`` says so, and with ``auto`` if
+    `are_classes` does. They keep their numbers, as whole numbers do, if these are small; those of a site
+    always. ``given`` are the targets before they were rounded to float32, which makes whole numbers of large
+    fractions.
+
+    Raises
+    ------
+    UserError
+        When they are to be classes and are not whole, or those of a site negative.
+    """
+    found = list(targets)
+    if predict == "numbers" or any(y.dtype.kind != "f" or y.shape[1:] != (1,) for y in found):
+        return found, (), []
+    every = np.concatenate([np.ravel(y) for y in given])
+    present = np.unique(every)
+    if (present != np.floor(present)).any() or (predict not in ("auto", "classes")):
+        return found, (), []
+    classes = predict == "classes" or are_classes(every)
+    notes = []
+    if predict == "auto":
+        read, other = ("classes", "regression") if classes else ("numbers", "classification")
+        text = f"the targets are {len(present)} distinct whole numbers as floats, read as {read}"
+        notes.append(Note("target", text, f"problem {other}"))
+    if not classes:
+        return found, (), notes
+    if present[0] >= 0 and (of_site or present[-1] < max(MAX_CLASSES, len(present))):
+        return [y[:, 0].astype(np.int64) for y in found], (), notes
+    if of_site:
+        raise UserError(f"data-path: the class {present[0]:g} is negative; expected class numbers >= 0")
+    names = tuple(str(int(value)) for value in present)
+    notes.append(Note("target", f"the classes {', '.join(names)} are numbered from 0"))
+    return [np.searchsorted(present, y[:, 0]).astype(np.int64) for y in found], names, notes
 
 
 def _are_labels(array: NDArray) -> bool:

@@ -19,6 +19,7 @@ from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
+from .readers.tables import SUFFIXES as TABLES
 from .readers.tables import decode_tables, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
@@ -67,8 +68,8 @@ def open_source(request: Request) -> Source:
             raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if tables := table_files(folder):
-        stats = [path.stat() for path in tables.values()]
-        stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
+        stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         return Source(f"table {folder.resolve()} {stamp}", lambda: decode_tables(request, tables))
     return _folder(request, folder)
 
@@ -95,6 +96,10 @@ def _folder(request: Request, folder: Path) -> Source:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
     if folder.is_file() and folder.suffix == ".txt":
         raise not_allowed("dataset", request.name, f"'{TEXT}{request.name}' for a text")
+    if folder.is_file():
+        ending = f"a {folder.suffix} file" if folder.suffix else "a file without an ending"
+        tables = f"{', '.join(TABLES)}, or 'digits', a folder with data, or a hub name"
+        raise UserError(f"dataset: {request.name!r} is {ending}, which is not read; expected {tables}")
     if not folder.is_dir() or not files:
         raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
     name, path = request.name, str(folder.resolve())

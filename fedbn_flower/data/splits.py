@@ -72,4 +72,6 @@ def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Row
     test = np.sort(order[4::5])
     if owners is not None:
         test = test[np.isin(owners[test], np.delete(owners, test))]
-    return np.setdiff1d(order, test), test
+    trains = np.ones(len(order), bool)
+    trains[test] = False
+    return np.flatnonzero(trains), test

@@ -19,6 +19,10 @@ Y, Y_TEST = np.arange(N) % 2, np.arange(M) % 2
 IS = "is"
 """The key of what the examples are."""
 TWO = "3 in 2 classes"
+AS_CLASSES = (
+    "the targets are 2 distinct whole numbers as floats, read as classes "
+    "(guessed; problem regression decides)"
+)
 OWN = "each client is evaluated on its own test examples (guessed; eval-data decides)"
 
 
@@ -271,7 +275,7 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     ),
     ("labels as objects", lambda: targets(lambda y: y.astype(object)), {IS: [TWO]}),
     ("labels one-hot", lambda: targets(lambda y: np.eye(2)[y]), {IS: ["3 to 2 numbers"]}),
-    ("labels as floats", lambda: targets(lambda y: y.astype(float)), {IS: ["3 to 1 numbers"]}),
+    ("labels as floats", lambda: targets(lambda y: y.astype(float)), {IS: [TWO], "target": [AS_CLASSES]}),
     (
         "times to predict",
         lambda: arrays(rows(N), rows(M), SECONDS[:, 0] + 0.5, SECONDS[:M, 0] + 0.5),

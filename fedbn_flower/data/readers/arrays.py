@@ -21,7 +21,7 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_numbers, as_targets, lost_targets
+from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
@@ -101,6 +101,8 @@ def keep_arrays(
     groups: Groups | None = None,
     notes: Sequence[Note] = (),
     tests_by_client: bool = False,
+    predict: str = "auto",
+    of_site: bool = False,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -111,18 +113,21 @@ def keep_arrays(
     arrays : Mapping[str, NDArray]
         ``x`` and ``x_test``: uint8 images (N, height, width), (N, channels, height, width) or (N, height,
         width, channels), or any other numbers (N, ...), which become float32. ``y`` and ``y_test``: class
-        numbers (N,), numbers as floats (N,) or (N, values), or labels of 0 and 1 (N, labels) of any dtype;
+        numbers (N,), numbers as floats (N,) or (N, values), which may be classes too (`floats_as_classes`),
+        or labels of 0 and 1 (N, labels) of any dtype;
         or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
         pixels, with or without channels.
     groups, notes, tests_by_client
         As in `Decoded`; the column of natural clients is ``client``.
+    predict, of_site
+        As in `Request`.
 
     Raises
     ------
     UserError
         When an array has another shape, dtype or value.
     """
-    classes = 0
+    classes, names = 0, tuple[str, ...]()
     if arrays["y"].ndim > 2:
         x, y, x_test, y_test, classes, read = _segmented(arrays)
     else:
@@ -130,6 +135,10 @@ def keep_arrays(
         y, y_test = (
             as_targets(f"data: {n}", arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test))
         )
+        if y.dtype == y_test.dtype:
+            given = arrays["y"], arrays["y_test"]
+            (y, y_test), names, of_floats = floats_as_classes((y, y_test), given, predict, of_site)
+            read = [*read, *of_floats]
     is_image = x.dtype == np.uint8
     for name, one, other in (("x", x, x_test), ("y", y, y_test)):
         if (_kept(name, one), one.shape[1:]) != (_kept(name, other), other.shape[1:]):
@@ -146,15 +155,14 @@ def keep_arrays(
     def decode() -> Decoded:
         all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
         if is_image:
-            return images_decoded(
-                (x, y), (x_test, y_test), Classes(classes), groups, all_notes, tests_by_client
-            )
+            named = Classes(classes or len(names), names)
+            return images_decoded((x, y), (x_test, y_test), named, groups, all_notes, tests_by_client)
         outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
         if y.ndim == 1:
             outputs, predicts = 1 + int(max(y.max(), y_test.max())), "classes"
         of_all = {**facts, "predicts": predicts, "outputs": outputs}
         columns = {**train, "y": y}, {**test, "y": y_test}
-        return Decoded("numeric", *columns, of_all, groups, (), all_notes, tests_by_client)
+        return Decoded("numeric", *columns, of_all, groups, names, all_notes, tests_by_client)
 
     decode_once(Source(request.name, decode), request, cache)
     return request.name

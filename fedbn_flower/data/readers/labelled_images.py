@@ -11,7 +11,7 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
 from .tables.labelled import labelled_rows
-from .tables.table_file import first_row, read_table
+from .tables.table_file import first_row, open_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,9 +38,10 @@ def decode_labelled_images(request: Request, folder: Path, path: Path) -> Decode
     UserError
         When a column is missing or does not fit, or a picture is missing or cannot be read.
     """
-    table = read_table(path)
+    read = open_table(path, request)
+    table = read.frame
     column = _image_column(request, table)
-    found = labelled_rows(request, table)
+    found = labelled_rows(request, table, read.words_taken)
     pictures = _pictures(folder)
     files = [_find(str(name), pictures, column) for name in found.table[column]]
     decoder = ImageDecoder(request.image_size)

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from ...core.errors import UserError
 from ..dataset import Decoded, Request
 from ..images.kind import Part, images_decoded
-from ..labels import classes_of_folder, gaps
+from ..labels import Classes, classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_targets
+from ..numeric import as_targets, floats_as_classes
 from ..splits import train_and_test
 
 
@@ -78,9 +78,14 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
         shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
         raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
+    given = [np.load(folder / f"{split}-labels.npy") for split in ("train", "test")[: 1 + has_test]]
+    every, names, of_floats = floats_as_classes(every, given, request.predict, request.of_site)
+    notes += of_floats
+    parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
     train, test, held_out = train_and_test(parts)
     together = np.concatenate(every)
     if together.ndim > 1:
         return images_decoded(train, test, notes=[*notes, *held_out])
     named = classes_of_folder(folder, 1 + int(together.max()))
+    named = named if named.names or not names else Classes(len(names), names)
     return images_decoded(train, test, named, notes=[*notes, *held_out, *gaps(together)])

@@ -29,7 +29,9 @@ def is_function(dataset: str) -> bool:
 
 
 @process_cache(maxsize=4)
-def keep_returned(name: str, function: Callable[[str], Any], cache: Path) -> str:
+def keep_returned(
+    name: str, function: Callable[[str], Any], cache: Path, predict: str = "auto", of_site: bool = False
+) -> str:
     """Put what a function returns into the cache, and return the name by which `load_dataset` finds it.
 
     Parameters
@@ -42,6 +44,8 @@ def keep_returned(name: str, function: Callable[[str], Any], cache: Path) -> str
         ``test`` it may return None: a fixed fifth is held out.
     cache : Path
         The run's `cache_folder`.
+    predict, of_site
+        As in `Request`.
 
     Raises
     ------
@@ -52,8 +56,9 @@ def keep_returned(name: str, function: Callable[[str], Any], cache: Path) -> str
     by_client = are_datasets(train)
     try:
         found = pooled(train if by_client else {"all": train}, test)
-        given = by_client and found.tests_by_client
-        return keep_arrays(cache, found.arrays, found.groups if by_client else None, found.notes, given)
+        groups = found.groups if by_client else None
+        by_owner = by_client and found.tests_by_client
+        return keep_arrays(cache, found.arrays, groups, found.notes, by_owner, predict, of_site)
     except UserError as error:
         raise UserError(f"dataset: {name!r} returned what is not allowed: {error}") from error
 
@@ -68,12 +73,16 @@ def load_returned(request: Request, own: Callable[[str], Any], cache: Path) -> D
         ``spec`` says. What its methods raise passes as it is.
     """
     name = request.name
+
+    def keep(function: Callable[[str], Any]) -> str:
+        return keep_returned(name, function, cache, request.predict, request.of_site)
+
     if not isinstance(own, type):
-        return load_dataset(replace(request, name=keep_returned(name, own, cache)), cache)
+        return load_dataset(replace(request, name=keep(own)), cache)
     read = getattr(own, "read", None)
     if not issubclass(own, Kind) or not callable(read):
         raise not_allowed("dataset", name, "a function of 'train' or 'test', or a subclass of Kind with read")
-    found = load_dataset(replace(request, name=keep_returned(name, read, cache)), cache)
+    found = load_dataset(replace(request, name=keep(read)), cache)
     if not issubclass(own, base := type(found.kind)):
         raise not_allowed("dataset", name, f"a subclass of {base.__name__}, the kind of what it reads")
     kind = own(found.kind.facts, found.train.columns)

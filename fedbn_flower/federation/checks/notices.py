@@ -13,6 +13,7 @@ from ...config.client_unions import parts
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
+from ...data.leaks import of_leaks
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -39,6 +40,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         return
+    yield from of_leaks(dataset)
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
     if dataset.kind.prepares_by_client and not (local or config.normalize):

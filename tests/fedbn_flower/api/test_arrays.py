@@ -65,6 +65,10 @@ def test_what_inputs_become(keep, x, expected, kind):
         (Y * 2, Y * 2, 5, "classes"),
         (Y > 0, [0, 1, 1, 0, 1, 1], 2, "classes"),
         (Y / 2, Y[:, None] / 2, 1, "numbers"),
+        (Y.astype(np.float32), Y, 3, "classes"),
+        (Y[:, None].astype(float), Y, 3, "classes"),
+        (Y - 1.0, Y, 3, "classes"),
+        (Y * 50.0, Y, 3, "classes"),
         (ROWS[:, :2], ROWS[:, :2].astype(np.float32), 2, "numbers"),
     ],
 )
@@ -77,7 +81,7 @@ def test_what_targets_become(keep, x, y, expected, outputs, predicts):
 
 
 @pytest.mark.parametrize("x", [COLOUR, COLOUR[..., 0], COLOUR / 255, COLOUR > 99, COLOUR[..., 0, 0]])
-@pytest.mark.parametrize("y", [Y / 2, Y.astype(np.float32), ROWS[:, :2]])
+@pytest.mark.parametrize("y", [Y / 2, Y.astype(np.float32) + 0.25, ROWS[:, :2]])
 def test_inputs_of_every_type_may_have_numbers_to_predict(keep, x, y):
     data = keep(x, y, x[:2], y[:2])
     expected = y.reshape(6, -1).astype(np.float32)

@@ -89,7 +89,7 @@ def test_the_mean_of_two_models_is_not_rounded_and_rounding_is_no_update(run):
     assert not all(map(on_grid, first.values()))
     assert all(np.array_equal(entry, last[name]) for name, entry in first.items())
     sent = result.history["bytes-sent"].iloc[0]
-    assert sent == 4 * 2 * sum(entry.size for entry in first.values())  # to two clients, to train and evaluate
+    assert sent == 4 * 2 * sum(entry.size for entry in first.values())  # to two clients, twice
 
 
 KINDS = [

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...notes import Note
 from ...numeric import lost_targets, lost_values
 from ...rounding import Distinct, facts_of, feature_of, may_lose
-from .features import Feature
+from .column_text import Feature
 
 BLOCK = 64
 """Columns that are looked at together."""

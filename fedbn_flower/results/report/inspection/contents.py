@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ....config.selection import NOT_GIVEN
+from ....data.leaks import of_leaks
 from ....data.statistics import (
     Counts,
     Feature,
@@ -151,6 +152,7 @@ class Inspection:
     def warnings(self) -> Iterator[str]:
         """Yield what a run of these data warns of, too."""
         inferred = self.inputs.config.problem == NOT_GIVEN
+        yield from of_leaks(self.inputs.dataset)
         yield from of_targets(self.inputs.dataset, self.inputs.partitions.train, inferred)
 
 

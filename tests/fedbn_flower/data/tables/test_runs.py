@@ -189,7 +189,10 @@ def test_numbers_are_learnt_from_images(run, values):
             {"data": (np.ones((4, 2)), np.arange(4)) * 2, "partition": "natural:client"},
             "natural:client' is not",
         ),
-        ({"data": (np.ones((4, 2)), np.ones(4)) * 2, "partition": "shards:1"}, "the data have no classes"),
+        (
+            {"data": (np.ones((4, 2)), np.ones(4) / 2) * 2, "partition": "shards:1"},
+            "the data have no classes",
+        ),
         (
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
             "natural:site' is not allowed; expected another partition: data is given as arrays",

@@ -1,0 +1,200 @@
+"""The names of a table's columns, and how a text file writes its table."""
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....core.errors import UserError
+from .words import NUMBER
+
+SEPARATORS = ",;\t|"
+BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
+SAMPLE = 2**16
+LONGEST = 2**22
+"""Signs of a header or row that is looked at; a quote that never ends is none."""
+
+
+def is_unnamed(name: str) -> bool:
+    """Return whether a column has no name: as pandas calls it, who may also have written it so."""
+    return bool(UNNAMED.fullmatch(name))
+
+
+def is_a_header(names: Iterable[str]) -> str:
+    """Return a question if names look like values, to be put behind them."""
+    return " (is its first line a header?)" if any(map(NUMBER.fullmatch, names)) else ""
+
+
+def checked_names(found: Sequence[object], where: str) -> list[str]:
+    """Return the names of columns, without blanks around them; those without one as pandas calls them.
+
+    Raises
+    ------
+    UserError
+        When two columns have the same name, or only one of several has any.
+    """
+    raw = ["" if name is None else str(name) for name in found]
+    names: list[str] = []
+    places: dict[str, int] = {}
+    for place, given in enumerate(raw):
+        name = given.strip() or f"Unnamed: {place}"
+        while name in places and is_unnamed(name):
+            name += ".1"
+        names.append(name)
+        first = places.setdefault(name, place)
+        if first != place:
+            one, other = raw[first], given
+            called = f"both called {one!r}" if one == other else f"called {one!r} and {other!r}"
+            raise UserError(
+                f"dataset: columns {first + 1} and {place + 1} of {where!r} are {called}"
+                f"{is_a_header(raw)}; expected different names"
+            )
+    named = [name for name in names if not is_unnamed(name)]
+    if len(named) == 1 < len(names) - 1:
+        raise UserError(
+            f"dataset: the first line of {where!r} names one of {len(names)} columns, {named[0]!r}; "
+            "expected a header there"
+        )
+    return names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file writes its table.
+
+    Parameters
+    ----------
+    separator, encoding : str
+        Its separator of fields, and its encoding as Python calls it.
+    above : int
+        How many lines above the header are comments, or blank.
+    names : list[str]
+        See `checked_names`.
+    first : list[str]
+        The fields of the first row below the header; empty without one.
+    rows : int
+        About how many rows there are.
+    """
+
+    separator: str
+    encoding: str
+    above: int
+    names: list[str]
+    first: list[str]
+    rows: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Layout":
+        """Look at the beginning of a file.
+
+        The separator is the comma, semicolon, tab or bar, whichever is most frequent in the header outside
+        quotes. Lines above it that begin with ``#`` are comments, unless one has as many fields as the first
+        line below them, whose names it then holds.
+
+        Raises
+        ------
+        UserError
+            When the names are not allowed, or the file is empty or neither UTF-8 nor UTF-16.
+        OSError
+            When the file cannot be read.
+        """
+        with opened(path) as file:
+            beginning = file.peek(3)
+            encoding = next(
+                (e for mark, e in BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), "utf-8"
+            )
+            text = io.TextIOWrapper(file, encoding=encoding, newline="")
+            try:
+                above = _lines_above(text)
+                text.seek(0)
+                for _ in range(above):
+                    text.readline()
+                header = _whole_line(text)
+                separator = _separator(header)
+                first = _whole_line(text)
+                sample = text.read(SAMPLE)
+            except UnicodeDecodeError as error:
+                wrong = f"byte 0x{error.object[error.start]:02x}" if encoding == "utf-8" else error.reason
+                raise UserError(
+                    f"dataset: {str(path)!r} is not a text in UTF-8 ({wrong}); save it as UTF-8"
+                ) from None
+        if not header.strip():
+            raise UserError(f"dataset: {str(path)!r} is empty")
+        names = checked_names(fields(header, separator), str(path))
+        a_row = len(sample) / sample.count("\n") if "\n" in sample else max(1, len(first))
+        rows = int(_size(path) / a_row) if len(sample) == SAMPLE else 1 + sample.count("\n")
+        return cls(separator, encoding, above, names, fields(first, separator), rows)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """Open a file for its bytes, unpacked if it ends in ``.gz``."""
+    with path.open("rb") as raw:
+        if path.suffix.lower() == ".gz":
+            with gzip.GzipFile(fileobj=raw) as packed:
+                yield io.BufferedReader(packed)
+        else:
+            yield raw
+
+
+def fields(line: str, separator: str) -> list[str]:
+    """Return the fields of a line; blanks before one do not count."""
+    return next(csv.reader(io.StringIO(line, newline=""), delimiter=separator, skipinitialspace=True), [])
+
+
+def records(path: Path, layout: Layout) -> Iterator[list[str]]:
+    """Yield the fields of each row below the header."""
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding=layout.encoding, newline="")
+        for _ in range(layout.above):
+            text.readline()
+        rows = csv.reader(text, delimiter=layout.separator, skipinitialspace=True)
+        not_blank = (row for row in rows if any(row) or len(row) > 1)
+        next(not_blank, None)
+        yield from not_blank
+
+
+def _lines_above(text: io.TextIOWrapper) -> int:
+    """Return how many lines above the header are comments, with the blank ones between."""
+    lines = [text.readline()]
+    while lines[-1].startswith("#") or (lines[-1] and not lines[-1].strip()):
+        lines.append(text.readline())
+    *above, below = lines
+    comments = [place for place, line in enumerate(above) if line.strip()]
+    if not comments:
+        return 0
+    last = above[comments[-1]]
+    separator = _separator(below or last)
+    is_header = not below or len(fields(last, separator)) == len(fields(below, separator))
+    return comments[-1] if is_header else len(above)
+
+
+def _whole_line(text: io.TextIOWrapper) -> str:
+    """Return the next line that is not blank; a line break in quotes ends none."""
+    whole = ""
+    for line in iter(text.readline, ""):
+        whole += line
+        if whole.count('"') % 2 == 0 or len(whole) > LONGEST:
+            if whole.strip():
+                break
+            whole = ""
+    return whole
+
+
+def _separator(line: str) -> str:
+    """Return the separator that is most frequent in a line, outside quotes."""
+    return max(SEPARATORS, key=re.sub('"[^"]*"', "", line).count)
+
+
+def _size(path: Path) -> int:
+    """Return a file's size, unpacked; modulo 4 GiB if it is packed."""
+    if path.suffix.lower() != ".gz":
+        return path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(-4, io.SEEK_END)
+        return int.from_bytes(file.read(4), "little")

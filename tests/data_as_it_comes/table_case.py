@@ -1,0 +1,57 @@
+"""What a case of a table is, and the writers of its files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+HELD_OUT = "no test set: a fixed 20 % of the rows is held out"
+ENCODED = "categories are one-hot encoded in the order of 'age,bmi,sex=f|m'"
+USUAL = {"examples": [HELD_OUT], "inputs": [ENCODED]}
+
+
+class Case(NamedTuple):
+    """Files, the keys of a run that reads them, and what is expected: by row, or the line of a mistake.
+
+    The data are the one file that ``write`` writes, or the folder; in a line its name is DATA.
+    """
+
+    name: str
+    expected: dict[str, list[str]] | str
+    write: Callable[[Path], object]
+    keys: dict[str, Any]
+
+
+def rows(count=40):
+    """Two numbers, a category and a label; nothing of them determines the label."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 80, count),
+            "bmi": rng.normal(25, 4, count).round(1),
+            "sex": rng.choice(["f", "m"], count),
+            "label": rng.integers(0, 2, count),
+        }
+    )
+
+
+def csv(frame, **options):
+    return lambda folder: frame.to_csv(folder / "t.csv", **{"index": False} | options)
+
+
+def text(content, name="t.csv", encoding="utf-8"):
+    return lambda folder: (folder / name).write_bytes(
+        content.encode(encoding) if isinstance(content, str) else content
+    )
+
+
+PLAIN = rows().to_csv(index=False)
+
+
+def lines(*more):
+    return "\n".join([PLAIN.rstrip("\n"), *more, ""])
+
+
+R = rows()

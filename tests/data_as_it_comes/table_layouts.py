@@ -1,0 +1,264 @@
+"""How tables are written: names, indices, separators, encodings, endings."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, lines, text
+
+CASES: list[Case] = []
+
+
+def case(
+    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
+) -> None:
+    CASES.append(Case(name, expected, write, keys))
+
+
+case("plain", USUAL, csv(R))
+case(
+    "row index",
+    USUAL
+    | {
+        "left out": [
+            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
+        ]
+    },
+    csv(R, index=True),
+)
+case(
+    "row index from 1",
+    USUAL
+    | {
+        "left out": [
+            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
+        ]
+    },
+    csv(R.set_axis(range(1, 41)), index=True),
+)
+case(
+    "row index of rows that were shuffled and dropped",
+    USUAL
+    | {
+        "left out": [
+            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
+        ]
+    },
+    csv(R.sample(30, random_state=0), index=True),
+)
+case(
+    "row index twice",
+    USUAL
+    | {
+        "left out": [
+            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)"),
+            ("'Unnamed: 0.1', a row index: distinct whole numbers without a name (guessed; columns decides)"),
+        ]
+    },
+    csv(R.rename_axis("Unnamed: 0").reset_index(), index=True),
+)
+case(
+    "row index written by pandas, read and written again",
+    USUAL
+    | {
+        "left out": [
+            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
+        ]
+    },
+    csv(R.rename_axis("Unnamed: 0").reset_index()),
+)
+case(
+    "row names of R",
+    USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
+    csv(R.set_axis([f"patient {i}" for i in range(40)]), index=True),
+)
+case(
+    "row index that is named is used", {"examples": [HELD_OUT]}, csv(R, index=True), columns="Unnamed: 0,age"
+)
+
+
+def pair(folder):
+    R[:30].to_csv(folder / "train.csv")
+    R[30:].to_csv(folder / "test.csv", index=False)
+
+
+case(
+    "row index in one of train and test",
+    {"left out": ["'Unnamed: 0' of 'train.csv', without a name"], "inputs": [ENCODED]},
+    pair,
+)
+
+
+def pq_index(folder):
+    R.set_axis(np.arange(40)[::-1]).to_parquet(folder / "t.parquet")
+
+
+case(
+    "parquet, index of its own",
+    USUAL | {"left out": ["the index of 't.parquet', which has no name"]},
+    pq_index,
+)
+case(
+    "label twice",
+    ("dataset: columns 3 and 4 of 'DATA/t.csv' are both called 'label'; expected different names"),
+    text("u,v,label,label\n" + "".join(f"{i},{i % 7},{i % 2},{i % 2}\n" for i in range(20))),
+)
+case(
+    "name twice but for blanks",
+    "dataset: columns 2 and 4 of 'DATA/t.csv' are both called 'v'; expected different names",
+    text("u,v,label, v\n" + "".join(f"{i},{i % 7},{i % 2},{i % 2}\n" for i in range(20))),
+)
+
+
+def pqdup(folder):
+    parquet.write_table(pa.table([pa.array([1, 2] * 9)] * 3, names=["a", "label", "a"]), folder / "t.parquet")
+
+
+case(
+    "parquet, name twice",
+    ("dataset: columns 1 and 3 of 'DATA/t.parquet' are both called 'a'; expected different names"),
+    pqdup,
+)
+case(
+    "no header",
+    (
+        "label-column: 'DATA/t.csv' has no column label, labels, target, class, outcome, "
+        "y (is its first line a header?); expected one of 71, 24.5, m, 1"
+    ),
+    text(PLAIN.split("\n", 1)[1]),
+)
+case(
+    "no header, numbers",
+    (
+        "dataset: columns 4 and 5 of 'DATA/t.csv' are both called '0.2' (is its first "
+        "line a header?); expected different names"
+    ),
+    text("5.1,3.5,1.4,0.2,0.2,0\n4.9,3.0,1.4,0.2,0.3,1\n"),
+)
+case(
+    "title above the header",
+    (
+        "dataset: the first line of 'DATA/t.csv' names one of 4 columns, 'Patients of "
+        "2024'; expected a header there"
+    ),
+    text("Patients of 2024,,,\n" + PLAIN),
+)
+case(
+    "comment lines",
+    USUAL | {"left out": ["2 lines above the header of 't.csv'"]},
+    text("# exported 2024-01-01\n# by a tool, version 3\n" + PLAIN),
+)
+case(
+    "header that begins with a hash",
+    {"examples": [HELD_OUT], "inputs": ["categories are one-hot encoded in the order of '#age,bmi,sex=f|m'"]},
+    text("#" + PLAIN),
+)
+case("byte order mark", USUAL, text(PLAIN, encoding="utf-8-sig"))
+case("utf-16", USUAL, text(PLAIN, encoding="utf-16"))
+case(
+    "latin-1",
+    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0xf6); save it as UTF-8",
+    text(PLAIN.replace("sex", "größe"), encoding="latin-1"),
+)
+case("tsv", USUAL, lambda f: R.to_csv(f / "t.tsv", index=False, sep="\t"))
+case("CSV", USUAL, lambda f: R.to_csv(f / "t.CSV", index=False))
+case("csv.gz", USUAL, lambda f: R.to_csv(f / "t.csv.gz", index=False))
+case("pq", USUAL, lambda f: R.to_parquet(f / "t.pq"))
+case("bars", USUAL, csv(R, sep="|"))
+case(
+    "xls",
+    (
+        "dataset: 'DATA/t.xls' is a .xls file, which is not read; expected .csv, .tsv, "
+        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, or a "
+        "hub name"
+    ),
+    lambda f: (f / "t.xls").write_bytes(b"\xd0\xcf\x11\xe0"),
+)
+case(
+    "json",
+    (
+        "dataset: 'DATA/t.json' is a .json file, which is not read; expected .csv, .tsv, "
+        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, or a "
+        "hub name"
+    ),
+    lambda f: R.to_json(f / "t.json"),
+)
+case(
+    "zip",
+    (
+        "dataset: 'DATA/t.csv.zip' is a .zip file, which is not read; expected .csv, "
+        ".tsv, .csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, "
+        "or a hub name"
+    ),
+    lambda f: R.to_csv(f / "t.csv.zip", index=False),
+)
+case(
+    "quoted line breaks",
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            (
+                "categories are one-hot encoded in the order of '\"age\\nin "
+                'years",bmi,sex=f|m,"note=a\\nb|c, d"\''
+            )
+        ],
+    },
+    csv(
+        R.rename(columns={"age": "age\nin years"}).assign(note=np.array(["a\nb", "c, d"])[np.arange(40) % 2])
+    ),
+)
+case("blanks after commas", USUAL, text(PLAIN.replace(",", ", ")))
+case("blank lines", USUAL, text(PLAIN.replace("\n", "\n\n", 5)))
+case(
+    "trailing separators",
+    USUAL | {"left out": ["'Unnamed: 4', a column without name and values"]},
+    text(PLAIN.replace("\n", ",\n")),
+)
+case(
+    "trailing separators, not in the header",
+    USUAL,
+    text(PLAIN.split("\n")[0] + "\n" + "\n".join(PLAIN.split("\n")[1:]).replace("\n", ",\n")),
+)
+case(
+    "more fields than names",
+    (
+        "dataset: cannot load 'DATA/t.csv': Error tokenizing data. C error: Expected 4 "
+        "fields in line 42, saw 6"
+    ),
+    text(lines("1,2,f,0,5,6")),
+)
+case(
+    "row names without a name above",
+    "dataset: 'DATA/t.csv' has rows with more fields than its header has names",
+    text(
+        PLAIN.split("\n")[0]
+        + "\n"
+        + "\n".join(f"r{i},{line}" for i, line in enumerate(PLAIN.rstrip().split("\n")[1:]))
+    ),
+)
+case(
+    "a row cut off",
+    USUAL
+    | {
+        "left out": ["1 rows without a value in 'label'"],
+        "target": [
+            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
+        ],
+    },
+    text(lines("33,25.5")),
+)
+case(
+    "totals at the end",
+    USUAL
+    | {
+        "left out": ["1 rows without a value in 'label'"],
+        "target": [
+            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
+        ],
+    },
+    text(lines("Total,1024.5,,")),
+)

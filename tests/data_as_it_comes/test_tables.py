@@ -1,0 +1,38 @@
+"""What is said of tables as people have them, before anything is learnt."""
+
+import pytest
+
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.leaks import of_leaks
+from fedbn_flower.federation.inputs import inputs_of
+
+from .tables import CASES
+
+
+def said_of(case, folder):
+    """Return the rows of notes on a case's data, or the line of its mistake."""
+    data = folder / "data"
+    data.mkdir()
+    case.write(data)
+    (first, *others) = data.iterdir()
+    path = data if others or first.is_dir() else first
+    keys = {name.replace("_", "-"): value for name, value in case.keys.items()}
+    config = RunConfig.of({"dataset": str(path), "cache-dir": str(folder / "cache"), **keys})
+    try:
+        dataset = inputs_of(config).dataset
+    except UserError as error:
+        return str(error).replace(str(data), "DATA")
+    rows = {}
+    for note in dataset.notes:
+        rows.setdefault(note.row, []).append(note.line)
+    if leaks := list(of_leaks(dataset)):
+        rows["leaks?"] = leaks
+    return rows
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_table_has_its_rows_or_one_line_says_what_to_do(case, tmp_path):
+    said = said_of(case, tmp_path)
+    assert said == case.expected
+    assert isinstance(said, dict) or "\n" not in said

@@ -1,0 +1,121 @@
+"""Features that alone determine the target, and data in which none does."""
+
+import math
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.leaks import CHANCE, of_leaks
+from fedbn_flower.data.readers.arrays import keep_arrays
+
+
+@pytest.fixture
+def leaks(cache_dir, tmp_path):
+    """The warnings on a table; its training set is the whole table."""
+
+    def found(table, **options):
+        folder = Path(mkdtemp(dir=tmp_path))
+        for split in ("train", "test"):
+            pd.DataFrame(table).to_parquet(folder / f"{split}.parquet", index=False)
+        return list(of_leaks(load_dataset(Request(str(folder), **options), cache_dir)))
+
+    return found
+
+
+def noise(count, columns=1):
+    rng = np.random.default_rng(0)
+    return {f"n{i}": rng.normal(size=count) for i in range(columns)}
+
+
+@pytest.mark.parametrize("rows", [10, 12, 14, 16])
+def test_one_threshold_is_a_leak_where_chance_would_not_do_it(leaks, rows):
+    """Of C(n, n/2) orders of as many 0 as 1, two have one change: below 1 in 1000 from n = 14 on."""
+    found = leaks({"row": np.arange(rows), "y": np.repeat([0, 1], rows // 2)})
+    assert bool(found) == (2 / math.comb(rows, rows // 2) < CHANCE) == (rows >= 14)
+    if found:
+        assert found == [
+            f"columns: leaks? 'row' alone determines the target of all {rows} training rows, by thresholds, "
+            "as a copy, an id, a row number or a date does; name the columns to use without it"
+        ]
+
+
+def test_a_copy_an_id_and_what_says_when_are_leaks(leaks):
+    """Ids of three visits each; a label as words; days that are late for the ill; a value that they lack."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(rng.integers(0, 2, 60), 3)
+    lab = np.where(y == 1, np.nan, 1.0)
+    table = {
+        **noise(180, 3),
+        "patient": np.repeat(rng.permutation(60), 3),
+        "words": np.where(y, "ill", "well"),
+    }
+    found = leaks({**table, "day": y * 1000 + rng.permutation(180), "lab": lab, "y": y})
+    assert [line.split(" the target")[0] for line in found] == [
+        "columns: leaks? 'patient', 'words' each alone determine",
+        "columns: leaks? 'day', 'lab' each alone determine",
+    ]
+
+
+def test_ids_that_never_occur_again_say_nothing(leaks):
+    rng = np.random.default_rng(0)
+    assert not leaks({"id": rng.permutation(500), **noise(500), "y": rng.integers(0, 2, 500)})
+
+
+def test_rows_that_are_copies_are_no_evidence(leaks):
+    table = pd.DataFrame({**noise(40, 2), "y": np.arange(40) % 2})
+    assert not leaks(pd.concat([table] * 3))
+    assert leaks(pd.concat([table.assign(copy=table.y)] * 3))
+
+
+@pytest.mark.parametrize("of_y", [lambda y: y, lambda y: 32 + 1.8 * y, lambda y: -np.exp(y)])
+def test_copies_of_a_number_in_another_unit(leaks, of_y):
+    y = noise(50)["n0"]
+    found = leaks({**noise(50, 2) | {"n0": y + 1e-3 * noise(50, 2)["n1"]}, "unit": of_y(y), "y": y})
+    assert [line.split(" the target")[0] for line in found] == ["columns: leaks? 'unit' alone determines"]
+    assert "by its order" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("load", "every"),
+    [
+        (datasets.load_iris, 1),  # petals separate one class, not all
+        *(
+            (load, every)
+            for load in (datasets.load_wine, datasets.load_breast_cancer)
+            for every in (1, 3, 10)
+        ),
+    ],
+)
+def test_clean_data_have_none(leaks, load, every):
+    data = load()
+    columns = {f"c{i}": column[::every] for i, column in enumerate(data.data.T)}
+    assert not leaks({**columns, "y": data.target[::every]})
+
+
+def test_clean_numbers_have_none(leaks):
+    data = datasets.load_diabetes()
+    assert not leaks({**{f"c{i}": c for i, c in enumerate(data.data.T)}, "y": data.target + 0.5})
+
+
+def test_what_a_part_of_the_rows_shows_is_checked_on_all(leaks, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.data.leaks.CELLS", 200)
+    monkeypatch.setattr("fedbn_flower.data.leaks.FEWEST", 50)
+    y = np.arange(1000) >= 500
+    almost = np.arange(1000)
+    almost[[1, 998]] = almost[[998, 1]]
+    found = leaks({"row": np.arange(1000), "almost": almost, "y": y})
+    assert [line.split(" the target")[0] for line in found] == ["columns: leaks? 'row' alone determines"]
+
+
+def test_arrays_of_rows_and_of_several_labels(cache_dir):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 3)), rng.integers(0, 2, (100, 2))
+    x[:, 1] = y[:, 1]
+    name = keep_arrays(cache_dir, dict(zip(("x", "y", "x_test", "y_test"), (x, y, x, y), strict=True)))
+    (found,) = of_leaks(load_dataset(Request(name), cache_dir))
+    assert found.startswith("data: leaks? 'x1' alone determines the target '1' of all 100 training rows")
