@@ -7,7 +7,7 @@ import pytest
 from fedbn_flower import cli
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.runtime import capacity
-from fedbn_flower.runtime.capacity import WORKER, available_memory, check_workers
+from fedbn_flower.runtime.capacity import WORKER, check_workers
 
 
 @pytest.fixture
@@ -46,15 +46,3 @@ def test_so_it_is_before_anything_starts(machine, tmp_path, monkeypatch, capsys,
     assert cli.main(["--workers", "100", "--backend", "ray", "--val-fraction", "0.2", *more]) == 2
     assert capsys.readouterr().err.startswith("error: workers: 100 is not allowed; expected at most 10: ")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_container_s_limit_counts(tmp_path, monkeypatch):
-    """What its cache holds can be had; without a limit the machine's own memory counts."""
-    limit, used, stat = (tmp_path / name for name in ("max", "current", "stat"))
-    used.write_text("700\n")
-    stat.write_text("anon 600\ninactive_file 80\n")
-    limit.write_text("1000\n")
-    monkeypatch.setattr(capacity, "CGROUPS", [(str(limit), str(used), str(stat))])
-    assert available_memory() == 1000 - 700 + 80
-    limit.write_text("max\n")
-    assert available_memory() > 10_000
