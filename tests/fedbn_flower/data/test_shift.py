@@ -12,6 +12,7 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
+from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
@@ -123,9 +124,10 @@ def test_images_get_three_channels_only_for_colours(cache_dir):
     grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
     assert (grey.spec.channels, grey.notes) == (1, ())
     assert colour.spec.channels == 3
-    assert colour.notes == (
-        "feature-shift: the images are converted to three channels, because some domains are in colour",
+    converted = (
+        "the images are converted to three channels, because some domains of feature-shift are in colour"
     )
+    assert colour.notes == (Note("inputs", converted),)
     assert colour.kind.facts["mean"] == grey.kind.facts["mean"] * 3
     np.testing.assert_array_equal(colour.train.columns["x"][:, 2], grey.train.columns["x"][:, 0])
 
