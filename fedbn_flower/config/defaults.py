@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..core.files import path_of
 from ..data.readers.class_folders import FOLDER
-from ..data.readers.mask_folders import has_mask_folders, has_mask_sites
+from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
@@ -52,6 +52,7 @@ def _of_folder(folder: Path) -> dict[str, str]:
         return TABLES
     if has_mask_arrays(folder):
         return MASKS
-    if has_mask_folders(folder):
-        return SITES if has_mask_sites(folder) else MASKS
+    sites = has_mask_sites(folder)
+    if sites is not None:
+        return SITES if sites else MASKS
     return IMAGES

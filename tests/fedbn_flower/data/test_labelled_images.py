@@ -9,6 +9,7 @@ from PIL import Image
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
 
 HEADER = ["site", "picture", "nodule", "effusion"]
 FINDINGS = "nodule,effusion"
@@ -82,8 +83,8 @@ def test_what_has_no_label_or_no_row_is_left_out_and_said(load, folder):
     write(folder, [["a", f"{n:02}.png", n % 2, "" if n == 3 else 1] for n in range(18)])
     data = load()
     assert len(data.train) + len(data.test) == 17
-    assert "label-column: 1 rows without a value in 'nodule' or 'effusion' are left out" in data.notes
-    assert "dataset: 3 pictures are left out, as 'findings.csv' labels none of them" in data.notes
+    assert Note("left out", "1 rows without a value in 'nodule' or 'effusion'") in data.notes
+    assert Note("left out", "3 pictures, none of which 'findings.csv' labels") in data.notes
 
 
 def test_a_path_tells_pictures_of_one_name_apart(load, folder):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.errors import UserError
-from ...images.decoding import IMAGE_SUFFIXES
+from ...images.decoding import is_image
+from ...walk import walk
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,7 +29,7 @@ def table_files(path: Path) -> dict[str, Path]:
         for split in ("train", "test")
     }
     train = found["train"]
-    if not train or _has_images(train) or any(p.suffix.lower() in IMAGE_SUFFIXES for p in path.rglob("*")):
+    if not train or _has_images(train) or any(map(is_image, walk(path).files)):
         return {}
     return {split: file for split, file in found.items() if file}
 
