@@ -42,7 +42,7 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    if dataset.endswith(SUFFIXES) or is_function(dataset):
+    if dataset.lower().endswith(SUFFIXES) or is_function(dataset):
         return TABLES
     return _of_folder(path_of(dataset))
 

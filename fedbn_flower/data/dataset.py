@@ -48,6 +48,7 @@ class Request:
     feature_shift: str = PLAIN
     predict: str = "auto"
     columns: str = "auto"
+    missing_values: str = "auto"
     of_site: bool = False
 
 

@@ -12,6 +12,8 @@ from .notes import Note
 
 Labels = NDArray[np.int64]
 CLASS_NAMES = "classes.txt"
+MAX_CLASSES = 100
+"""Distinct texts, or whole numbers without a type that says what they are, that are read as classes."""
 
 
 class Classes(NamedTuple):
@@ -65,6 +67,15 @@ def as_class_numbers(values: Sequence[Any], column: str) -> Labels:
     if len(labels) and labels.min() < 0:
         raise UserError(f"label-column: {column!r} holds the negative class {labels.min()}")
     return labels
+
+
+def are_classes(values: NDArray) -> bool:
+    """Return whether numbers (N,) are read as classes where nothing says what they are.
+
+    They are if all are whole, and at most `MAX_CLASSES` are distinct.
+    """
+    whole = np.isfinite(values).all() and (values == np.floor(values)).all()
+    return bool(whole) and len(np.unique(values)) <= MAX_CLASSES
 
 
 def classes_of_folder(folder: Path, found: int) -> Classes:

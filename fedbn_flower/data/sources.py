@@ -71,8 +71,8 @@ def open_source(request: Request) -> Source:
             raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if tables := table_files(folder):
-        stats = [path.stat() for path in tables.values()]
-        stamp = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
+        stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         return Source(f"table {folder.resolve()} {stamp}", lambda: decode_tables(request, tables))
     return _folder(request, folder)
 

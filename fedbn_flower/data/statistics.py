@@ -1,6 +1,5 @@
 """Statistics of a divided dataset before anything is trained: sizes, label skew, features by client."""
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -235,10 +234,9 @@ def _of_inputs(
 
 def columns_of(kind: Table) -> Iterator[tuple[str, tuple[str, ...], slice]]:
     """Yield name, values and encoded columns of each column of a table; numbers have no values."""
-    numbers, start = set(kind.facts["numbers"]), 0
-    for word in next(csv.reader([kind.facts["columns"]])):
-        name, _, text = (word, "", "") if start in numbers else word.partition("=")
-        values = tuple(text.split("|")) if text else ()
+    start = 0
+    for column in kind.facts["columns"]:
+        values = tuple(column["values"])
         stop = start + (len(values) or 1)
-        yield name, values, slice(start, stop)
+        yield column["name"], values, slice(start, stop)
         start = stop

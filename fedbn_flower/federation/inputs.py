@@ -128,6 +128,7 @@ class RunInputs:
             feature_shift=config.feature_shift,
             predict=self._predict(shape),
             columns=config.columns,
+            missing_values=config.missing_values,
             of_site=bool(self.data_path),
         )
 

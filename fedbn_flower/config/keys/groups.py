@@ -100,6 +100,11 @@ class Data(KeyGroup):
         "auto",
         description="columns of a table that the model sees, a category's with its values: age,sex=f|m",
     )
+    missing_values: str = setting(
+        "auto",
+        description="words of a table that are missing values, with commas; auto: in text files those of "
+        "pandas, such as NA and None",
+    )
     cache_dir: str = setting("auto", description="where decoded datasets are kept")
 
 

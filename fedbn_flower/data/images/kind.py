@@ -37,7 +37,9 @@ class Images(Kind):
     `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
     """
 
-    keys: ClassVar = frozenset({"augment", "image-column", "image-size", "label-column", "normalize"})
+    keys: ClassVar = frozenset(
+        {"augment", "image-column", "image-size", "label-column", "missing-values", "normalize"}
+    )
 
     def spec(self) -> InputSpec:
         return InputSpec(

@@ -1,5 +1,6 @@
 """Read images with a table of their labels: a folder with pictures and a table that names them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from ..splits import split_folders
 from ..walk import Walk
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES
-from .tables.table_file import SUFFIXES, read_table
+from .tables.table_file import ReadTable, is_table, open_table, stem
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -33,20 +34,25 @@ class Named:
 
     Parameters
     ----------
-    path : Path
+    read : ReadTable
         The table.
-    table : DataFrame
-        Its rows.
     column : str
         The column that names the pictures.
     score : int
         How many different pictures it names, of `LOOKED_AT` values; 0 for none.
     """
 
-    path: Path
-    table: "DataFrame"
+    read: ReadTable
     column: str
     score: int
+
+    @property
+    def path(self) -> Path:
+        return self.read.path
+
+    @property
+    def table(self) -> "DataFrame":
+        return self.read.frame
 
     def has_labels(self, request: Request) -> bool:
         return _has_labels(request, self.table)
@@ -118,12 +124,12 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     UserError
         When such a key is given, and no table fits it; or when several tables fit equally.
     """
-    paths = [p for p in found.files if p.parent == found.root and p.name.lower().endswith(SUFFIXES)]
+    paths = [path for path in found.files if path.parent == found.root and is_table(path)]
     pictures = Pictures(found)
     if not paths or not len(pictures):
         return None
-    tables = {path: read_table(path) for path in paths if path.stem != "metadata" or not _is_of_hub(path)}
-    looked = [_look(request, path, table, pictures) for path, table in tables.items()]
+    tables = [open_table(path, request) for path in paths]
+    looked = [_look(request, read, pictures) for read in tables if not _is_of_hub(read)]
     names = [one for one in looked if one.score]
     stated = {request.label_column, request.image_column} != {"auto"}
     if not names:
@@ -133,8 +139,8 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     return _choose(request, names, sorted(path.name for path in paths))
 
 
-def _is_of_hub(path: Path) -> bool:
-    return "file_name" in read_table(path) or path.suffix.lower() == ".parquet"
+def _is_of_hub(read: ReadTable) -> bool:
+    return stem(read.path) == "metadata" and "file_name" in read.frame
 
 
 def _has_labels(request: Request, table: "DataFrame") -> bool:
@@ -144,11 +150,11 @@ def _has_labels(request: Request, table: "DataFrame") -> bool:
     return any(name.lower() in LABEL_NAMES for name in table)
 
 
-def _look(request: Request, path: Path, table: "DataFrame", pictures: Pictures) -> Named:
+def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
     """Return a table with the column that names most pictures."""
-    stated = request.image_column
+    stated, table = request.image_column, read.frame
     if stated in table:
-        return Named(path, table, stated, max(1, _score(table[stated], pictures)))
+        return Named(read, stated, max(1, _score(table[stated], pictures)))
     labels = {*request.label_column.partition("=")[0].split(","), *LABEL_NAMES}
     scores = {
         str(name): _score(table[name], pictures)
@@ -156,7 +162,7 @@ def _look(request: Request, path: Path, table: "DataFrame", pictures: Pictures) 
         if name not in labels and str(name).lower() not in LABEL_NAMES
     }
     best = max(scores, key=scores.__getitem__, default="")
-    return Named(path, table, best, scores.get(best, 0) if stated == "auto" else 0)
+    return Named(read, best, scores.get(best, 0) if stated == "auto" else 0)
 
 
 def _score(column: "Series", pictures: Pictures) -> int:
@@ -178,8 +184,8 @@ def _has_suffix(value: object) -> bool:
 
 def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str]) -> Tables:
     """Return which of the tables that name pictures are used."""
-    splits, notes = split_folders(one.path.stem for one in names)
-    of_split = {splits[one.path.stem]: one for one in names if one.path.stem in splits}
+    splits, notes = split_folders(stem(one.path) for one in names)
+    of_split = {splits[stem(one.path)]: one for one in names if stem(one.path) in splits}
     if "train" in of_split:
         train, test = of_split["train"], of_split.get("test")
         if test and not test.has_labels(request):
@@ -237,12 +243,12 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         )
     is_test = np.repeat([one is tables.test for one in used], [len(one.table) for one in used])
     table = pd.concat([one.table for one in used], ignore_index=True)[list(tables.train.table)]
-    notes = [*walked.notes(), *tables.notes]
+    notes = [*walked.notes(), *tables.notes, *(note for one in used for note in one.read.notes)]
     named = table[column].notna().to_numpy()
     if unnamed := int((~named).sum()):
         notes.append(Note("left out", f"{unnamed} rows without a picture in {column!r}"))
         table, is_test = table[named], is_test[named]
-    found = labelled_rows(request, table)
+    found = labelled_rows(request, table, lambda columns: _words_taken(used, columns))
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
@@ -275,6 +281,15 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         (ids[train], ids[test]) if ids is not None else None,
         notes,
     )
+
+
+def _words_taken(tables: Sequence[Named], columns: Sequence[str]) -> dict[str, Counter[str]]:
+    """Count the words of all tables that were taken for missing values, see `ReadTable.words_taken`."""
+    found: dict[str, Counter[str]] = {}
+    for one in tables:
+        for name, words in one.read.words_taken(columns).items():
+            found.setdefault(name, Counter()).update(words)
+    return found
 
 
 def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:

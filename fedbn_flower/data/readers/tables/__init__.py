@@ -1,7 +1,8 @@
-"""Read tables: CSV or Parquet files with a column to predict."""
+"""Read tables: text, Parquet or Excel files with a column to predict."""
 
 from .decoding import decode_tables
+from .files import FILE, has_pictures, table_files
 from .kind import Table
-from .table_file import SUFFIXES, table_files
+from .table_file import SUFFIXES
 
-__all__ = ["SUFFIXES", "Table", "decode_tables", "table_files"]
+__all__ = ["FILE", "SUFFIXES", "Table", "decode_tables", "has_pictures", "table_files"]

@@ -1,7 +1,6 @@
 """Decode table files to columns."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,15 +8,21 @@ import numpy as np
 from ....core.errors import UserError
 from ...dataset import Decoded, Request
 from ...notes import Note
-from .features import Feature, encode, format_columns, parse_columns
-from .labelled import labelled_rows
-from .table_file import read_table
+from .column_text import Feature, format_columns
+from .features import encode, parse_columns
+from .files import Files, joined_tables
+from .header import is_unnamed
+from .labelled import CountWords, counted, labelled_rows
+from .words import alike, as_text, listed, spelt_otherwise
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MAX_SHOWN = 20  # columns in a note
+MAX_TEXT = 2000  # signs of an encoding in a note
 
-def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
+
+def decode_tables(request: Request, files: Files) -> Decoded:
     """Decode the tables ``train`` and ``test``; without ``test`` a fifth of the rows is held out.
 
     Raises
@@ -25,25 +30,21 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
     UserError
         When a table cannot be read, or lacks a requested column.
     """
-    import pandas as pd
-
-    tables = {split: read_table(path) for split, path in files.items()}
-    train = tables["train"]
-    if missing := [name for name in train if name not in tables.get("test", train)]:
-        raise UserError(f"dataset: {str(files['test'])!r} has no column {missing[0]!r}")
-    is_test = np.repeat([split == "test" for split in tables], [len(t) for t in tables.values()])
-    found = labelled_rows(request, pd.concat(list(tables.values()), ignore_index=True)[list(train.columns)])
-    table, targets, is_test = found.table, found.targets, is_test[found.rows]
+    read = joined_tables(request, files)
+    found = labelled_rows(request, read.table, read.words_taken)
+    table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
     features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
     x, y, ids = encode(features, table), targets.y, found.ids
-    notes = list(found.notes)
+    notes = [*read.notes, *found.notes]
     train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    if "test" not in tables:
+    if "test" not in files:
         train_rows, test_rows, note = found.held_out_fifth(request)
         notes.append(note)
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
+    if request.columns == "auto":
+        notes += _left_out(table, is_test, [*found.label_names, request.group_column])
     return Decoded(
         "table",
         {"x": x[train_rows], "y": y[train_rows]},
@@ -52,11 +53,11 @@ def decode_tables(request: Request, files: Mapping[str, Path]) -> Decoded:
             "predicts": targets.predicts,
             "outputs": targets.outputs,
             "numbers": _numeric_columns(features),
-            "columns": format_columns(features),
+            "columns": [{"name": feature.name, "values": list(feature.values)} for feature in features],
         },
         (ids[train_rows], ids[test_rows]) if ids is not None else None,
         targets.class_names,
-        (*notes, *targets.notes, *_notes_on_columns(features, table)),
+        (*notes, *targets.notes, *_notes_on_columns(features, table, read.words_taken)),
     )
 
 
@@ -66,16 +67,54 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
 
 
-def _notes_on_columns(features: list[Feature], table: "DataFrame") -> list[Note]:
+def _left_out(table: "DataFrame", is_test: np.ndarray, used: Sequence[str]) -> list[Note]:
+    """Return notes on the columns without a name, which are no inputs unless they are named so."""
+    notes = []
+    for name in filter(is_unnamed, table.columns):
+        column = table[name]
+        if name in used:
+            continue
+        if not column.notna().any():
+            notes.append(Note("left out", f"{name!r}, a column without name and values"))
+            continue
+        splits = column[is_test], column[~is_test]
+        numbered = column.dtype.kind in "iu" and not any(split.duplicated().any() for split in splits)
+        what = "a row index: distinct whole numbers without a name" if numbered else "a column without a name"
+        notes.append(Note("left out", f"{name!r}, {what}", "columns"))
+    return notes
+
+
+def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: CountWords) -> list[Note]:
     """Return notes on categories and missing values, if there are any."""
     notes = []
-    if any(feature.values for feature in features):
-        notes.append(
-            Note("inputs", f"categories are one-hot encoded in the order of {format_columns(features)!r}")
-        )
-    missing = {f.name: int(count) for f in features if (count := table[f.name].isna().sum())}
-    if missing:
-        where = ", ".join(f"{name} {count}" for name, count in missing.items())
+    categories = [feature for feature in features if feature.values]
+    if categories:
+        text = format_columns(features)
+        text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+        notes.append(Note("inputs", f"categories are one-hot encoded in the order of {text!r}"))
+    for feature in categories:
+        if same := alike(feature.values):
+            found = f"{feature.name!r} has values that differ only in case or blanks: {listed(same)}"
+            notes.append(Note("inputs", found, "columns"))
+        if read := spelt_otherwise(as_text(table[feature.name].dropna()), feature.values):
+            as_named = ", ".join(f"{word!r} as {feature.values[index]!r}" for word, index in read.items())
+            notes.append(
+                Note("inputs", f"{feature.name!r} is read without regard to case and blanks: {as_named}")
+            )
+    counts = table[[feature.name for feature in features]].isna().sum()
+    if len(counts := counts[counts > 0]):
+        words = {name: found for name, found in count_words(list(counts.index)).items() if found}
+        where = _some({name: str(count) for name, count in counts.items()})
         filled = "numbers are filled with their mean, categories are encoded as zeros"
         notes.append(Note("inputs", f"missing values ({where}): {filled}"))
+        if words:
+            where = _some({f"{name!r}": counted(found) for name, found in words.items()})
+            notes.append(Note("inputs", f"words taken for missing values: {where}", "missing-values"))
     return notes
+
+
+def _some(found: Mapping[str, str]) -> str:
+    """Return what is said of each column, of the first ones if there are many."""
+    said = [f"{name} {text}" for name, text in list(found.items())[:MAX_SHOWN]]
+    more = f" and {len(found) - MAX_SHOWN} more columns" if len(found) > MAX_SHOWN else ""
+    return f"{', '.join(said)}{more}"

@@ -13,11 +13,12 @@ class Table(Numeric):
     """Table rows: ``x`` float32 (N, F), ``y`` int64 class numbers (N,) or float32 (N, 1).
 
     ``x`` holds numbers, NaN where missing, and one-hot categories. Facts: those of `Numeric`; ``numbers``,
-    the indices of the numeric columns among the F; and ``columns``, the encoding in the syntax of that key.
+    the indices of the numeric columns among the F; and ``columns``, in order the ``name`` of each column and
+    its ``values``, of which a number has none.
     """
 
     prepares_by_client = True
-    keys: ClassVar = frozenset({"columns", "label-column", "predict", *Numeric.keys})
+    keys: ClassVar = frozenset({"columns", "label-column", "missing-values", "predict", *Numeric.keys})
 
     @property
     def numbers(self) -> Collection[int]:

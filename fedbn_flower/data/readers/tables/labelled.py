@@ -1,5 +1,7 @@
 """The rows of a table that have a label: their targets, and whose they are."""
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,24 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth
-from .features import as_text
 from .labels import Targets, encode_several, encode_targets, find_labels
+from .words import alike, as_text, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
+
+
+def no_words(columns: Sequence[str]) -> Mapping[str, Counter[str]]:
+    """Count no words in any column."""
+    return {}
+
+
+def counted(words: Counter[str]) -> str:
+    """Return words with their counts."""
+    return " and ".join(f"{word!r} ({count})" for word, count in sorted(words.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +67,10 @@ class Labelled:
         return train, test, note
 
 
-def labelled_rows(request: Request, table: "DataFrame") -> Labelled:
+def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords = no_words) -> Labelled:
     """Read the label columns and the group column of a table.
+
+    ``count_words`` counts the words in columns that were taken for missing values without being asked to.
 
     Raises
     ------
@@ -71,17 +88,24 @@ def labelled_rows(request: Request, table: "DataFrame") -> Labelled:
     notes = []
     if unlabelled := int((~rows).sum()):
         where = " or ".join(map(repr, label_names))
-        notes.append(Note("left out", f"{unlabelled} rows without a value in {where}"))
+        words = sum(count_words(label_names).values(), Counter[str]())
+        said = f", where {counted(words)} is taken for none" if words else ""
+        found = f"{unlabelled} rows without a value in {where}{said}"
+        notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
         targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
     else:
         targets = encode_several(table[label_names], request.predict)
-    return Labelled(table, rows, label_names, targets, _ids(table, group) if group else None, tuple(notes))
+    ids, of_ids = _ids(table, group) if group else (None, [])
+    return Labelled(table, rows, label_names, targets, ids, (*notes, *of_ids))
 
 
-def _ids(table: "DataFrame", group: str) -> NDArray[np.str_]:
-    """Return the natural clients' ids as text."""
+def _ids(table: "DataFrame", group: str) -> tuple[NDArray[np.str_], list[Note]]:
+    """Return the natural clients' ids as text, and a note on those that differ only in case or blanks."""
     if count := int(table[group].isna().sum()):
         raise UserError(f"partition: {group!r} is missing in {count} rows")
-    return as_text(table[group]).astype(np.str_)
+    ids = as_text(table[group]).astype(np.str_)
+    same = alike(np.unique(ids).tolist())
+    found = f"{listed(same)} differ only in case or blanks, and are different clients"
+    return ids, [Note("clients", found)] if same else []

@@ -1,7 +1,7 @@
 """Parse ``--label-column`` and ``--predict``: the targets of a table."""
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
+from ...dataset import Request
+from ...labels import MAX_CLASSES, are_classes
 from ...notes import Note
 from ...numeric import as_float32
-from .features import Feature, as_text, category_numbers, check_categories, is_number
+from .column_text import Feature, joined, split_words
+from .words import alike, as_text, category_numbers, check_categories, is_number, listed, spelt_otherwise
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LABEL_NAMES = ("label", "labels", "target", "class", "outcome", "y")
-MAX_CLASSES = 100  # if whole numbers are to be read as classes without being named
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,13 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
         When there is no such column, one is given twice, or ``auto`` finds several.
     """
     if label_column != "auto":
-        words = next(csv.reader([label_column]))
-        if label_column in names or len(words) == 1 or "=" in label_column:
+        words = split_words(label_column)
+        if label_column in names:
+            return [Feature(label_column)]
+        if len(words) == 1:
+            return [Feature.parse(words[0], names, "label-column")]
+        words = [word if word in names else word.strip() for word in words]
+        if "=" in label_column and words[0] not in names:
             return [Feature.parse(label_column, names, "label-column")]
         if unknown := [word for word in words if word not in names]:
             raise unknown_name("label-column", unknown[0], names)
@@ -56,6 +63,22 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
         f"the columns {' and '.join(map(repr, usual))}" if usual else f"no column {', '.join(LABEL_NAMES)}"
     )
     raise UserError(f"label-column: {where!r} has {found}; expected one of {', '.join(names)}")
+
+
+def named_values(request: Request, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the values that the keys name of the columns of such names, by column.
+
+    Keys that do not fit the names are refused when they are used.
+    """
+    known = dict.fromkeys(names)
+    found: list[Feature] = []
+    if request.label_column != "auto":
+        with suppress(UserError):
+            found += find_labels(request.label_column, list(known), request.name)
+    if request.columns != "auto":
+        with suppress(UserError):
+            found += [Feature.parse(word, known, "columns") for word in split_words(request.columns)]
+    return {feature.name: feature.values for feature in found if feature.values}
 
 
 def encode_several(columns: "DataFrame", predict: str) -> Targets:
@@ -90,9 +113,10 @@ def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.flo
 def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
     """Encode a column without missing values as classes or numbers.
 
-    ``predict`` says which. With ``auto``, text, truth values and at most `MAX_CLASSES` distinct whole numbers
-    are classes. Classes are numbered in the order of ``label.values``, else in sorted order. The classes of
-    one site must be numbers already, or be named, as the other sites' are not visible.
+    ``predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and numbers of
+    which `are_classes` says so are classes. Classes are numbered in the order of ``label.values``, else in
+    sorted order. The classes of one site must be numbers already, or be named, as the other sites' are not
+    visible.
 
     Raises
     ------
@@ -102,13 +126,13 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
     number, notes = is_number(column), []
     values = column.to_numpy(np.float64) if number else np.empty(0)
     whole = number and bool(np.all(values == np.floor(values)))
-    distinct = column.nunique()
-    if predict == "auto":
-        numbers = number and not label.values and not (whole and distinct <= MAX_CLASSES)
+    stated = predict != "auto"
+    if not stated:
+        numbers = number and not label.values and not are_classes(values)
         predict = "numbers" if numbers else "classes"
         if whole and not label.values and (numbers or column.dtype.kind == "f"):
             other = "classes" if numbers else "numbers"
-            found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
+            found = f"{label.name!r} holds {column.nunique()} distinct whole numbers, read as {predict}"
             notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
@@ -118,19 +142,44 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
         raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
     if of_site and not label.values:
         if not whole or values.min() < 0:
-            form = f"{label.name}=CLASS|CLASS"
+            form = f"{Feature(label.name)}=CLASS|CLASS"
             raise not_allowed(
                 "label-column", label.name, f"the column with its classes, the same for all sites: {form}"
             )
         return Targets(values.astype(np.int64), predict, 1 + int(values.max()))
     if not label.values:
-        present = np.unique(values).astype(np.int64).tolist() if number else sorted(set(as_text(column)))
+        present = np.unique(values).astype(np.int64).tolist()
         if not number:
-            check_categories(column, present, "label-column")
+            present = _texts(column, label.name, stated)
         if present == list(range(len(present))):
             return Targets(values.astype(np.int64), predict, len(present), notes=tuple(notes))
         label = Feature(label.name, tuple(map(str, present)))
         if number:
             notes.append(Note("target", f"the classes {', '.join(label.values)} are numbered from 0"))
     y = category_numbers(column, label, "label-column")
+    if read := spelt_otherwise(as_text(column), label.values):
+        as_named = ", ".join(f"{word!r} as {label.values[index]!r}" for word, index in read.items())
+        notes.append(Note("target", f"read without regard to case and blanks: {as_named}"))
     return Targets(y, predict, len(label.values), label.values, tuple(notes))
+
+
+def _texts(column: "Series", name: str, stated: bool) -> list[str]:
+    """Return the classes of a column of texts or truth values, sorted.
+
+    Raises
+    ------
+    UserError
+        When most are numbers or dates, some differ in case or blanks only, or there are more than
+        `MAX_CLASSES` and it is not ``stated`` that they are classes.
+    """
+    words = sorted(set(as_text(column)))
+    check_categories(name, words, "label-column")
+    form = f"--label-column {joined([f'{Feature(name)}=CLASS|CLASS'])!r} names the classes"
+    if same := alike(words):
+        raise UserError(
+            f"label-column: {name!r} holds {listed(same)}, which differ only in case or blanks; {form}"
+        )
+    if len(words) > MAX_CLASSES and not stated:
+        found = f"{len(words)} distinct texts, such as {words[0]!r}; expected at most {MAX_CLASSES} classes"
+        raise UserError(f"label-column: {name!r} holds {found}: predict=classes takes more")
+    return words

@@ -1,99 +1,230 @@
-"""Find table files and read them."""
+"""Read table files."""
 
-import csv
-import re
 import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.errors import UserError
-from ...images.decoding import is_image
-from ...walk import walk
+from ....core.memory import check_fits
+from ...dataset import Request
+from ...notes import Note
+from .header import Layout, checked_names
+from .labels import named_values
+from .missing import Missing
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
-SUFFIXES = (".csv", ".parquet")
-SEPARATORS = ",;\t"
+TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET = (".parquet", ".pq")
+EXCEL = (".xlsx",)
+SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
+CELL = 24
+"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split."""
 
 
-def table_files(path: Path) -> dict[str, Path]:
-    """Return the table ``train``, and ``test`` if present, of a file or a folder; empty if there is none.
+@dataclass(frozen=True, eq=False)
+class ReadTable:
+    """A table as it was read.
 
-    A folder must contain ``{train,test}.{csv,parquet}`` and no images, neither as files nor in the tables.
+    Parameters
+    ----------
+    frame : DataFrame
+        Its columns, named as `checked_names` has them.
+    path : Path
+        Its file.
+    missing : Missing
+        Which words are missing values.
+    layout : Layout, optional
+        Of a text file.
+    notes : tuple[Note, ...]
+        What was left out of it.
     """
-    if path.is_file() and path.suffix in SUFFIXES:
-        return {"train": path}
-    found = {
-        split: next((file for suffix in SUFFIXES if (file := path / f"{split}{suffix}").is_file()), None)
-        for split in ("train", "test")
-    }
-    train = found["train"]
-    if not train or _has_images(train) or any(map(is_image, walk(path).files)):
-        return {}
-    return {split: file for split, file in found.items() if file}
+
+    frame: "DataFrame"
+    path: Path
+    missing: Missing
+    layout: Layout | None = None
+    notes: tuple[Note, ...] = ()
+
+    def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
+        """Count the words that were taken for missing values without being asked to, by column.
+
+        The file is read once more for those of the columns that have missing values.
+        """
+        some = [name for name in columns if name in self.frame and self.frame[name].hasnans]
+        if not (some and self.layout and self.missing.guessed):
+            return {}
+        import pandas as pd
+
+        found: dict[str, Counter[str]] = {}
+        rows = max(1, 2**22 // len(some))
+        for part in pd.read_csv(
+            self.path, usecols=some, dtype=str, na_filter=False, chunksize=rows, **_of_layout(self.layout)
+        ):
+            for name in some:
+                words = part[name]
+                counts = words[words.isin(self.missing.of_column(name)) & (words != "")].value_counts()
+                if len(counts):
+                    found.setdefault(name, Counter()).update(counts.to_dict())
+        return found
 
 
-def _has_images(path: Path) -> bool:
-    """Return whether a column holds bytes or structs, as the hub's image datasets do."""
-    if path.suffix != ".parquet":
-        return False
-    import pyarrow
-    from pyarrow import parquet, types
+def is_table(path: Path) -> bool:
+    """Return whether a path ends as a table's does."""
+    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~$"))
 
-    try:
-        fields = parquet.read_schema(path).types
-    except (OSError, pyarrow.ArrowException):
-        return False  # reported by `read_table`
-    return any(types.is_struct(t) or types.is_binary(t) or types.is_large_binary(t) for t in fields)
+
+def stem(path: Path) -> str:
+    """Return a table's name without its ending."""
+    ending = max((s for s in SUFFIXES if path.name.lower().endswith(s)), key=len)
+    return path.name[: -len(ending)]
 
 
 def read_table(path: Path) -> "DataFrame":
-    """Read a CSV or Parquet table; column names become text.
+    """Read a table, see `open_table`."""
+    return open_table(path, Request("")).frame
 
-    A CSV file has a header. Its separator is the comma, semicolon or tab, whichever is most frequent in the
-    first line outside quotes. Empty fields, ``NA``, ``NaN``, ``null`` and the like are missing values, as in
-    pandas. A named index of a Parquet file becomes a column.
+
+def open_table(path: Path, request: Request) -> ReadTable:
+    """Read a text, Parquet or Excel table as the request asks; column names become text.
+
+    A text file has a header, see `Layout.of`. In it empty fields are missing values, and the words that
+    `Missing` says. In a Parquet or Excel file those are that have no value, and words that
+    ``missing-values`` names. A named index of a Parquet file becomes a column.
 
     Raises
     ------
     UserError
-        When the file cannot be read, or has no rows.
+        When the file cannot be read, does not fit into memory, has no rows, or two columns of one name.
     """
-    import pandas as pd
-
+    name = path.name.lower()
+    read = _read_text if name.endswith(TEXTS) else _read_parquet if name.endswith(PARQUET) else _read_excel
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
-                table = pd.read_csv(path, sep=_separator(path), index_col=False, low_memory=False)
-    except pd.errors.ParserWarning as error:
-        reason = "rows with more fields than its header has names"
-        raise UserError(f"dataset: {str(path)!r} has {reason}") from error
+        found = read(path, request)
+    except UserError:
+        raise
     except Exception as error:  # pandas and pyarrow raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"dataset: cannot load {str(path)!r}: {lines[0]}") from error
-    if not len(table):
+    if not len(found.frame):
         raise UserError(f"dataset: {str(path)!r} has no rows")
-    if any(name is not None for name in table.index.names):
-        table = table.reset_index()
-    return table.rename(columns=str)
+    return found
+
+
+def _missing(request: Request, names: Sequence[str]) -> Missing:
+    return Missing(request.missing_values, named_values(request, names), request.group_column)
+
+
+def _of_layout(layout: Layout) -> dict[str, object]:
+    """Return the arguments by which pandas reads such a text."""
+    return {
+        "sep": layout.separator,
+        "encoding": layout.encoding,
+        "skiprows": layout.comments,
+        "names": layout.names,
+        "header": 0,
+        "index_col": False,
+        "skipinitialspace": True,
+    }
+
+
+def _read_text(path: Path, request: Request) -> ReadTable:
+    import pandas as pd
+
+    layout = Layout.of(path)
+    check_fits(
+        "dataset", f"about {layout.rows} rows of {str(path)!r}", layout.rows * len(layout.names) * CELL
+    )
+    missing = _missing(request, layout.names)
+    words = missing.for_pandas(layout.names)
+
+    def read(names: list[str]) -> "DataFrame":
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+            of_layout = {**_of_layout(layout), "names": names}
+            return pd.read_csv(path, na_values=words, keep_default_na=False, low_memory=False, **of_layout)
+
+    notes = []
+    try:
+        frame = read(layout.names)
+    except pd.errors.ParserWarning as error:
+        last = f"Unnamed: {len(layout.names)}"
+        frame = read([*layout.names, last])
+        if frame[last].notna().any():
+            reason = "rows with more fields than its header has names"
+            raise UserError(f"dataset: {str(path)!r} has {reason}") from error
+        frame = frame[layout.names]
+    if layout.comments:
+        notes.append(Note("left out", f"{layout.comments} comment lines above the header of {path.name!r}"))
+    return ReadTable(frame, path, missing, layout, tuple(notes))
+
+
+def _read_parquet(path: Path, request: Request) -> ReadTable:
+    import pandas as pd
+    from pyarrow import parquet
+
+    metadata, schema = parquet.read_metadata(path), parquet.read_schema(path)
+    check_fits(
+        "dataset",
+        f"{metadata.num_rows} rows of {str(path)!r}",
+        metadata.num_rows * metadata.num_columns * CELL,
+    )
+    checked_names(schema.names, str(path))
+    frame, notes = pd.read_parquet(path), []
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index([name for name in frame.index.names if name is not None])
+    if not isinstance(frame.index, pd.RangeIndex):
+        notes.append(Note("left out", f"the index of {path.name!r}, which has no name"))
+    frame = frame.reset_index(drop=True).set_axis(checked_names(frame.columns, str(path)), axis=1)
+    missing = _missing(request, list(frame.columns))
+    return ReadTable(_without(frame, missing), path, missing, None, tuple(notes))
+
+
+def _read_excel(path: Path, request: Request) -> ReadTable:
+    import pandas as pd
+
+    try:
+        book = pd.ExcelFile(path, engine="openpyxl")
+    except ImportError:
+        install = "pip install 'fedbn-flower[excel]'"
+        raise UserError(f"dataset: {str(path)!r} needs another package: {install}") from None
+    with book:
+        sheet, *others = book.sheet_names
+        header = book.parse(sheet, header=None, nrows=1, keep_default_na=False, na_values=[""])
+        names = checked_names(header.iloc[0].fillna("") if len(header) else [], str(path))
+        frame = book.parse(sheet, header=0, names=names, keep_default_na=False, na_values=[""])
+    missing = _missing(request, names)
+    left_out = Note("left out", f"the sheets {', '.join(map(repr, others))} of {path.name!r}")
+    return ReadTable(_without(frame, missing), path, missing, None, (left_out,) if others else ())
+
+
+def _without(frame: "DataFrame", missing: Missing) -> "DataFrame":
+    """Return a table of cells with types without the words that the key says are missing."""
+    if missing.guessed:
+        return frame
+    return frame.apply(lambda column: _column_without(column, missing.of_column(str(column.name))))
+
+
+def _column_without(column: "Series", words: Sequence[str]) -> "Series":
+    numbers = [float(word) for word in words if _is_float(word)]
+    found = column.isin(numbers if column.dtype.kind in "iuf" else [*words, *numbers])
+    return column.mask(found).infer_objects() if found.any() else column
+
+
+def _is_float(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def first_row(path: Path) -> list[str]:
-    """Return the fields of the first row of a CSV file below its header; empty if there is none."""
+    """Return the fields of the first row of a text file below its header; empty if there is none."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file, delimiter=_separator(path))
-            next(rows, None)
-            return next(rows, [])
-    except (OSError, UnicodeDecodeError, csv.Error):
+        return Layout.of(path).first
+    except (OSError, UserError):
         return []
-
-
-def _separator(path: Path) -> str:
-    """Return the separator that is most frequent in the header, outside quotes."""
-    with path.open(encoding="utf-8") as file:
-        header = re.sub('"[^"]*"', "", file.readline())
-    return max(SEPARATORS, key=header.count)

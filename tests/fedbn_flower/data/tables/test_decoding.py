@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
 
 NAN = np.nan
 PATIENTS = """age,sex,bmi,smoker,hospital,Outcome
@@ -55,10 +56,15 @@ def test_numbers_and_categories_are_encoded_in_order(load, folder):
     assert (data.class_names, str(data.spec)) == (("ill", "well"), "8 in 2 classes")
     assert data.kind.facts["numbers"] == [0, 3]
     assert data.notes == (
-        "columns: categories are one-hot encoded in the order of "
-        "'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
-        "columns: missing values (age 1, sex 2, bmi 2): numbers are filled with their mean, "
-        "categories are encoded as zeros",
+        Note(
+            "inputs",
+            "categories are one-hot encoded in the order of 'age,sex=f|m,bmi,smoker=False|True,hospital=a|b'",
+        ),
+        Note(
+            "inputs",
+            "missing values (age 1, sex 2, bmi 2): numbers are filled with their mean, "
+            "categories are encoded as zeros",
+        ),
     )
 
 
@@ -93,8 +99,13 @@ def test_the_text_of_columns_gives_the_same_again(load, tmp_path):
     table = pd.DataFrame({"a,b": ["x,y", "z"] * 5, "c=d": range(10), "e": [True, None] * 5, "y": [0, 1] * 5})
     table.to_csv(tmp_path / "t.csv", index=False)
     first = load(tmp_path / "t.csv")
-    text = first.kind.facts["columns"]
-    assert text == '"a,b=x,y|z",c=d,e=True'
+    assert first.kind.facts["columns"] == [
+        {"name": "a,b", "values": ["x,y", "z"]},
+        {"name": "c=d", "values": []},
+        {"name": "e", "values": ["True"]},
+    ]
+    text = r'"a,b=x,y|z",c\=d,e=True'
+    assert repr(text) in first.notes[1].text
     again = load(tmp_path / "t.csv", columns=text)
     assert again.kind.facts == first.kind.facts
     np.testing.assert_array_equal(again.train.columns["x"], first.train.columns["x"])
@@ -115,8 +126,8 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
         np.testing.assert_array_equal(split.columns["x"][:, 0] * 4 % 2, split.columns["y"])
     values = np.concatenate([data.train.columns["x"], data.test.columns["x"]])
     assert sorted(values[:, 0] * 4) == list(range(20))
-    assert data.notes == (f"dataset: {str(path)!r} has no test set: a fixed 20 % of the rows is held out",)
-    assert data.kind.facts["columns"] == "n"
+    assert data.notes == (Note("examples", "no test set: a fixed 20 % of the rows is held out"),)
+    assert data.kind.facts["columns"] == [{"name": "n", "values": []}]
 
 
 @pytest.mark.parametrize(
@@ -145,14 +156,17 @@ def test_what_labels_are(load, tmp_path, values, predict, y, names, output):
     assert data.spec.predicts == ("numbers" if numbers else "classes")
     assert data.spec.outputs == (1 if numbers else 1 + max(y))
     assert data.class_names == names
-    assert [output in note for note in data.notes] == [True] * bool(output)
+    assert [output in note.text for note in data.notes] == [True] * bool(output)
+    assert [bool(note.decided_by) for note in data.notes] == ["read as" in note.text for note in data.notes]
 
 
 def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):
     pd.DataFrame({"n": 0.0, "y": range(101)}).to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv")
     assert data.spec.predicts == "numbers"
-    assert "101 distinct whole numbers, read as numbers (predict=classes reads" in data.notes[1]
+    assert data.notes[1] == Note(
+        "target", "'y' holds 101 distinct whole numbers, read as numbers", "predict classes"
+    )
     assert load(tmp_path / "t.csv", predict="classes").spec.outputs == 101
 
 
@@ -166,7 +180,7 @@ def test_rows_without_a_label_are_left_out_and_counted(load, folder):
     (folder / "train.csv").write_text(PATIENTS.replace("well", "", 1))
     data = load(folder)
     check(data.train, ENCODED, [0, 2, 3])
-    assert data.notes[0] == "label-column: 1 rows without a value in 'Outcome' are left out"
+    assert data.notes[0] == Note("left out", "1 rows without a value in 'Outcome'")
 
 
 def test_ids_are_words_as_they_stand(load, tmp_path):
@@ -184,12 +198,12 @@ def test_every_client_has_a_fifth_of_its_own_rows_held_out(load, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv", group_column="site")
     assert sorted(data.test.groups) == sorted(set(sites))
-    assert "a fixed 20 % of the rows of each 'site' is held out" in data.notes[0]
+    assert "a fixed 20 % of the rows of each 'site' is held out" in data.notes[0].text
 
 
 def test_a_separator_in_quotes_separates_nothing_and_an_index_is_a_column(load, tmp_path):
     (tmp_path / "t.csv").write_text('"age, years";"len, cm";label\n1;2;0\n3;4;1\n5;6;0\n7;8;1\n9;1;0\n')
-    assert load(tmp_path / "t.csv").kind.facts["columns"] == '"age, years","len, cm"'
+    assert [c["name"] for c in load(tmp_path / "t.csv").kind.facts["columns"]] == ["age, years", "len, cm"]
     table = pd.DataFrame({"a": range(10), "label": [0, 1] * 5}, index=pd.Index(["x", "y"] * 5, name="site"))
     table.to_parquet(tmp_path / "t.parquet")
     data = load(tmp_path / "t.parquet", group_column="site")

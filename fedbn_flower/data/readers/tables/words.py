@@ -1,0 +1,139 @@
+"""Cells as text: categories, and texts that are hardly meant as such."""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....core.errors import UserError
+from .column_text import Feature, joined
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+MAX_SHOWN = 5
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+GROUPS = re.compile(r"[+-]?\d{1,3}([,.' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
+"""Digits in groups of three: ``1,317.65``, ``1.317,65``, ``1 317,65``."""
+UNIT = re.compile(r"^[$€£¥]\s*|\s*[$€£¥%]$")
+DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T]\d{1,2}:\d{2}.*)?")
+NUMBERS = "save the column as numbers"
+DATES = "write them as numbers, such as days or years, or name the columns to use"
+SEPARATORS = "write decimals with a point, and no separators of thousands"
+UNITS = "write numbers without a sign of their unit"
+HINTS = ("", NUMBERS, DATES, SEPARATORS, UNITS)
+
+
+def as_text(column: "Series") -> NDArray[np.object_]:
+    """Return values as text: whole numbers without a decimal point, truth values as ``False``, ``True``."""
+    import pandas as pd
+
+    codes, found = pd.factorize(column, use_na_sentinel=False)
+    number = is_number(column)
+    words = np.array([_word(value, number) for value in pd.Series(found).astype(object)], object)
+    text: NDArray[np.object_] = words[codes]
+    return text
+
+
+def _word(value: object, number: bool) -> str:
+    whole = number and isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value)  # type: ignore[call-overload]
+
+
+def is_number(column: "Series") -> bool:
+    """Return whether a column is numeric; truth values are not."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype)
+
+
+def category_numbers(column: "Series", feature: Feature, key: str) -> NDArray[np.int64]:
+    """Return the index of each value in ``feature.values``, int64 (N,); ``len(values)`` if it is missing.
+
+    A cell that is not one of them is compared without case and blanks, see `same_word`.
+
+    Raises
+    ------
+    UserError
+        For a value that is not one of them.
+    """
+    import pandas as pd
+
+    words, present = as_text(column), column.notna().to_numpy()
+    indices = pd.Index(feature.values).get_indexer(words)
+    if (unknown := present & (indices < 0)).any():
+        read_as = spelt_otherwise(words[unknown], feature.values)
+        for word, index in read_as.items():
+            indices[unknown & (words == word)] = index
+    if (unknown := present & (indices < 0)).any():
+        found = f"{feature.name!r} holds {words[unknown.argmax()]!r}"
+        raise UserError(f"{key}: {found}; expected one of {'|'.join(feature.values)}")
+    return np.where(present, indices, len(feature.values)).astype(np.int64)
+
+
+def same_word(word: str) -> str:
+    """Return a word as it is compared: without case, and with no blanks around it and single ones in it."""
+    return " ".join(word.split()).casefold()
+
+
+def spelt_otherwise(words: Collection[str], values: Sequence[str]) -> dict[str, int]:
+    """Return the indices of the values that these words differ from in case or blanks only.
+
+    Words that differ so from none of them, or from several, are left out.
+    """
+    places: dict[str, list[int]] = {}
+    for index, value in enumerate(values):
+        places.setdefault(same_word(value), []).append(index)
+    found = {word: places.get(same_word(word), []) for word in set(words) - set(values)}
+    return {word: indices[0] for word, indices in sorted(found.items()) if len(indices) == 1}
+
+
+def alike(words: Sequence[str]) -> list[str]:
+    """Return the words that differ from another one in case or blanks only, sorted."""
+    by_same: dict[str, list[str]] = {}
+    for word in words:
+        by_same.setdefault(same_word(word), []).append(word)
+    return sorted((word for same in by_same.values() if len(same) > 1 for word in same), key=same_word)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words in quotes, the first ones of many."""
+    more = f" and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
+    return f"{', '.join(map(repr, words[:MAX_SHOWN]))}{more}"
+
+
+def check_categories(name: str, words: Sequence[str], key: str) -> None:
+    """Refuse text values most of which are numbers or dates.
+
+    Raises
+    ------
+    UserError
+        Says how to write the file.
+    """
+    hints = {word: _hint(word) for word in words}
+    other = [word for word, hint in hints.items() if not hint]
+    if len(other) >= len(words) / 2:
+        return
+    word = max((word for word in words if hints[word]), key=lambda word: HINTS.index(hints[word]))
+    hint = hints[word]
+    what = "dates" if hint == DATES else "numbers"
+    if not other:
+        raise UserError(f"{key}: {name!r} holds {what} as text, such as {word!r}; {hint}")
+    missing = f"leave missing values empty, or name their words: missing-values={joined([other[0]])}"
+    hint = f"{hint}, and {missing}" if hint != NUMBERS else missing
+    raise UserError(f"{key}: {name!r} holds {what} and {other[0]!r}; {hint}")
+
+
+def _hint(word: str) -> str:
+    """Return how to write a number or date that stands as text, one of `HINTS`; empty if it is neither."""
+    word = word.strip()
+    if NUMBER.fullmatch(word):
+        return NUMBERS
+    if DATE.fullmatch(word):
+        return DATES
+    if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
+        return SEPARATORS
+    bare = UNIT.sub("", word)
+    return UNITS if bare != word and _hint(bare) in (NUMBERS, SEPARATORS) else ""
