@@ -9,7 +9,7 @@ from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
-from ..data.readers.tables import SUFFIXES, table_files
+from ..data.readers.tables import SUFFIXES, has_pictures, table_files
 from ..data.readers.text.plays import TEXT
 from ..data.readers.text.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
@@ -42,7 +42,9 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    if dataset.lower().endswith(SUFFIXES) or is_function(dataset):
+    if dataset.lower().endswith(SUFFIXES):
+        return IMAGES if has_pictures(path_of(dataset)) else TABLES
+    if is_function(dataset):
         return TABLES
     return _of_folder(path_of(dataset))
 

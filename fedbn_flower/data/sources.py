@@ -14,13 +14,13 @@ from .dataset import Decoded, Request
 from .images.decoding import is_image
 from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders
-from .readers.hub import decode_splits, is_saved, load_saved, load_splits, version_of
+from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
 from .readers.labelled_images import decode_labelled_images, tables_of_images
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
-from .readers.tables import decode_tables, table_files
+from .readers.tables import decode_tables, has_pictures, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 from .readers.unread import ADVICE, refuse_unlabelled, suffix
@@ -70,6 +70,9 @@ def open_source(request: Request) -> Source:
         except UserError as error:
             raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
+    if has_pictures(folder):
+        stamp = _stamp(request, folder)
+        return Source(f"pictures {stamp}", lambda: decode_splits(request, load_parquet(request.name, folder)))
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]

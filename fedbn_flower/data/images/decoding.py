@@ -70,9 +70,10 @@ def opened(file: ImageFile) -> Iterator["Image"]:
 
     source = BytesIO(file.content) if isinstance(file.content, bytes) else file.content
     try:
-        with warnings.catch_warnings(), Image.open(source) as image:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            yield image
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `check_picture` does it
+            with Image.open(source) as image:
+                yield image
     except UserError:
         raise
     except FileNotFoundError:
@@ -92,7 +93,7 @@ def pages_of(image: "Image") -> Iterator["Image"]:
     """Yield the pages of a file, or the frames of an animation."""
     from PIL import ImageSequence
 
-    return iter([image]) if image.format in SINGLE else iter(ImageSequence.Iterator(image))
+    return iter([image]) if count_pages(image) == 1 else iter(ImageSequence.Iterator(image))
 
 
 def count_pages(image: "Image") -> int:
@@ -185,7 +186,7 @@ class ImageDecoder:
             self._check_memory(pixels, count)
         self.sizes.append((shape[0], shape[1]))
         if self.size:
-            return np.stack([_resized(channel, self.size) for channel in pixels])
+            return _resized(pixels, self.size)
         self.shape = self.shape or shape
         if shape != self.shape:
             sizes = f"{file.name} has {shape[0]}x{shape[1]}, others {self.shape[0]}x{self.shape[1]}"
@@ -268,14 +269,16 @@ def _deep_colour(page: "Image", file: ImageFile) -> NDArray[np.uint16]:
     return np.stack(channels)
 
 
-def _resized(channel: Pixels, size: int) -> Pixels:
-    """Return one channel, (height, width), with other sizes, bicubic as Pillow does."""
+def _resized(pixels: Pixels, size: int) -> Pixels:
+    """Return one image, (channels, height, width), with other sizes, bicubic as Pillow does."""
     from PIL import Image
 
-    if channel.dtype == np.uint8:
-        return np.asarray(Image.fromarray(channel).resize((size, size)))
-    resized = np.asarray(Image.fromarray(channel.astype(np.float32)).resize((size, size)))
-    whole: Pixels = np.clip(np.rint(resized), 0, DEEP_LEVELS).astype(np.uint16)
+    if pixels.dtype == np.uint8 and len(pixels) == 3:
+        return np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).resize((size, size))).transpose(2, 0, 1)
+    if pixels.dtype == np.uint8:
+        return np.stack([np.asarray(Image.fromarray(one).resize((size, size))) for one in pixels])
+    exact = [Image.fromarray(one.astype(np.float32)).resize((size, size)) for one in pixels]
+    whole: Pixels = np.clip(np.rint(np.stack(exact)), 0, DEEP_LEVELS).astype(np.uint16)
     return whole
 
 

@@ -25,7 +25,8 @@ NO_SITES = "another partition: there are class folders, but no site folders"
 MAX_SHOWN = 5
 SPLIT_NAMES = frozenset({*TRAIN_NAMES, *TEST_NAMES})
 NUMBERED = re.compile(
-    r"(case|id|image|img|p|pat|patient|pt|s|scan|series|slide|study|sub|subj|subject)[ _-]?\d+", re.IGNORECASE
+    r"\d{3,}|(case|id|image|img|p|pat|patient|pt|s|scan|series|slide|study|sub|subj|subject)[ _-]?\d+",
+    re.IGNORECASE,
 )
 """Names of patients and the like, which are no classes."""
 
@@ -73,6 +74,13 @@ class Layout(NamedTuple):
         if not split:
             return None
         return Labelled(path, split, "" if self.site is None else folders[self.site], folders[self.label])
+
+    def leaves_out(self, parts: Sequence[str]) -> bool:
+        """Return whether a path is in a split that is not used."""
+        place = self.split
+        if place is None or len(parts) <= place:
+            return False
+        return parts[place].lower() in SPLIT_NAMES and parts[place] not in self.splits
 
 
 def has_class_folders(found: Walk) -> bool:
@@ -153,11 +161,12 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     layout, notes = layout_of([found.parts(path)[:-1] for path in pictures], by_site)
     labelled = [one for path in pictures if (one := layout.read(path, found.parts(path)[:-1])) is not None]
     _check(request, layout, labelled)
-    others = sorted({*found.files} - {one.path for one in labelled})
+    used = {one.path for one in labelled}
+    others = [path for path in found.files if path not in used and not layout.leaves_out(found.parts(path))]
     refuse_unread_folders(found, {one.path.parent for one in labelled})
     notes += [*found.notes(), *_of_layout(found, layout, labelled, by_site)]
     if others:
-        notes.append(Note("left out", f"{counted(others)} that are not pictures in a class folder"))
+        notes.append(Note("left out", f"{counted(others)}: not pictures in a class folder"))
     empty = _empty(found, layout)
     names = sorted({one.label for one in labelled} | {one.label for one in empty})
     numbers = {name: number for number, name in enumerate(names)}
@@ -172,6 +181,11 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         parts.append((pixels, labels, np.array([one.site for one in here])))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
+    if len(names) == 1 and not request.of_site:
+        only = f"{names[0]!r} is the only class: there is nothing to tell it from"
+        within = any(note.decided_by for note in notes)
+        further = f"; if the folders in it are classes, the dataset is {request.name}/{names[0]}"
+        notes.append(Note("target", f"{only}{further if within else ''}"))
     train, test, held_out = train_and_test(parts)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None

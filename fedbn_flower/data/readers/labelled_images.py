@@ -16,6 +16,7 @@ from ..labels import Classes, gaps
 from ..notes import Note
 from ..splits import split_folders
 from ..walk import Walk
+from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES
 from .tables.table_file import ReadTable, is_table, open_table, stem
@@ -136,7 +137,17 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
         if not stated or request.of_site or not looked:
             return None
         raise _lacks(request, looked, pictures)
-    return _choose(request, names, sorted(path.name for path in paths))
+    tables_used = _choose(request, names, sorted(path.name for path in paths))
+    if (
+        not stated
+        and not tables_used.train.has_labels(request)
+        and len({p.parent for p in pictures.paths}) > 1
+    ):
+        one = tables_used.train
+        expected = f"one of {', '.join(one.table)}; or move it away, if the folders are the classes"
+        named = f"{one.path.name!r} names the pictures and has no column {', '.join(LABEL_NAMES)}"
+        raise UserError(f"label-column: {named}; expected {expected}")
+    return tables_used
 
 
 def _is_of_hub(read: ReadTable) -> bool:
@@ -156,11 +167,8 @@ def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
     if stated in table:
         return Named(read, stated, max(1, _score(table[stated], pictures)))
     labels = {*request.label_column.partition("=")[0].split(","), *LABEL_NAMES}
-    scores = {
-        str(name): _score(table[name], pictures)
-        for name in table
-        if name not in labels and str(name).lower() not in LABEL_NAMES
-    }
+    others = [name for name in table if name not in labels and name.lower() not in LABEL_NAMES]
+    scores = {name: _score(table[name], pictures) for name in others if not is_unnamed(name)}
     best = max(scores, key=scores.__getitem__, default="")
     return Named(read, best, scores.get(best, 0) if stated == "auto" else 0)
 
@@ -206,7 +214,8 @@ def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str])
     unused = [name for name in all_tables if name not in {one.path.name for one in used}]
     if unused:
         tables = "the table" if len(unused) == 1 else "the tables"
-        notes.append(Note("left out", f"{tables} {', '.join(map(repr, unused))}"))
+        why = f"{column} labels the pictures" if len(used) == 1 else f"{column} label the pictures"
+        notes.append(Note("left out", f"{tables} {', '.join(map(repr, unused))}: {why}"))
     return Tables(train, test, notes)
 
 

@@ -94,7 +94,7 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
         expected = f"'natural:{FOLDER}'" if sites else "another partition: there are no folders of sites"
         raise not_allowed("partition", f"natural:{request.group_column}", expected)
     if others := [path for path in found.files if path not in seen]:
-        notes.append(Note("left out", f"{counted(others)} that are not in {IMAGES!r} or {MASKS!r}"))
+        notes.append(Note("left out", f"{counted(others)}: not pictures in {IMAGES!r} or {MASKS!r}"))
     parts, of_masks = _decoded(request, pairs, notes)
     targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]

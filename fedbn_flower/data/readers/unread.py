@@ -18,8 +18,8 @@ OF_DATASETS = (".parquet", ".arrow", ".json", ".jsonl", ".csv", ".csv.gz", ".tsv
 DOUBLE = (".nii.gz", ".tar.gz", ".csv.gz")
 MAX_SHOWN = 4
 ADVICE = {
-    **dict.fromkeys(MEDICAL, "convert them to pictures (a 16-bit PNG keeps all levels) or NumPy files"),
-    **dict.fromkeys(PICTURES, "convert them to PNG, TIFF or JPEG"),
+    **dict.fromkeys(MEDICAL, "convert to pictures (a 16-bit PNG keeps all levels) or NumPy files"),
+    **dict.fromkeys(PICTURES, "convert to PNG, TIFF or JPEG"),
     **dict.fromkeys(ARCHIVES, "unpack it"),
     **dict.fromkeys(
         ARRAYS, "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
