@@ -42,9 +42,8 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    if dataset.lower().endswith(SUFFIXES):
-        return IMAGES if has_pictures(path_of(dataset)) else TABLES
-    if is_function(dataset):
+    of_tables = dataset.lower().endswith(SUFFIXES) and not has_pictures(path_of(dataset))
+    if of_tables or is_function(dataset):
         return TABLES
     return _of_folder(path_of(dataset))
 

@@ -71,8 +71,8 @@ def open_source(request: Request) -> Source:
             raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if has_pictures(folder):
-        stamp = _stamp(request, folder)
-        return Source(f"pictures {stamp}", lambda: decode_splits(request, load_parquet(request.name, folder)))
+        file = _stamp(request, folder)
+        return Source(f"pictures {file}", lambda: decode_splits(request, load_parquet(request.name, folder)))
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]

@@ -29,6 +29,9 @@ SINGLE = frozenset({"MPO"})
 """Formats whose further pictures are previews or depth maps of the first, as phones write them."""
 LARGE = 2**24  # pixels from which on one picture is compared with the memory
 DEEP_LEVELS = 65535
+GREY_AND_ALPHA = 4
+RAW = {2: ("RGB;16B", "RGB;16L"), 6: ("RGBA;16B", "RGBA;16L"), GREY_AND_ALPHA: ("RGBA", "RGBA")}
+"""How Pillow unpacks the high and the low bytes of a PNG of 16 bits, by its kind; of grey all four bytes."""
 TO_DEEP = DEEP_LEVELS // 255
 
 Pixels = NDArray
@@ -250,23 +253,33 @@ def _is_deep_colour(page: "Image", file: ImageFile) -> bool:
     if page.format != "PNG" or page.mode not in ("RGB", "RGBA", "LA"):
         return False
     bits, kind = file.start(26)[24:]
-    return bits == 16 and kind in (2, 4, 6)
+    return bits == 16 and kind in RAW
 
 
 def _deep_colour(page: "Image", file: ImageFile) -> NDArray[np.uint16]:
-    """Return the levels of such a PNG, (1 or 3, height, width), upright; alpha is dropped."""
-    import torch
-    from PIL import Image, ImageOps
-    from torchvision.io import ImageReadMode, decode_png
+    """Return the levels of such a PNG, (1 or 3, height, width), upright; alpha is dropped.
 
-    encoded = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
-    found = decode_png(encoded, ImageReadMode.UNCHANGED).numpy()
-    channels = []
-    for values in found[: 3 if len(found) > 2 else 1]:
-        channel = Image.fromarray(values)
-        channel.info["exif"] = page.getexif().tobytes()
-        channels.append(np.asarray(ImageOps.exif_transpose(channel)))
-    return np.stack(channels)
+    Pillow unpacks the bytes of a pixel as it is told: once the high ones, once the low ones.
+    """
+    from PIL import Image, ImageOps
+
+    def unpacked(mode: str) -> NDArray[np.uint16]:
+        with Image.open(BytesIO(file.read())) as image:
+            codec, box, offset, _ = image.tile[0]
+            image.tile = [(codec, box, offset, mode)]  # type: ignore[list-item]
+            return np.asarray(image).astype(np.uint16)
+
+    kind = file.start(26)[25]
+    high, low = map(unpacked, RAW[kind])
+    levels = high[..., :3] << 8 | low[..., :3]
+    if kind == GREY_AND_ALPHA:
+        levels = high[..., :1] << 8 | high[..., 1:2]
+    upright = []
+    for channel in np.moveaxis(levels, -1, 0):
+        image = Image.fromarray(channel)
+        image.info["exif"] = page.getexif().tobytes()
+        upright.append(np.asarray(ImageOps.exif_transpose(image)))
+    return np.stack(upright)
 
 
 def _resized(pixels: Pixels, size: int) -> Pixels:
@@ -277,7 +290,7 @@ def _resized(pixels: Pixels, size: int) -> Pixels:
         return np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).resize((size, size))).transpose(2, 0, 1)
     if pixels.dtype == np.uint8:
         return np.stack([np.asarray(Image.fromarray(one).resize((size, size))) for one in pixels])
-    exact = [Image.fromarray(one.astype(np.float32)).resize((size, size)) for one in pixels]
+    exact = [np.asarray(Image.fromarray(one.astype(np.float32)).resize((size, size))) for one in pixels]
     whole: Pixels = np.clip(np.rint(np.stack(exact)), 0, DEEP_LEVELS).astype(np.uint16)
     return whole
 

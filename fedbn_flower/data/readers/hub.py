@@ -129,7 +129,8 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         if are_masks:
             labels.append(masks.decode(list(_files(split, label_columns[0])), decoder.sizes))
     if are_masks:
-        labels, number, label_notes = numbered(labels, "dataset")
+        owners = [_ids(request, split) for split in used] if request.group_column else None
+        labels, number, label_notes = numbered(labels, "dataset", owners)
         classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
     else:
         labels, classes, label_notes = _labels(used, label_columns, request.predict)

@@ -129,25 +129,21 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     pictures = Pictures(found)
     if not paths or not len(pictures):
         return None
-    tables = [open_table(path, request) for path in paths]
-    looked = [_look(request, read, pictures) for read in tables if not _is_of_hub(read)]
+    opened = [open_table(path, request) for path in paths]
+    looked = [_look(request, read, pictures) for read in opened if not _is_of_hub(read)]
     names = [one for one in looked if one.score]
     stated = {request.label_column, request.image_column} != {"auto"}
     if not names:
         if not stated or request.of_site or not looked:
             return None
         raise _lacks(request, looked, pictures)
-    tables_used = _choose(request, names, sorted(path.name for path in paths))
-    if (
-        not stated
-        and not tables_used.train.has_labels(request)
-        and len({p.parent for p in pictures.paths}) > 1
-    ):
-        one = tables_used.train
+    tables = _choose(request, names, sorted(path.name for path in paths))
+    one, folders = tables.train, {path.parent for path in pictures.paths}
+    if not stated and not one.has_labels(request) and len(folders) > 1:
         expected = f"one of {', '.join(one.table)}; or move it away, if the folders are the classes"
         named = f"{one.path.name!r} names the pictures and has no column {', '.join(LABEL_NAMES)}"
         raise UserError(f"label-column: {named}; expected {expected}")
-    return tables_used
+    return tables
 
 
 def _is_of_hub(read: ReadTable) -> bool:
