@@ -104,7 +104,7 @@ def masks(root: Path, values: tuple[int, int], count: int = 5, mode: str = "L", 
 
 
 def png_of_16_bits(path: Path, pixels: np.ndarray) -> None:
-    """Write a PNG of 16 bits, uint16 (height, width, 2 to 4), as Pillow cannot; rows are filtered by `Sub`."""
+    """Write a PNG of 16 bits, uint16 (height, width, 2 to 4), as Pillow cannot; rows are filtered."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         whole = kind + content

@@ -93,7 +93,7 @@ def mixed_sizes(root: Path) -> None:
         "inputs": [
             (
                 "10 images of 16 bits per channel are kept as they are, divided by 65535: values 1200"
-                " to 4095, which normalize=true standardises"
+                " to 4095; normalize=true enlarges them"
             )
         ],
     },
@@ -108,10 +108,7 @@ def twelve_bits(root: Path) -> None:
     {
         "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
         "inputs": [
-            (
-                "5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to "
-                "65535, which normalize=true standardises"
-            ),
+            ("5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535"),
             "5 images of 8 bits are scaled to 16 bits (times 257)",
         ],
     },
@@ -126,10 +123,7 @@ def eight_and_sixteen_bits(root: Path) -> None:
     {
         "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
         "inputs": [
-            (
-                "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to"
-                " 65535, which normalize=true standardises"
-            )
+            ("10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535")
         ],
     },
     classes=("a", "b"),
@@ -147,8 +141,8 @@ def sixteen_bits_in_colour(root: Path) -> None:
         "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
         "inputs": [
             "5 grey images are converted to three channels, because 5 others are in colour",
-            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 9000, which"
-            " normalize=true standardises",
+            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 9000;"
+            " normalize=true enlarges them",
             "the alpha channel of 10 images is dropped",
         ],
     },

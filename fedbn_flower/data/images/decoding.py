@@ -33,6 +33,8 @@ GREY_AND_ALPHA = 4
 RAW = {2: ("RGB;16B", "RGB;16L"), 6: ("RGBA;16B", "RGBA;16L"), GREY_AND_ALPHA: ("RGBA", "RGBA")}
 """How Pillow unpacks the high and the low bytes of a PNG of 16 bits, by its kind; of grey all four bytes."""
 TO_DEEP = DEEP_LEVELS // 255
+SMALL = 2**14
+"""Levels below which images of 16 bits have inputs so small that a model learns slowly, such as 12 bits."""
 
 Pixels = NDArray
 """Images, uint8 or uint16 (N, channels, height, width), or one of them."""
@@ -160,7 +162,7 @@ class ImageDecoder:
         lines = {
             f"{grey} grey images are converted to three channels, because {colour} others are in colour": grey
             and colour,
-            f"{kept}: values {low} to {high}, which normalize=true standardises": deep,
+            f"{kept}: values {low} to {high}{'; normalize=true enlarges them' * (high < SMALL)}": deep,
             f"{all_images - deep} images of 8 bits are scaled to 16 bits (times {TO_DEEP})": deep
             and all_images - deep,
             f"{all_images} images have {self.pages} pages each, which become channels": self.pages > 1,
