@@ -210,3 +210,23 @@ def test_a_picture_that_memory_cannot_hold_is_refused_before_it_is_decoded(datas
     refused = r"^dataset: too large: \S*b/4.png of 13000x13000 pixels would take"
     with warnings.catch_warnings(action="error"), pytest.raises(UserError, match=refused):
         dataset(picture_files.a_mosaic, image_size=4)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.sites], ids=lambda case: case.name)
+def test_a_site_reads_them_as_a_simulation_does(dataset, case):
+    """But for classes by name in a table: a site has to be told all of them, with ``label-column``."""
+    keys = {name.replace("-", "_"): value for name, value in case.keys.items()}
+    shape = "shape:1x4x4:2"
+    if isinstance(case.says, dict):
+        whole = dataset(case.write, case.file, **keys)
+        shape = whole.spec.as_dataset()
+        if case.classes and "label_column" in keys:
+            keys["label_column"] += f"={'|'.join(case.classes)}"
+        own = dataset(case.write, case.file, at_site=shape, **keys)
+        for split in ("train", "test"):
+            for name, column in getattr(whole, split).columns.items():
+                np.testing.assert_array_equal(column, getattr(own, split).columns[name])
+        return
+    with pytest.raises(UserError) as raised:
+        dataset(case.write, case.file, at_site=shape, **keys)
+    assert "\n" not in str(raised.value)

@@ -133,8 +133,10 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     looked = [_look(request, read, pictures) for read in opened if not _is_of_hub(read)]
     names = [one for one in looked if one.score]
     stated = {request.label_column, request.image_column} != {"auto"}
+    if not looked:
+        return None
     if not names:
-        if not stated or request.of_site or not looked:
+        if not stated or (request.of_site and not any(_has_stated(request, one.table) for one in looked)):
             return None
         raise _lacks(request, looked, pictures)
     tables = _choose(request, names, sorted(path.name for path in paths))
@@ -155,6 +157,12 @@ def _has_labels(request: Request, table: "DataFrame") -> bool:
         columns = request.label_column.partition("=")[0]
         return columns in table or all(word in table for word in columns.split(","))
     return any(name.lower() in LABEL_NAMES for name in table)
+
+
+def _has_stated(request: Request, table: "DataFrame") -> bool:
+    """Return whether a table has a column that a key names."""
+    by_label = request.label_column != "auto" and _has_labels(request, table)
+    return by_label or request.image_column in table
 
 
 def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
