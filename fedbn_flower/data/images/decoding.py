@@ -1,12 +1,14 @@
 """Decode images of any mode and depth to arrays of 8 or 16 bits."""
 
+import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +31,9 @@ SINGLE = frozenset({"MPO"})
 """Formats whose further pictures are previews or depth maps of the first, as phones write them."""
 LARGE = 2**24  # pixels from which on one picture is compared with the memory
 DEEP_LEVELS = 65535
-GREY_AND_ALPHA = 4
-RAW = {2: ("RGB;16B", "RGB;16L"), 6: ("RGBA;16B", "RGBA;16L"), GREY_AND_ALPHA: ("RGBA", "RGBA")}
-"""How Pillow unpacks the high and the low bytes of a PNG of 16 bits, by its kind; of grey all four bytes."""
+OF_16_BITS = re.compile(r";16[BLN]$")
+OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+"""Of bytes: big and little endian, and that of this machine."""
 TO_DEEP = DEEP_LEVELS // 255
 SMALL = 2**14
 """Levels below which images of 16 bits have inputs so small that a model learns slowly, such as 12 bits."""
@@ -53,13 +55,6 @@ class ImageFile(NamedTuple):
 
     def read(self) -> bytes:
         return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
-
-    def start(self, count: int) -> bytes:
-        """Return the first bytes."""
-        if isinstance(self.content, bytes):
-            return self.content[:count]
-        with self.content.open("rb") as file:
-            return file.read(count)
 
 
 @contextmanager
@@ -206,8 +201,8 @@ class ImageDecoder:
 
         if page.mode not in GREY | COLOUR | DEEP:
             raise ValueError(f"mode {page.mode}; expected 8 or 16 bits per channel")
-        if _is_deep_colour(page, file):
-            return self._deep(_deep_colour(page, file))
+        if packing := _packing(page):
+            return self._deep(_deep_colour(page, file, packing))
         upright = ImageOps.exif_transpose(page)
         if page.mode in DEEP:
             return self._deep(np.asarray(upright)[None])
@@ -250,32 +245,46 @@ def check_picture(name: str, image: "Image") -> None:
         check_fits("dataset", what, 2 * pixels * len(image.getbands()))
 
 
-def _is_deep_colour(page: "Image", file: ImageFile) -> bool:
-    """Return whether it is a PNG of 16 bits per channel with colours or alpha, which Pillow reduces to 8."""
-    if page.format != "PNG" or page.mode not in ("RGB", "RGBA", "LA"):
-        return False
-    bits, kind = file.start(26)[24:]
-    return bits == 16 and kind in RAW
+def _packing(page: "Image") -> str:
+    """Return how a picture of 16 bits per channel, in colour or with alpha, lies in its file: ``RGB;16B``.
+
+    Empty for others. Pillow reduces such pictures to 8 bits.
+    """
+    tile = getattr(page, "tile", [])
+    if not tile or page.mode not in ("RGB", "RGBA"):
+        return ""
+    packing = str(_first(tile[0][3]))
+    return packing if OF_16_BITS.search(packing) else ""
 
 
-def _deep_colour(page: "Image", file: ImageFile) -> NDArray[np.uint16]:
-    """Return the levels of such a PNG, (1 or 3, height, width), upright; alpha is dropped.
+def _first(arguments: Any) -> Any:
+    return arguments[0] if isinstance(arguments, tuple) and arguments else arguments
 
-    Pillow unpacks the bytes of a pixel as it is told: once the high ones, once the low ones.
+
+def _deep_colour(page: "Image", file: ImageFile, packing: str) -> NDArray[np.uint16]:
+    """Return the levels of such a picture, (1 or 3, height, width), upright; alpha is dropped.
+
+    Pillow unpacks the bytes of a pixel as it is told: once the high ones, once the low ones, which are the
+    high ones of the other byte order. Grey with alpha has four bytes, which are unpacked at once.
     """
     from PIL import Image, ImageOps
 
     def unpacked(mode: str) -> NDArray[np.uint16]:
         with Image.open(BytesIO(file.read())) as image:
-            codec, box, offset, _ = image.tile[0]
-            image.tile = [(codec, box, offset, mode)]  # type: ignore[list-item]
+            if page.tell():
+                image.seek(page.tell())
+            image.tile = [
+                (codec, box, offset, (mode, *arguments[1:]) if isinstance(arguments, tuple) else mode)  # type: ignore[misc]
+                for codec, box, offset, arguments in image.tile
+            ]
             return np.asarray(image).astype(np.uint16)
 
-    kind = file.start(26)[25]
-    high, low = map(unpacked, RAW[kind])
-    levels = high[..., :3] << 8 | low[..., :3]
-    if kind == GREY_AND_ALPHA:
-        levels = high[..., :1] << 8 | high[..., 1:2]
+    kind, order = packing.split(";16")
+    if kind == "LA":
+        together = unpacked("RGBA")
+        levels = together[..., :1] << 8 | together[..., 1:2]
+    else:
+        levels = unpacked(packing)[..., :3] << 8 | unpacked(f"{kind};16{OTHER_ORDER[order]}")[..., :3]
     upright = []
     for channel in np.moveaxis(levels, -1, 0):
         image = Image.fromarray(channel)

@@ -1,5 +1,7 @@
 """Images of 16 bits: what is learnt from them, how sites agree on them, and how they are drawn."""
 
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from PIL import Image
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.images.decoding import ImageDecoder, ImageFile
 from fedbn_flower.data.images.kind import ScalePixels
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.statistics import features
@@ -90,6 +93,29 @@ def test_they_are_resized_between_their_levels(cache_dir, tmp_path):
     by_pillow = np.asarray(Image.fromarray(values.astype(np.float32)).resize((4, 4)))
     np.testing.assert_array_equal(x[0, 0], np.rint(by_pillow))
     assert 1000 < x[0, 0, 0, 1] < x[0, 0, 0, 2] < 3000
+
+
+def tiff_of_16_bits(pixels, order):
+    """A TIFF in colour, uint16 (height, width, 3), little (<) or big endian (>); Pillow cannot write it."""
+    (height, width, _), content = pixels.shape, pixels.astype(f"{order}u2").tobytes()
+    bits = 8 + 2 + 9 * 12 + 4
+    entries = {
+        256: (3, 1, width), 257: (3, 1, height), 258: (3, 3, bits), 259: (3, 1, 1), 262: (3, 1, 2),
+        273: (4, 1, bits + 6), 277: (3, 1, 3), 278: (3, 1, height), 279: (4, 1, len(content)),
+    }  # fmt: skip
+    found = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(entries))
+    for tag, (kind, count, value) in entries.items():
+        short = kind == 3 and count == 1
+        packed = struct.pack(f"{order}HH" if short else f"{order}I", *((value, 0) if short else (value,)))
+        found += struct.pack(f"{order}HHI", tag, kind, count) + packed
+    return found + struct.pack(f"{order}IHHH", 0, 16, 16, 16) + content
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_tiff_in_colour_keeps_every_level(order):
+    pixels = np.random.default_rng(0).integers(0, 2**16, (5, 7, 3), np.uint16)
+    (found,) = ImageDecoder(0).decode([ImageFile("a picture", tiff_of_16_bits(pixels, order))], 1)
+    np.testing.assert_array_equal(found, pixels.transpose(2, 0, 1))
 
 
 def test_a_feature_shift_of_them_is_refused(cache_dir, scans):
