@@ -307,3 +307,15 @@ def flat_test_pictures(root: Path) -> None:
 )
 def a_wrapped_folder(root: Path) -> None:
     put(root, "dataset/cat", "dataset/dog")
+
+
+@CASES.add(
+    {
+        "left out": ["1 file (1 .csv): not pictures in a class folder"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def metadata_of_no_pictures(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    text(root, "metadata.csv", "patient,age\np1,50\n")

@@ -70,3 +70,27 @@ def scans_beside_pictures(root: Path) -> None:
     put(root, "benign")
     for i in range(5):
         text(root, f"malignant/{i}.dcm")
+
+
+@CASES.add(
+    "dataset: 'FOLDER' holds 2 files (2 .npy), which are not read; call them train-images.npy and"
+    " train-labels.npy (or -masks), and test-... for a test set"
+)
+def arrays_of_other_names(root: Path) -> None:
+    for name in ("x.npy", "y.npy"):
+        text(root, name)
+
+
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .nii.gz), which are not read; {CONVERT}")
+def a_study_with_its_description(root: Path) -> None:
+    for name in ("dataset_description.json", "sub-01/anat/T1w.nii.gz", "sub-02/anat/T1w.nii.gz"):
+        text(root, name)
+
+
+@CASES.add(
+    "dataset: 'FOLDER' holds 6 files (5 .png, 1 .csv), which nothing labels; expected a folder for each class,"
+    " a table with names and labels, or folders 'images' and 'masks'"
+)
+def pictures_and_a_table_of_others(root: Path) -> None:
+    put(root, ".")
+    text(root, "scanners.csv", "scanner,year\nA,2019\n")

@@ -16,7 +16,7 @@ from ..labels import Classes, alike
 from ..notes import Note
 from ..splits import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk
-from .unread import counted, refuse_unread_folders
+from .unread import counted, is_metadata, refuse_unread_folders
 
 FOLDER = "folder"
 """The column of a natural partition by site."""
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
 def has_class_folders(found: Walk) -> bool:
     """Return whether it has images as ``CLASS/1.png`` or ``train/CLASS/1.png``, and no ``metadata`` file."""
     with_table = {found.root, *(found.root / name for name in TRAIN_NAMES)}
-    if any(path.stem == "metadata" and path.parent in with_table for path in found.files):
+    if any(is_metadata(path) and path.parent in with_table for path in found.files):
         return False
     return any(is_image(path) and path.parent != found.root for path in found.files)
 

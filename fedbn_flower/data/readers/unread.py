@@ -13,8 +13,10 @@ MEDICAL = (".dcm", ".dicom", ".ima", ".nii", ".nii.gz", ".nrrd", ".mha", ".mhd",
 PICTURES = (".heic", ".heif", ".avif", ".jp2", ".exr", ".raw", ".dng", ".nef", ".cr2", ".arw", ".psd", ".svg")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar", ".gz", ".bz2", ".xz")
 ARRAYS = (".h5", ".hdf5", ".mat", ".npz", ".pt", ".pth", ".pkl", ".zarr", ".tfrecord", ".mp4", ".avi", ".wav")
-OF_DATASETS = (".parquet", ".arrow", ".json", ".jsonl", ".csv", ".csv.gz", ".tsv", ".xml")
-"""Suffixes of files from which the `datasets` library makes tables."""
+OF_DATASETS = (".parquet", ".arrow")
+"""Suffixes of files that are read by the `datasets` library, whatever lies with them."""
+OF_DATASETS_ALONE = (".json", ".jsonl", ".csv", ".xml")
+"""Suffixes of files that it reads, too; with other data they are their descriptions."""
 DOUBLE = (".nii.gz", ".tar.gz", ".csv.gz")
 MAX_SHOWN = 4
 ADVICE = {
@@ -24,6 +26,7 @@ ADVICE = {
     **dict.fromkeys(
         ARRAYS, "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
     ),
+    ".npy": "call them train-images.npy and train-labels.npy (or -masks), and test-... for a test set",
 }
 """What to do with files that hold data and are not read, by suffix."""
 
@@ -74,6 +77,16 @@ def refuse_unread_folders(found: Walk, used: Collection[Path]) -> None:
         refuse_unread(folder.relative_to(found.root).as_posix(), files)
 
 
+def is_metadata(path: Path) -> bool:
+    """Return whether a file describes pictures in the layout that the `datasets` library reads."""
+    if path.stem != "metadata":
+        return False
+    if path.suffix.lower() != ".csv":
+        return path.suffix.lower() in (".jsonl", ".parquet")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return "file_name" in file.readline()
+
+
 def refuse_unlabelled(request: Request, found: Walk) -> None:
     """Refuse a folder with files of which none is read, or with pictures that nothing labels.
 
@@ -82,12 +95,15 @@ def refuse_unlabelled(request: Request, found: Walk) -> None:
     UserError
         Says what the folder holds, and what is expected.
     """
-    if any(suffix(path) in OF_DATASETS for path in found.files):
+    described = any(map(is_metadata, found.files))
+    if described or any(suffix(path) in OF_DATASETS for path in found.files):
         return
     refuse_unread(request.name, found.files)
     held = counted(found.files)
     if any(map(is_image, found.files)):
         labels = "a folder for each class, a table with names and labels, or folders 'images' and 'masks'"
         raise UserError(f"dataset: {request.name!r} holds {held}, which nothing labels; expected {labels}")
+    if any(suffix(path) in OF_DATASETS_ALONE for path in found.files):
+        return
     expected = f"a folder with pictures, tables or NumPy files: it holds {held}"
     raise not_allowed("dataset", request.name, expected)
