@@ -88,8 +88,8 @@ def a_study_with_its_description(root: Path) -> None:
 
 
 @CASES.add(
-    "dataset: 'FOLDER' holds 6 files (5 .png, 1 .csv), which nothing labels; expected a folder for each class,"
-    " a table with names and labels, or folders 'images' and 'masks'"
+    "dataset: 'FOLDER' holds 6 files (5 .png, 1 .csv), which nothing labels; expected a folder for each"
+    " class, a table with names and labels, or folders 'images' and 'masks'"
 )
 def pictures_and_a_table_of_others(root: Path) -> None:
     put(root, ".")
