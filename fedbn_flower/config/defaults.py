@@ -4,12 +4,12 @@ from pathlib import Path
 
 from ..core.files import path_of
 from ..data.readers.class_folders import FOLDER
-from ..data.readers.mask_folders import has_mask_folders, has_mask_sites
+from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
-from ..data.readers.tables import SUFFIXES, table_files
+from ..data.readers.tables import SUFFIXES, has_pictures, table_files
 from ..data.readers.text.plays import TEXT
 from ..data.readers.text.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
@@ -42,7 +42,8 @@ def defaults_for(dataset: str) -> dict[str, str]:
     for beginning, chosen in BEGINNINGS.items():
         if dataset.startswith(beginning):
             return chosen
-    if dataset.lower().endswith(SUFFIXES) or is_function(dataset):
+    of_tables = dataset.lower().endswith(SUFFIXES) and not has_pictures(path_of(dataset))
+    if of_tables or is_function(dataset):
         return TABLES
     return _of_folder(path_of(dataset))
 
@@ -52,6 +53,7 @@ def _of_folder(folder: Path) -> dict[str, str]:
         return TABLES
     if has_mask_arrays(folder):
         return MASKS
-    if has_mask_folders(folder):
-        return SITES if has_mask_sites(folder) else MASKS
+    sites = has_mask_sites(folder)
+    if sites is not None:
+        return SITES if sites else MASKS
     return IMAGES

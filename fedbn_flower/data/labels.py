@@ -1,6 +1,6 @@
 """Convert labels to class numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,6 +99,15 @@ def classes_of_folder(folder: Path, found: int) -> Classes:
         wanted = f"a different one for each of the {found} classes, a line each"
         raise UserError(f"dataset: {str(path)!r} has {len(names)} names; expected {wanted}")
     return Classes(len(names), names)
+
+
+def alike(names: Iterable[str]) -> list[Note]:
+    """Return a note on classes whose names differ only in case or blanks, if there are any."""
+    same: dict[str, list[str]] = {}
+    for name in names:
+        same.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    found = [" and ".join(map(repr, several)) for several in same.values() if len(several) > 1]
+    return [Note("target", f"classes differ only in case or blanks: {'; '.join(found)}")] if found else []
 
 
 def gaps(labels: Labels) -> list[Note]:

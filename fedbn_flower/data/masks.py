@@ -9,6 +9,7 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
 from .dataset import Decoded, Groups
+from .images.channels import channels_first
 from .images.kind import Part, images_decoded
 from .labels import Classes
 from .notes import Note
@@ -20,34 +21,80 @@ MOST = 200
 """Classes; higher numbers are taken for grey values."""
 LEAST_SHARE = 1 / 8
 """Of the class numbers up to the largest, those that occur; if fewer do, they are taken for grey values."""
+MAX_SHOWN = 5
 EXPECTED = f"class numbers 0, 1, 2, ..., with {VOID} for pixels that do not count, or 0 and {VOID}"
 
 
-def numbered(masks: Sequence[Masks], where: str) -> tuple[list[Masks], int, list[Note]]:
+def numbered(
+    masks: Sequence[Masks], where: str, owners: Sequence[NDArray[np.str_]] | None = None
+) -> tuple[list[Masks], int, list[Note]]:
     """Return the masks of every split with class numbers, the number of classes, and notes.
 
-    Masks of 0 and 255 alone, or of 255 alone, are of two classes: 255 becomes 1.
+    Masks of 0 and 255 alone, or of 255 alone, are of two classes: 255 becomes 1. That is decided for each
+    owner by what it has, as it would be where each holds its data.
+
+    Parameters
+    ----------
+    masks : Sequence[NDArray]
+        Those of each split.
+    where : str
+        How a message begins.
+    owners : Sequence[NDArray], optional
+        Whose each mask is, (N,) of each split, such as its site.
 
     Raises
     ------
     UserError
-        When the values are not class numbers; ``where`` begins the message.
+        When the values are not class numbers.
     """
-    found = np.flatnonzero(sum(np.bincount(part.ravel(), minlength=256) for part in masks))
-    if VOID in found and set(found.tolist()) <= {0, VOID}:
-        note = Note("target", f"masks of 0 and {VOID} have two classes: {VOID} is class 1")
-        return [(part == VOID).astype(np.uint8) for part in masks], 2, [note]
-    numbers = found[found != VOID]
+    if owners is None:
+        owners = [np.full(len(part), "") for part in masks]
+    names = np.unique(np.concatenate(list(owners))).tolist()
+    found = {}
+    for name in names:
+        counts = [
+            np.bincount(m[o == name].ravel(), minlength=256) for m, o in zip(masks, owners, strict=True)
+        ]
+        found[name] = np.flatnonzero(sum(counts))
+    binary = [name for name in names if VOID in found[name] and set(found[name].tolist()) <= {0, VOID}]
+    void = [name for name in names if VOID in found[name] and name not in binary]
+    several = len(names) > 1
+    notes = []
+    if binary:
+        masks = [_as_two_classes(m, np.isin(o, binary)) for m, o in zip(masks, owners, strict=True)]
+        of = f" of {_join(binary)}" if several and len(binary) < len(names) else ""
+        notes.append(Note("target", f"masks{of} of 0 and {VOID} have two classes: {VOID} is class 1"))
+    others = [name for name in names if name not in binary]
+    numbers = np.unique(np.concatenate([found[name] for name in others])) if others else np.array([0, 1])
+    numbers = np.union1d(numbers, [0, 1] if binary else [])
+    numbers = numbers[numbers != VOID].astype(np.int64)
     classes = int(numbers.max(initial=0)) + 1
     if classes > MOST or len(numbers) < LEAST_SHARE * classes:
-        some = ", ".join(map(str, found[:5].tolist())) + (", ..." if len(found) > 5 else "")
-        values = f"the masks hold {len(found)} different values ({some})"
-        raise UserError(f"{where}: {values}; expected {EXPECTED}")
-    notes = [Note("left out", f"pixels of value {VOID} in the masks do not count")] if VOID in found else []
+        values = np.unique(np.concatenate(list(found.values())))
+        some = ", ".join(map(str, values[:5].tolist())) + (", ..." if len(values) > 5 else "")
+        hold = f"the masks hold {len(values)} different values ({some})"
+        raise UserError(f"{where}: {hold}; expected {EXPECTED}")
+    if void:
+        of = f" of {_join(void)}" if several and len(void) < len(names) else ""
+        notes.append(Note("left out", f"pixels of value {VOID} in the masks{of} do not count"))
     if len(numbers) < classes:
         occur = f"only {len(numbers)} of the class numbers 0-{classes - 1} occur"
         notes.append(Note("target", f"{occur} in the masks; the model has {classes} outputs"))
     return list(masks), classes, notes
+
+
+def _as_two_classes(masks: Masks, rows: NDArray[np.bool_]) -> Masks:
+    """Return the masks with 1 in place of 255 in these rows."""
+    if rows.all():
+        return np.equal(masks, VOID).astype(np.uint8)
+    found = np.array(masks)
+    found[rows] = found[rows] == VOID
+    return found
+
+
+def _join(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return f"{', '.join(map(repr, names[:MAX_SHOWN]))}{more}"
 
 
 def as_masks(array: NDArray, where: str) -> Masks:
@@ -64,10 +111,10 @@ def as_masks(array: NDArray, where: str) -> Masks:
     return masks
 
 
-def with_channels(inputs: NDArray, masks: Masks, where: str) -> NDArray:
-    """Return inputs with channels first, (N, channels, ...), for masks (N, ...).
+def with_channels(inputs: NDArray, masks: Masks, where: str) -> tuple[NDArray, list[Note]]:
+    """Return inputs with channels first, (N, channels, ...), for masks (N, ...), and notes.
 
-    Inputs without channels get one; those with channels last are transposed.
+    Inputs without channels get one; those with channels last are transposed, see `channels_first`.
 
     Raises
     ------
@@ -75,14 +122,9 @@ def with_channels(inputs: NDArray, masks: Masks, where: str) -> NDArray:
         When the inputs' pixels are not those of the masks; ``where`` begins the message.
     """
     pixels = masks.shape[1:]
-    if len(inputs) == len(masks):
-        if inputs.shape[1:] == pixels:
-            return inputs[:, None]
-        if inputs.ndim == masks.ndim + 1:
-            if inputs.shape[2:] == pixels:
-                return inputs
-            if inputs.shape[1:-1] == pixels:
-                return np.moveaxis(inputs, -1, 1)
+    sizes = (inputs.shape[1:], inputs.shape[2:], inputs.shape[1:-1])
+    if len(inputs) == len(masks) and inputs.ndim <= masks.ndim + 1 and pixels in sizes:
+        return channels_first(inputs, where.rpartition(": ")[2], pixels)
     raise UserError(
         f"{where} is {inputs.shape}, with masks {masks.shape}; expected as many inputs, each with the mask's "
         "pixels, with or without channels"

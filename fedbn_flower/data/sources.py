@@ -11,18 +11,20 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
+from .images.decoding import is_image
 from .images.kind import images_decoded
-from .readers.class_folders import decode_class_folders, has_class_folders, site_folders
-from .readers.hub import decode_splits, is_saved, load_saved, load_splits, version_of
-from .readers.labelled_images import decode_labelled_images, table_of_images
+from .readers.class_folders import decode_class_folders, has_class_folders
+from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
+from .readers.labelled_images import decode_labelled_images, tables_of_images
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
-from .readers.tables import SUFFIXES as TABLES
-from .readers.tables import decode_tables, table_files
+from .readers.tables import decode_tables, has_pictures, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
+from .readers.unread import ADVICE, refuse_unlabelled, suffix
+from .walk import stamps, walk
 
 DIGITS = "digits"
 ARRAYS = "arrays:"
@@ -33,6 +35,7 @@ OF_MASKS = ":masks"
 """The end of the name if the targets are masks, as of ``shape:SIZES:CLASSES:masks``."""
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
+EXPECTED = "'digits', a table, a folder with data, or a hub name"
 COLUMNS = ("image_column", "label_column", "group_column")
 """The fields of a `Request` that name columns."""
 
@@ -67,6 +70,9 @@ def open_source(request: Request) -> Source:
         except UserError as error:
             raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
+    if has_pictures(folder):
+        file = _stamp(request, folder)
+        return Source(f"pictures {file}", lambda: decode_splits(request, load_parquet(request.name, folder)))
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
@@ -89,36 +95,43 @@ def _missing(name: str) -> UserError:
 
 def _folder(request: Request, folder: Path) -> Source:
     """Return the source in a folder; its fingerprint is the names, sizes and times of its files."""
+    if folder.is_file():
+        raise _unread_file(request.name, folder)
     try:
-        files = sorted(p for p in folder.rglob("*") if p.is_file())
-        stamps = [(str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+        found = walk(folder)
+        stamped = stamps(found.files, folder)
     except OSError as error:
         raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
-    if folder.is_file() and folder.suffix == ".txt":
-        raise not_allowed("dataset", request.name, f"'{TEXT}{request.name}' for a text")
-    if folder.is_file():
-        ending = f"a {folder.suffix} file" if folder.suffix else "a file without an ending"
-        tables = f"{', '.join(TABLES)}, or 'digits', a folder with data, or a hub name"
-        raise UserError(f"dataset: {request.name!r} is {ending}, which is not read; expected {tables}")
-    if not folder.is_dir() or not files:
-        raise not_allowed("dataset", request.name, "'digits', a table, a folder with data, or a hub name")
+    if not found.files:
+        raise not_allowed("dataset", request.name, EXPECTED)
     name, path = request.name, str(folder.resolve())
-    fingerprint = f"{path} {stamps}"
+    fingerprint = f"{path} {stamped}"
     if (folder / "train-images.npy").exists():
         _refuse_keys(request, f"{name!r} contains NumPy files", "image_size", *COLUMNS)
         return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
-    if has_mask_folders(folder):
+    if has_mask_folders(found):
         _refuse_keys(request, f"{name!r} contains images and masks", "image_column", "label_column")
-        return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, folder))
-    if table := table_of_images(folder):
-        return Source(f"{fingerprint} by table", lambda: decode_labelled_images(request, folder, table))
-    if has_class_folders(folder):
+        return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
+    if tables := tables_of_images(request, found):
+        return Source(f"{fingerprint} by table", lambda: decode_labelled_images(request, found, tables))
+    if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", "image_column", "label_column")
-        fingerprint += " of sites" if site_folders(folder) else ""
-        return Source(fingerprint, lambda: decode_class_folders(request, folder))
+        return Source(f"{fingerprint} by folder", lambda: decode_class_folders(request, found))
+    refuse_unlabelled(request, found)
     return Source(fingerprint, lambda: decode_splits(request, load_splits(name, path)))
+
+
+def _unread_file(name: str, path: Path) -> UserError:
+    """Return the error for a file that is no table: by its own name, with what to do."""
+    if path.suffix == ".txt":
+        return not_allowed("dataset", name, f"'{TEXT}{name}' for a text")
+    if advice := ADVICE.get(suffix(path)):
+        return UserError(f"dataset: {name!r} is a {suffix(path)} file, which is not read; {advice}")
+    if is_image(path):
+        return not_allowed("dataset", name, "the folder of the pictures, not one of them")
+    return not_allowed("dataset", name, EXPECTED)
 
 
 def _refuse_keys(request: Request, reason: str, *fields: str) -> None:

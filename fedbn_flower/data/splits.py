@@ -1,27 +1,48 @@
 """Split examples into a training set and a test set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.memory import check_fits
 from .images.decoding import with_equal_channels
 from .notes import Note
 
 Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]
-TEST_NAMES = ("test", "validation", "valid", "val")
+TRAIN_NAMES = ("train", "training")
+"""Names of the split to train on, in order of preference."""
+TEST_NAMES = ("test", "testing", "validation", "valid", "val")
 """Names of a held-out split, in order of preference."""
 
 
 def find_test_split(names: Sequence[str]) -> tuple[str | None, list[Note]]:
     """Return the split to test on, if there is one, and a note if it is not named ``test``."""
     found = next((name for name in TEST_NAMES if name in names), None)
-    renamed = found not in (None, TEST_NAMES[0])
+    renamed = found not in (None, *TEST_NAMES[:2])
     return found, [
         Note("examples", f"no split 'test': the split {found!r} is the test set")
     ] if renamed else []
+
+
+def split_folders(names: Iterable[str]) -> tuple[dict[str, str], list[Note]]:
+    """Return which folders are ``train`` and which ``test``, by name, and notes; empty without ``train``.
+
+    Names may be in any case, such as ``Training``. Of several held-out splits one is used, see `TEST_NAMES`.
+    """
+    by_lower: dict[str, list[str]] = {}
+    for name in names:
+        by_lower.setdefault(name.lower(), []).append(name)
+    train = next((name for name in TRAIN_NAMES if name in by_lower), None)
+    if train is None:
+        return {}, []
+    test, notes = find_test_split(list(by_lower))
+    if unused := [name for name in TEST_NAMES if name in by_lower and name != test]:
+        notes.append(Note("left out", f"the split {', '.join(map(repr, unused))}: {test!r} is the test set"))
+    used = {name: "train" for name in by_lower[train]}
+    return used | {name: "test" for name in (by_lower[test] if test else ())}, notes
 
 
 def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]:
@@ -44,6 +65,7 @@ def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]
     masks = labels.ndim > 2
     owners = sets[0][2] if masks and len(sets[0]) > 2 else None
     train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
+    check_fits("dataset", f"a copy of {len(labels):,} images", sets[0][0].nbytes)
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
     share = "20 %" if masks else "20 % per class"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from .dataset import Dataset, Rows
 from .images.kind import Images
+from .images.moments import top_of
 from .images.shift_spec import seen_by
 from .masks import pixel_counts
 from .readers.tables.kind import Table
@@ -212,7 +213,8 @@ def _of_inputs(
         levels = np.linspace(0, 256, BINS + 1)
         for channel in range(x[0].shape[1]):
             name = f"intensity, channel {channel}" if x[0].shape[1] > 1 else "intensity"
-            yield Feature.of_numbers(name, [images[:, channel].ravel() for images in x], levels)
+            levels_of_8_bits = [images[:, channel].ravel() / (top_of(images) // 255) for images in x]
+            yield Feature.of_numbers(name, levels_of_8_bits, levels)
     elif isinstance(dataset.kind, Table):
         for name, values, columns in columns_of(dataset.kind):
             parts = [rows[:, columns] for rows in x]

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
 from .report.tables import Table as Report
-from .summary import LISTED_CLIENTS, NON_METRICS, class_columns
+from .summary import LISTED_CLIENTS, NON_METRICS, class_columns, lacking
 from .terminal import fit_to_width
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
@@ -213,20 +213,23 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     for column in ("training examples", *names):
         table.add_column(column, justify="right")
 
-    def add(model: str, examples: str, metrics: dict[str, Any]) -> None:
-        table.add_row(escape(model), examples, *(shown(name, metrics[name]) for name in names))
+    def add(model: str, examples: str, metrics: dict[str, Any], of: Mapping[str, Any] | None = None) -> None:
+        cells = (shown(name, metrics[name]) for name in names)
+        beside = (lacking(of, name) if of and metrics[name] is not None else "" for name in names)
+        table.add_row(escape(model), examples, *map("".join, zip(cells, beside, strict=True)))
 
     if summary["global"]:
         add("global", "", summary["global"])
     if clients:
         if summary.get("pooled"):
             add("pooled", "", summary["pooled"])
-        add("mean over examples", "", summary["mean"])
-        add("mean over clients", "", summary["client-mean"])
+        add("mean over examples", "", summary["mean"], clients)
+        add("mean over clients", "", summary["client-mean"], clients)
         if summary.get("worst-client"):
             add("worst client", "", summary["worst-client"])
     if summary.get("new-clients"):
-        add("new clients, mean over examples", "", summary["new-clients"]["mean"])
+        new = summary["new-clients"]
+        add("new clients, mean over examples", "", new["mean"], new["clients"])
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():
             add(f"client {client.get('name', partition)}", str(client["num-examples"]), client)

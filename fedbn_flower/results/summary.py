@@ -197,6 +197,17 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
+def lacking(clients: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """Return how many clients have no value of a metric, as `` (1 of 2 has none)``; empty if all have one.
+
+    Their mean is that of the others: a metric may be undefined on a client's examples. Empty also if none has
+    one: such a mean is derived from other means.
+    """
+    none = sum(metrics.get(name) is None for metrics in clients.values())
+    some = 0 < none < len(clients)
+    return f" ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)" if some else ""
+
+
 def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the rounds, megabytes (sent and received) and seconds to the target, by column."""
     rounds, costs = summary.get("rounds-to-target") or {}, summary.get("costs-to-target") or {}

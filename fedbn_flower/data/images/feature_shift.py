@@ -40,6 +40,8 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     """
     if not isinstance(dataset.kind, Images) or len(dataset.spec.shape) != 3:
         raise not_allowed("feature-shift", text, f"'none': only images can be shifted, not {dataset.spec}")
+    if dataset.train.columns["x"].dtype != np.uint8:
+        raise not_allowed("feature-shift", text, "'none': only images of 8 bits can be shifted")
     names = domains(text)
     facts, notes = dict(dataset.kind.facts), list(dataset.notes)
     train, test = dataset.train.columns, dataset.test.columns

@@ -19,20 +19,21 @@ from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from ..notes import Note
 from .augment import CropFlip
-from .moments import Moments
+from .moments import MAX_INTENSITY, Moments, top_of
 
 NOTHING_DECLARED = Classes()
 
 Part = tuple[NDArray, ...]
-"""Images, uint8 (N, channels, ...), and class numbers, int64 (N,), float32 (N, values), or masks (N, ...)."""
+"""Images, uint8 or uint16 (N, channels, ...), and targets: class numbers, int64 (N,), float32 (N, values), or
+masks (N, ...)."""
 
 
 class Images(Kind):
     """Images, to be classified or segmented, or to predict numbers from.
 
-    ``x`` is uint8 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32 (N, values), or
-    masks, uint8 (N, height, width). With masks they may be volumes, which have a depth before the height.
-    Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
+    ``x`` is uint8 or uint16 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32
+    (N, values), or masks, uint8 (N, height, width). With masks they may be volumes, which have a depth before
+    the height. Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
     `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
     """
 
@@ -46,9 +47,10 @@ class Images(Kind):
         )
 
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
+        top = top_of(self.train["x"])
         if normalize:
-            return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]))
-        return ScalePixels()
+            return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]), top)
+        return ScalePixels(top=top)
 
     def not_integers(self, train: Columns, test: Columns) -> str:
         return f"the data are images, {self.spec()}"
@@ -67,13 +69,14 @@ class Images(Kind):
 
 @dataclass(frozen=True)
 class ScalePixels:
-    """Compute ``(image / 255 - mean) / std`` per channel, float32."""
+    """Compute ``(image / top - mean) / std`` per channel, float32; ``top`` is 65535 for images of 16 bits."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    top: int = MAX_INTENSITY
 
     def __call__(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        values = columns["x"].float().div_(255)
+        values = columns["x"].float().div_(self.top)
         if any(self.mean) or set(self.std) != {1.0}:
             ones = [1] * (values.dim() - 2)
             mean, std = (torch.tensor(v, device=values.device).view(-1, *ones) for v in (self.mean, self.std))

@@ -1,14 +1,13 @@
 """Decode mask files: the class number of each pixel."""
 
 from collections.abc import Sequence
-from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
 from ..notes import Note
-from .decoding import ImageFile
+from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
 
 LOSSY = frozenset({"JPEG", "MPO"})
 HALF = 128
@@ -29,20 +28,29 @@ class MaskDecoder:
         self.size = size
         self.lossy = 0
 
-    def decode(self, files: Sequence[ImageFile], shapes: Sequence[tuple[int, int]]) -> NDArray[np.uint8]:
-        """Return the masks, uint8 (N, height, width), of images of these heights and widths.
+    def decode(
+        self, files: Sequence[ImageFile], shapes: Sequence[tuple[int, int]], pages: int = 1
+    ) -> NDArray[np.uint8]:
+        """Return the masks of images of these heights and widths and so many pages.
+
+        They are uint8 (N, height, width); or (N, pages, height, width) if they have as many pages as their
+        images, which are then the slices of volumes.
 
         Raises
         ------
         UserError
-            For a file that is not an image, is in colour, has a value above 255, or has another size than its
-            image.
+            For a file that is not an image, is in colour, has a value above 255, or has another size or
+            number of pages than its image.
         """
         masks = np.empty((0, 0, 0), np.uint8)
         for i, (file, shape) in enumerate(zip(files, shapes, strict=True)):
-            mask = self._mask(file, shape)
+            mask = self._mask(file, shape, pages)
             if not i:
                 masks = np.empty((len(files), *mask.shape), np.uint8)
+            if mask.shape != masks.shape[1:]:
+                raise UserError(
+                    f"dataset: the masks differ in their number of pages: {file.name} has another"
+                )
             masks[i] = mask
         return masks
 
@@ -53,20 +61,25 @@ class MaskDecoder:
         line = f"{self.lossy} masks are JPEG files, whose values are blurred: from {HALF} on they become 255"
         return [Note("target", f"{line}, else 0")]
 
-    def _mask(self, file: ImageFile, shape: tuple[int, int]) -> NDArray[np.uint8]:
-        from PIL import Image, UnidentifiedImageError
+    def _mask(self, file: ImageFile, shape: tuple[int, int], pages: int) -> NDArray[np.uint8]:
+        with opened(file) as image:
+            check_picture(file.name, image)
+            found = count_pages(image)
+            if found not in (1, pages):
+                expected = f"one, or {pages} as its image" if pages > 1 else "one, as its image has"
+                raise UserError(f"dataset: the mask {file.name} has {found} pages; expected {expected}")
+            is_lossy = image.format in LOSSY
+            stack = [np.asarray(page.convert("L") if page.mode == "1" else page) for page in pages_of(image)]
+        self.lossy += is_lossy
+        slices = [self._of_page(file.name, values, shape, is_lossy) for values in stack]
+        return np.stack(slices) if len(slices) > 1 else slices[0]
 
-        name, content = file
-        try:
-            with Image.open(BytesIO(content) if isinstance(content, bytes) else content) as opened:
-                values = np.asarray(opened.convert("L") if opened.mode == "1" else opened)
-                is_lossy = opened.format in LOSSY
-        except UnidentifiedImageError:
-            raise UserError(f"dataset: {name} is not a valid image") from None
-        except Exception as error:  # a broken file can raise anything
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"dataset: {name} cannot be read as an image ({reason})") from error
-        values = self._of_one_channel(name, values)
+    def _of_page(
+        self, name: str, found: NDArray, shape: tuple[int, int], is_lossy: bool
+    ) -> NDArray[np.uint8]:
+        from PIL import Image
+
+        values = self._of_one_channel(name, found)
         if values.shape != shape:
             sizes = f"{values.shape[0]}x{values.shape[1]}, its image {shape[0]}x{shape[1]}"
             raise UserError(f"dataset: the mask {name} has {sizes} pixels; expected the same")
@@ -74,7 +87,6 @@ class MaskDecoder:
             raise UserError(f"dataset: the mask {name} holds the value {values.max()}; expected 0 to 255")
         mask = values.astype(np.uint8)
         if is_lossy:
-            self.lossy += 1
             mask = np.where(mask >= HALF, 255, 0).astype(np.uint8)
         if self.size:
             resized = Image.fromarray(mask).resize((self.size, self.size), Image.Resampling.NEAREST)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 CHUNK = 2**23  # values; a float64 copy of the whole training set would be eight times its size
 MAX_INTENSITY = 255
+TOPS = (255, 65535)
+"""The intensity of white in images of 8 and of 16 bits."""
 
 
 class Scale(NamedTuple):
@@ -25,41 +27,57 @@ class Moments:
     """Number of values a channel, and by channel their sum and the sum of their squares.
 
     Sums of whole numbers below 2**53 are exact in float64, so those of parts add up to the very bits of all.
+    Those of 16 bits are so up to 2 million white pixels, or 500 million of 12 bits. So their mean and
+    deviation are rounded to float32, after which they do not depend on the parts either, but for rare ties.
 
     Parameters
     ----------
     count : float
         Values a channel.
     sums, squares : NDArray
-        (channels,), float64, of intensities in 0..255.
+        (channels,), float64, of intensities from 0 to ``top``.
+    top : int
+        The intensity of white, one of `TOPS`.
     """
 
     count: float
     sums: NDArray[np.float64]
     squares: NDArray[np.float64]
+    top: int = MAX_INTENSITY
 
     @classmethod
-    def of(cls, images: NDArray[np.uint8]) -> Moments:
-        """Return the moments of images (N, channels, ...)."""
+    def of(cls, images: NDArray) -> Moments:
+        """Return the moments of images (N, channels, ...), uint8 or uint16."""
         axes = (0, *range(2, images.ndim))
         chunks = np.array_split(images, max(1, min(len(images), images.size // CHUNK)))
         sums = sum(chunk.sum(axes, dtype=np.float64) for chunk in chunks)
         squares = sum(np.square(chunk, dtype=np.float64).sum(axes) for chunk in chunks)
-        return cls(float(images[:, 0].size), np.asarray(sums), np.asarray(squares))
+        return cls(float(images[:, 0].size), np.asarray(sums), np.asarray(squares), top_of(images))
 
     def __add__(self, other: Moments) -> Moments:
-        return Moments(self.count + other.count, self.sums + other.sums, self.squares + other.squares)
+        top = max(self.top, other.top)
+        one, two = self._up_to(top), other._up_to(top)
+        return Moments(one.count + two.count, one.sums + two.sums, one.squares + two.squares, top)
+
+    def _up_to(self, top: int) -> Moments:
+        """Return the moments of the same images in intensities up to another top."""
+        factor = top // self.top
+        return Moments(self.count, factor * self.sums, factor**2 * self.squares, top)
 
     def scale(self) -> Scale:
         """Return mean and population standard deviation; 1 in the place of a deviation of 0."""
         mean = self.sums / self.count
         std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
-        std = np.where(std > 0, std, MAX_INTENSITY)
-        return Scale(tuple((mean / MAX_INTENSITY).tolist()), tuple((std / MAX_INTENSITY).tolist()))
+        std = np.where(std > 0, std, self.top)
+        mean, std = mean / self.top, std / self.top
+        if self.top > MAX_INTENSITY:
+            mean, std = mean.astype(np.float32), std.astype(np.float32)
+        return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
     def arrays(self) -> dict[str, NDArray]:
         """Return what a site sends of its images."""
-        return {"count": np.array([self.count]), "sums": self.sums, "squares": self.squares}
+        deep = {"top": np.array([float(self.top)])} if self.top > MAX_INTENSITY else {}
+        return {"count": np.array([self.count]), "sums": self.sums, "squares": self.squares, **deep}
 
     @classmethod
     def received(cls, arrays: Mapping[str, NDArray], channels: int) -> Moments:
@@ -71,12 +89,19 @@ class Moments:
             When they are not those of at least one image with so many channels.
         """
         shapes = {"count": (1,), "sums": (channels,), "squares": (channels,)}
+        shapes |= {"top": (1,)} if "top" in arrays else {}
         if {name: array.shape for name, array in arrays.items()} != shapes:
             raise ValueError(f"expected count, sums and squares of {channels} channels")
         if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("expected finite numbers of float64")
         count, sums, squares = float(arrays["count"][0]), arrays["sums"], arrays["squares"]
-        possible = (sums >= 0) & (squares >= sums) & (squares <= MAX_INTENSITY * sums)
-        if count < 1 or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
+        top = int(arrays["top"][0]) if "top" in arrays else MAX_INTENSITY
+        possible = (sums >= 0) & (squares >= sums) & (squares <= top * sums)
+        if top not in TOPS or count < 1 or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
             raise ValueError("no images have such sums")
-        return cls(count, sums, squares)
+        return cls(count, sums, squares, top)
+
+
+def top_of(images: NDArray) -> int:
+    """Return the intensity of white in images: 65535 in those of 16 bits, else 255."""
+    return TOPS[images.dtype == np.uint16]

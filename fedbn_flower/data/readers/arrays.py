@@ -17,6 +17,7 @@ from ...core.errors import UserError
 from ...core.files import sha256_of
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request
+from ..images.channels import channels_first
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
@@ -27,7 +28,6 @@ from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
-CHANNELS = (1, 2, 3, 4)
 HINTS = {
     "O": ": numbers only; a table, CSV or Parquet, may hold text",
     "M": ": as seconds, array.astype('datetime64[s]').astype(np.int64)",
@@ -129,7 +129,7 @@ def keep_arrays(
     """
     classes, names = 0, tuple[str, ...]()
     if arrays["y"].ndim > 2:
-        x, y, x_test, y_test, classes, read = _segmented(arrays)
+        x, y, x_test, y_test, classes, read = _segmented(arrays, groups)
     else:
         (x, read), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
         y, y_test = (
@@ -168,20 +168,23 @@ def keep_arrays(
     return request.name
 
 
-def _segmented(arrays: Mapping[str, NDArray]) -> tuple[NDArray, NDArray, NDArray, NDArray, int, list[Note]]:
+def _segmented(
+    arrays: Mapping[str, NDArray], groups: Groups | None
+) -> tuple[NDArray, NDArray, NDArray, NDArray, int, list[Note]]:
     """Return inputs and masks of both splits in the order of `PARTS`, the number of classes, and notes."""
-    masks, inputs = [], []
+    masks, inputs, notes = [], [], []
     for name_x, name_y in (("x", "y"), ("x_test", "y_test")):
         x, y = arrays[name_x], as_masks(arrays[name_y], f"data: {name_y}")
         if x.ndim == y.ndim > 3 and y.shape[1] == 1 and x.shape[2:] == y.shape[2:]:
             y = y[:, 0]  # masks with a channel, as torchvision's
-        x = with_channels(x, y, f"data: {name_x}")
+        x, of_channels = with_channels(x, y, f"data: {name_x}")
         if x.dtype != np.uint8:
             x = as_numbers(f"data: {name_x}", x)
         inputs.append(np.ascontiguousarray(x))
         masks.append(y)
-    (y, y_test), classes, notes = numbered(masks, "data")
-    return inputs[0], y, inputs[1], y_test, classes, notes
+        notes.append(of_channels)
+    (y, y_test), classes, of_values = numbered(masks, "data", groups)
+    return inputs[0], y, inputs[1], y_test, classes, [*notes[0], *of_values]
 
 
 def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
@@ -192,17 +195,7 @@ def _inputs(name: str, array: NDArray) -> tuple[NDArray, list[Note]]:
     if array.ndim < 2 or not array.size or array.dtype.kind not in "biuf":
         raise UserError(f"{found}; expected {INPUTS}{HINTS.get(array.dtype.kind, '')}")
     if array.dtype == np.uint8 and array.ndim in (3, 4):
-        if array.ndim == 3:
-            return array[:, None], []
-        if array.shape[1] in CHANNELS:
-            return array, []
-        if array.shape[3] in CHANNELS:
-            return array.transpose(0, 3, 1, 2), [
-                Note(
-                    "inputs",
-                    f"the last axis of {name}, {array.dtype} {array.shape}, is taken for the channels",
-                )
-            ]
+        return channels_first(array, name)
     if array.ndim > 2 and array.dtype.kind in "iu":
         raise UserError(f"{found}; expected {INPUTS}: integers are images only as uint8")
     return as_numbers(f"data: {name}", array), []

@@ -1,7 +1,10 @@
 """Read image folders: one folder per class, or one folder per site with class folders in it."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,111 +12,229 @@ from ...core.errors import UserError, not_allowed
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
-from ..labels import Classes
+from ..labels import Classes, alike
 from ..notes import Note
-from ..splits import TEST_NAMES, find_test_split, train_and_test
+from ..splits import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
+from ..walk import Walk
+from .unread import counted, is_metadata, refuse_unread_folders
 
 FOLDER = "folder"
 """The column of a natural partition by site."""
+DECIDES = f"partition natural:{FOLDER}"
+NO_SITES = "another partition: there are class folders, but no site folders"
 MAX_SHOWN = 5
+SPLIT_NAMES = frozenset({*TRAIN_NAMES, *TEST_NAMES})
+NUMBERED = re.compile(
+    r"\d{3,}|(case|id|image|img|p|pat|patient|pt|s|scan|series|slide|study|sub|subj|subject)[ _-]?\d+",
+    re.IGNORECASE,
+)
+"""Names of patients and the like, which are no classes."""
 
 
-def has_class_folders(folder: Path) -> bool:
+class Labelled(NamedTuple):
+    """A picture, or an empty folder, and what the folders say of it; empty texts where they say nothing.
+
+    Parameters
+    ----------
+    path : Path
+        The picture.
+    split : str
+        ``train``, ``test``, or neither.
+    site, label : str
+        Names of folders.
+    """
+
+    path: Path
+    split: str
+    site: str
+    label: str
+
+
+class Layout(NamedTuple):
+    """Which level of folders, counted from 0, says what; None where none does.
+
+    Parameters
+    ----------
+    splits : dict[str, str]
+        Whether a folder at the level ``split`` is ``train`` or ``test``, by its name.
+    split, site, label : int, optional
+        The levels.
+    """
+
+    splits: dict[str, str]
+    split: int | None
+    site: int | None
+    label: int
+
+    def read(self, path: Path, folders: Sequence[str]) -> Labelled | None:
+        """Return what these folders say of a path; None if they say no class, or another split."""
+        if len(folders) <= max(self.label, self.split or 0):
+            return None
+        split = "train" if self.split is None else self.splits.get(folders[self.split], "")
+        if not split:
+            return None
+        return Labelled(path, split, "" if self.site is None else folders[self.site], folders[self.label])
+
+    def leaves_out(self, parts: Sequence[str]) -> bool:
+        """Return whether a path is in a split that is not used."""
+        place = self.split
+        if place is None or len(parts) <= place:
+            return False
+        return parts[place].lower() in SPLIT_NAMES and parts[place] not in self.splits
+
+
+def has_class_folders(found: Walk) -> bool:
     """Return whether it has images as ``CLASS/1.png`` or ``train/CLASS/1.png``, and no ``metadata`` file."""
-    root = folder / "train" if (folder / "train").is_dir() else folder
-    return not any(root.glob("metadata.*")) and any(map(is_image, root.glob("*/**/*")))
+    with_table = {found.root, *(found.root / name for name in TRAIN_NAMES)}
+    if any(is_metadata(path) and path.parent in with_table for path in found.files):
+        return False
+    return any(is_image(path) and path.parent != found.root for path in found.files)
 
 
-def decode_class_folders(request: Request, folder: Path) -> Decoded:
-    """Decode images in the order of their paths, labelled by folder.
+def layout_of(pictures: Iterable[Sequence[str]], by_site: bool) -> tuple[Layout, list[Note]]:
+    """Return which level of the pictures' folders is what, and notes on splits.
 
-    Classes are numbered in the order of their names, as torchvision and `datasets` number them. A folder
-    without images is a class too. In site folders (see `site_folders`) the folders below are the classes, and
-    the sites are the clients of ``natural:folder``.
+    1. A level is that of splits if it is the first and has a folder ``train`` with folders of pictures in it,
+       or if the folders of all pictures have a split's name there, as in ``SITE/train/CLASS``.
+    2. Of the other levels, the first is that of the sites if ``by_site``, or if a split is below it and a
+       class below that. Else it is so if at least half of the pictures lie in folders of the second level
+       whose names occur in several of the first, and there are at least two names. Names such as
+       ``patient_12`` do not count: a patient may occur in several classes. Nor do folders in one that has as
+       many pictures of its own.
+    3. The level of the classes is the one after that of the sites, else the first. What lies below belongs to
+       the class.
+    """
+    rows = [tuple(folders) for folders in pictures if folders]
+    level, splits, notes = _splits(rows)
+    if level is not None:
+        rows = [row for row in rows if len(row) > level and row[level] in splits]
+    rest = [row[:level] + row[level + 1 :] for row in rows] if level is not None else rows
+    deep = [row for row in rest if len(row) > 1]
+    sites = by_site or (level == 1 and 2 * len(deep) >= len(rest)) or _names_recur(rest)
+    places = [place for place in range(3) if place != level]
+    return Layout(splits, level, places[0] if sites else None, places[1] if sites else places[0]), notes
+
+
+def _splits(rows: Sequence[tuple[str, ...]]) -> tuple[int | None, dict[str, str], list[Note]]:
+    """Return the level of the splits, which of its folders are used as what, and notes."""
+    top = {row[0] for row in rows if len(row) > 1}
+    splits, notes = split_folders(top)
+    if splits:
+        return 0, splits, notes
+    for level in (1, 2):
+        if not all(len(row) > level and row[level].lower() in SPLIT_NAMES for row in rows):
+            return None, {}, []
+        splits, notes = split_folders(sorted({row[level] for row in rows}))
+        if splits:
+            return level, splits, notes
+    return None, {}, []
+
+
+def _names_recur(rows: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether most pictures are in folders whose names occur below several folders."""
+    own = Counter(row[0] for row in rows if len(row) == 1)
+    within = Counter((row[0], row[1].casefold()) for row in rows if len(row) > 1)
+    smallest = {folder: min(n for (above, _), n in within.items() if above == folder) for folder, _ in within}
+    above: dict[str, set[str]] = {}
+    for folder, name in within:
+        if own[folder] < smallest[folder] and not NUMBERED.fullmatch(name) and name not in SPLIT_NAMES:
+            above.setdefault(name, set()).add(folder)
+    shared = {name for name, folders in above.items() if len(folders) > 1}
+    explained = sum(n for (folder, name), n in within.items() if name in shared and folder in above[name])
+    return len(above) > 1 and bool(shared) and 2 * explained >= len(rows)
+
+
+def decode_class_folders(request: Request, found: Walk) -> Decoded:
+    """Decode images in the order of their paths, labelled by folder, see `layout_of`.
+
+    Classes are numbered in the order of their names, as torchvision and `datasets` number them. An empty
+    folder is a class too; one that holds other files only is left out. The sites are the clients of
+    ``natural:folder``.
 
     Raises
     ------
     UserError
         For an image that cannot be read, a split without images, or ``natural`` without site folders.
     """
-    roots, notes = _roots(folder)
-    sites = site_folders(folder)
-    if request.group_column and not (sites and request.group_column == FOLDER):
-        expected = (
-            f"'natural:{FOLDER}'"
-            if sites
-            else "another partition: there are class folders, but no site folders"
-        )
-        raise not_allowed("partition", f"natural:{request.group_column}", expected)
-    depth = 1 if sites else 0
-    class_folders = [path for root in roots for path in (root.glob("*/*") if sites else root.iterdir())]
-    names = sorted({p.name for p in class_folders if p.is_dir() and not _is_hidden(p, folder)})
-    if sites:
-        read = f"the folders {_join(sites)} are read as sites, {_join(names)} in them as classes"
-        notes.append(Note("clients", read, f"partition natural:{FOLDER}"))
+    pictures = [path for path in found.files if is_image(path)]
+    by_site = request.group_column == FOLDER
+    layout, notes = layout_of([found.parts(path)[:-1] for path in pictures], by_site)
+    labelled = [one for path in pictures if (one := layout.read(path, found.parts(path)[:-1])) is not None]
+    _check(request, layout, labelled)
+    used = {one.path for one in labelled}
+    others = [path for path in found.files if path not in used and not layout.leaves_out(found.parts(path))]
+    refuse_unread_folders(found, {one.path.parent for one in labelled})
+    notes += [*found.notes(), *_of_layout(found, layout, labelled, by_site)]
+    if others:
+        notes.append(Note("left out", f"{counted(others)}: not pictures in a class folder"))
+    empty = _empty(found, layout)
+    names = sorted({one.label for one in labelled} | {one.label for one in empty})
     numbers = {name: number for number, name in enumerate(names)}
     decoder = ImageDecoder(request.image_size)
     parts = []
-    others = 0
-    for root in roots:
-        files = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path, root)]
-        images = [p for p in files if is_image(p) and len(p.relative_to(root).parts) > depth + 1]
-        if not images:
-            raise UserError(f"dataset: no images in the class folders of {str(root)!r}")
-        others += len(files) - len(images)
-        labels = np.array([numbers[path.relative_to(root).parts[depth]] for path in images], np.int64)
-        ids = np.array([path.relative_to(root).parts[0] for path in images])
-        pixels = decoder.decode((ImageFile(str(path), path) for path in images), len(images))
-        parts.append((pixels, labels, ids))
-    if others:
-        notes.append(Note("left out", f"{others} files, which are not images in a class folder"))
-    present = np.concatenate([labels for _, labels, _ in parts])
-    if empty := [name for name, number in numbers.items() if number not in present]:
-        notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, empty))}"))
+    for split in ("train", "test") if "test" in layout.splits.values() else ("train",):
+        here = [one for one in labelled if one.split == split]
+        if not here:
+            raise UserError(f"dataset: no images in the class folders of {split!r} in {request.name!r}")
+        pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
+        labels = np.array([numbers[one.label] for one in here], np.int64)
+        parts.append((pixels, labels, np.array([one.site for one in here])))
+    if lacking := sorted({*names} - {one.label for one in labelled}):
+        notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
+    if len(names) == 1 and not request.of_site:
+        only = f"{names[0]!r} is the only class: there is nothing to tell it from"
+        within = any(note.decided_by for note in notes)
+        further = f"; if the folders in it are classes, the dataset is {request.name}/{names[0]}"
+        notes.append(Note("target", f"{only}{further if within else ''}"))
     train, test, held_out = train_and_test(parts)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
-    given = bool(groups) and len(roots) > 1
-    notes += [*held_out, *decoder.notes()]
+    given = bool(groups) and len(parts) > 1
+    notes += [*alike(names), *held_out, *decoder.notes()]
     return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
 
 
-def _roots(folder: Path) -> tuple[list[Path], list[Note]]:
-    """Return the folder, or the folders of its splits, and notes."""
-    if not (folder / "train").is_dir():
-        return [folder], []
-    name, notes = find_test_split([path.name for path in folder.iterdir() if path.is_dir()])
-    return [folder / split for split in ("train", name) if split], notes
+def _check(request: Request, layout: Layout, labelled: Sequence[Labelled]) -> None:
+    """Refuse a natural partition that the folders cannot give."""
+    if not request.group_column:
+        return
+    if request.group_column != FOLDER:
+        expected = f"'natural:{FOLDER}'" if layout.site is not None else NO_SITES
+        raise not_allowed("partition", f"natural:{request.group_column}", expected)
+    if not labelled:
+        raise not_allowed("partition", f"natural:{FOLDER}", NO_SITES)
 
 
-def site_folders(folder: Path) -> list[str]:
-    """Return the names of the site folders in a folder, or in its splits; empty if there are none.
+def _of_layout(found: Walk, layout: Layout, labelled: Sequence[Labelled], by_site: bool) -> list[Note]:
+    """Return a note on which folders are sites and which classes, if there are several levels."""
+    names = sorted({one.label for one in labelled})
+    guessed = "" if by_site or layout.split == 1 else DECIDES
+    if layout.site is not None:
+        sites = sorted({one.site for one in labelled})
+        read = f"the folders {_join(sites)} are read as sites, {_join(names)} in them as classes"
+        return [Note("clients", read, guessed)]
+    below = layout.label + 1 + (layout.split == layout.label + 1)
+    rows = [found.parts(one.path)[:-1] for one in labelled]
+    within = sorted({row[below] for row in rows if len(row) > below})
+    if not within:
+        return []
+    read = f"the folders {_join(names)} are read as classes, {_join(within)} in them as parts of a class"
+    return [Note("clients", read, DECIDES)]
 
-    There must be several. Each contains folders of images, and no images of its own. One of them contains
-    folders of all class names, of which there are at least two; the names of splits alone do not count.
-    """
-    below: dict[str, set[str]] = {}
-    for root in _roots(folder)[0]:
-        for path in _visible(root):
-            if path.is_dir():
-                found = (p for p in path.rglob("*") if is_image(p) and not _is_hidden(p, path))
-                within = [image.relative_to(path).parts for image in found]
-                if not within or any(len(parts) == 1 for parts in within):
-                    return []
-                below.setdefault(path.name, set()).update(parts[0] for parts in within)
-    names = set().union(*below.values())
-    complete = len(below) > 1 and len(names) > 1 and names in below.values()
-    return sorted(below) if complete and not names <= {"train", *TEST_NAMES} else []
+
+def _empty(found: Walk, layout: Layout) -> list[Labelled]:
+    """Return the class folders that hold no file at all."""
+    filled = {folder for path in found.files for folder in path.parents}
+    empty = (folder for folder in found.folders if folder not in filled)
+    read = ((folder, found.parts(folder)) for folder in empty)
+    depth = max(layout.label, layout.split or 0) + 1
+    return [
+        one
+        for folder, parts in read
+        if len(parts) == depth and (one := layout.read(folder, parts)) is not None
+    ]
 
 
 def _join(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     return f"{', '.join(map(repr, names[:MAX_SHOWN]))}{more}"
-
-
-def _visible(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if not path.name.startswith(".")]
-
-
-def _is_hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)

@@ -38,7 +38,34 @@ def load_splits(name: str, path: str) -> Splits:
     from datasets import load_dataset
 
     found: Splits = _load(name, lambda: load_dataset(path))
-    return found
+    return {split: with_images(rows) for split, rows in found.items()}
+
+
+def load_parquet(name: str, path: Path) -> Splits:
+    """Load one Parquet file of pictures as the ``train`` split.
+
+    Raises
+    ------
+    UserError
+        When it cannot be loaded.
+    """
+    from datasets import Dataset
+
+    return {"train": with_images(_load(name, lambda: Dataset.from_parquet(str(path))))}
+
+
+def with_images(rows: "Dataset") -> "Dataset":
+    """Return rows with columns of encoded pictures as images, where the file does not say so.
+
+    These are columns of bytes, or of structs of ``bytes`` and ``path``, as the hub has them.
+    """
+    from datasets import Image
+
+    for name, feature in rows.features.items():
+        is_struct = isinstance(feature, Mapping) and "bytes" in feature and {*feature} <= {"bytes", "path"}
+        if is_struct or getattr(feature, "dtype", "") in ("binary", "large_binary"):
+            rows = rows.cast_column(name, Image())
+    return rows
 
 
 def is_saved(folder: Path) -> bool:
@@ -102,7 +129,8 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         if are_masks:
             labels.append(masks.decode(list(_files(split, label_columns[0])), decoder.sizes))
     if are_masks:
-        labels, number, label_notes = numbered(labels, "dataset")
+        owners = [_ids(request, split) for split in used] if request.group_column else None
+        labels, number, label_notes = numbered(labels, "dataset", owners)
         classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
     else:
         labels, classes, label_notes = _labels(used, label_columns, request.predict)

@@ -1,58 +1,287 @@
-"""Read images with a table of their labels: a folder with pictures and one CSV file that names them."""
+"""Read images with a table of their labels: a folder with pictures and a table that names them."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ...core.errors import UserError, unknown_name
+import numpy as np
+
+from ...core.errors import UserError, not_allowed, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
+from ..splits import split_folders
+from ..walk import Walk
+from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
-from .tables.table_file import first_row, open_table
+from .tables.labels import LABEL_NAMES
+from .tables.table_file import ReadTable, is_table, open_table, stem
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
+
+LOOKED_AT = 1000  # values of a column, to see whether it names pictures
+LEAST_NAMED = 1 / 5
+"""Of the pictures, those that a column of names without suffixes has; numbers may look like names."""
 
 
-def table_of_images(folder: Path) -> Path | None:
-    """Return the folder's one CSV file, if its first row names a picture; else None.
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A table that names pictures.
 
-    ``metadata.csv`` is read by the `datasets` library.
+    Parameters
+    ----------
+    read : ReadTable
+        The table.
+    column : str
+        The column that names the pictures.
+    score : int
+        How many different pictures it names, of `LOOKED_AT` values; 0 for none.
     """
-    tables = list(folder.glob("*.csv"))
-    if len(tables) != 1 or tables[0].name == "metadata.csv":
+
+    read: ReadTable
+    column: str
+    score: int
+
+    @property
+    def path(self) -> Path:
+        return self.read.path
+
+    @property
+    def table(self) -> "DataFrame":
+        return self.read.frame
+
+    def has_labels(self, request: Request) -> bool:
+        return _has_labels(request, self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables that name a folder's pictures, of one split or two, and notes on their choice."""
+
+    train: Named
+    test: Named | None = None
+    notes: list[Note] = field(default_factory=list)
+
+
+class Pictures:
+    """A folder's pictures, found by what a table calls them."""
+
+    def __init__(self, found: Walk) -> None:
+        self.paths = [path for path in found.files if is_image(path)]
+        self._by_name: dict[str, list[tuple[tuple[str, ...], Path]]] = {}
+        for path in self.paths:
+            folders, stem = found.parts(path)[:-1], path.stem
+            numbers = [str(int(stem))] if stem.isdecimal() and stem.isascii() else []
+            for name in {path.name, stem, *numbers}:
+                self._by_name.setdefault(name.casefold(), []).append(((*folders, name), path))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def find(self, value: object) -> list[Path]:
+        """Return the pictures that a value may mean: one, none, or several.
+
+        It is a path in the folder, or a longer one that ends so, or the end of such a path, such as a file
+        name alone; with or without the suffix. Backslashes separate folders, too. Numbers may lack zeros.
+        """
+        parts = _parts(value)
+        if not parts:
+            return []
+        places = self._by_name.get(parts[-1].casefold(), [])
+        places = [place for place in places if place[0][-1] == parts[-1]] or places
+        ends = [(known, path) for known, path in places if _one_ends_with_the_other(known[:-1], parts[:-1])]
+        exact = [path for known, path in ends if known == parts]
+        return list(dict.fromkeys(exact or (path for _, path in ends)))
+
+
+def _parts(value: object) -> tuple[str, ...]:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # whole numbers beside an empty cell
+    return PurePosixPath(str(value).strip().replace("\\", "/")).parts
+
+
+def _one_ends_with_the_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    shared = min(len(one), len(other))
+    return not shared or one[-shared:] == other[-shared:]
+
+
+def tables_of_images(request: Request, found: Walk) -> Tables | None:
+    """Return the tables at the top of a folder that name its pictures; None if there are none.
+
+    A column does so if at least half of its values name pictures; without suffixes it also names a fifth of
+    the pictures. Of several tables it is ``train``, with ``test`` if that has labels, else the one that names
+    most pictures. A table with a column ``file_name`` called ``metadata`` is read by the `datasets` library.
+
+    With ``label-column`` or ``image-column`` the table decides, whatever the folders say. A site may lack
+    such columns, as other sites may have them.
+
+    Raises
+    ------
+    UserError
+        When such a key is given, and no table fits it; or when several tables fit equally.
+    """
+    paths = [path for path in found.files if path.parent == found.root and is_table(path)]
+    pictures = Pictures(found)
+    if not paths or not len(pictures):
         return None
-    return tables[0] if any(map(_names_a_picture, first_row(tables[0]))) else None
+    opened = [open_table(path, request) for path in paths]
+    looked = [_look(request, read, pictures) for read in opened if not _is_of_hub(read)]
+    names = [one for one in looked if one.score]
+    stated = {request.label_column, request.image_column} != {"auto"}
+    if not looked:
+        return None
+    if not names:
+        if not stated or (request.of_site and not any(_has_stated(request, one.table) for one in looked)):
+            return None
+        raise _lacks(request, looked, pictures)
+    tables = _choose(request, names, sorted(path.name for path in paths))
+    one, folders = tables.train, {path.parent for path in pictures.paths}
+    if not stated and not one.has_labels(request) and len(folders) > 1:
+        expected = f"one of {', '.join(one.table)}; or move it away, if the folders are the classes"
+        named = f"{one.path.name!r} names the pictures and has no column {', '.join(LABEL_NAMES)}"
+        raise UserError(f"label-column: {named}; expected {expected}")
+    return tables
 
 
-def decode_labelled_images(request: Request, folder: Path, path: Path) -> Decoded:
-    """Decode the pictures that a table names, in its order, and their labels as those of a table.
+def _is_of_hub(read: ReadTable) -> bool:
+    return stem(read.path) == "metadata" and "file_name" in read.frame
 
-    A picture is named by its path in the folder, or by its file name alone. A fixed fifth is held out.
+
+def _has_labels(request: Request, table: "DataFrame") -> bool:
+    if request.label_column != "auto":
+        columns = request.label_column.partition("=")[0]
+        return columns in table or all(word in table for word in columns.split(","))
+    return any(name.lower() in LABEL_NAMES for name in table)
+
+
+def _has_stated(request: Request, table: "DataFrame") -> bool:
+    """Return whether a table has a column that a key names."""
+    by_label = request.label_column != "auto" and _has_labels(request, table)
+    return by_label or request.image_column in table
+
+
+def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
+    """Return a table with the column that names most pictures."""
+    stated, table = request.image_column, read.frame
+    if stated in table:
+        return Named(read, stated, max(1, _score(table[stated], pictures)))
+    labels = {*request.label_column.partition("=")[0].split(","), *LABEL_NAMES}
+    others = [name for name in table if name not in labels and name.lower() not in LABEL_NAMES]
+    scores = {name: _score(table[name], pictures) for name in others if not is_unnamed(name)}
+    best = max(scores, key=scores.__getitem__, default="")
+    return Named(read, best, scores.get(best, 0) if stated == "auto" else 0)
+
+
+def _score(column: "Series", pictures: Pictures) -> int:
+    """Return how many different pictures a column names; 0 if it does not name pictures."""
+    if column.dtype.kind == "b":
+        return 0
+    values = column.dropna().unique()[:LOOKED_AT].tolist()
+    with_suffix = sum(_has_suffix(value) for value in values)
+    if values and 2 * with_suffix >= len(values):
+        return with_suffix
+    found = [places[0] for value in values if len(places := pictures.find(value)) == 1]
+    enough = len(set(found)) >= LEAST_NAMED * min(len(pictures), LOOKED_AT)
+    return len(set(found)) if 2 * len(found) >= len(values) and enough else 0
+
+
+def _has_suffix(value: object) -> bool:
+    return isinstance(value, str) and PurePosixPath(value.strip()).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str]) -> Tables:
+    """Return which of the tables that name pictures are used."""
+    splits, notes = split_folders(stem(one.path) for one in names)
+    of_split = {splits[stem(one.path)]: one for one in names if stem(one.path) in splits}
+    if "train" in of_split:
+        train, test = of_split["train"], of_split.get("test")
+        if test and not test.has_labels(request):
+            test = None
+    else:
+        notes, test = [], None
+        labelled = [one for one in names if one.has_labels(request)] or names
+        most = max(one.score for one in labelled)
+        best = [one for one in labelled if one.score == most]
+        if len(best) > 1:
+            which = " and ".join(repr(one.path.name) for one in best)
+            raise UserError(f"dataset: {which} name as many pictures of {request.name!r}; expected one table")
+        train = best[0]
+    used = [one for one in (train, test) if one]
+    guessed = "" if request.image_column != "auto" else "image-column"
+    column = " and ".join(repr(one.path.name) for one in used)
+    notes.append(Note("inputs", f"the column {train.column!r} of {column} names the pictures", guessed))
+    unused = [name for name in all_tables if name not in {one.path.name for one in used}]
+    if unused:
+        tables = "the table" if len(unused) == 1 else "the tables"
+        why = f"{column} labels the pictures" if len(used) == 1 else f"{column} label the pictures"
+        notes.append(Note("left out", f"{tables} {', '.join(map(repr, unused))}: {why}"))
+    return Tables(train, test, notes)
+
+
+def _lacks(request: Request, looked: Sequence[Named], pictures: Pictures) -> UserError:
+    """Return the error that says why no table fits the keys that name columns."""
+    one = next((one for one in looked if one.has_labels(request)), looked[0])
+    if request.image_column != "auto":
+        return unknown_name("image-column", request.image_column, map(str, one.table))
+    if len(looked) == 1 and not one.has_labels(request):
+        return unknown_name("label-column", request.label_column, map(str, one.table))
+    texts = [str(name) for name in one.table if one.table[name].dtype.kind not in "bf"]
+    column = texts[0] if texts else str(one.table.columns[0])
+    held = f"{column!r} holds {str(one.table[column].iloc[0])!r}, and there is no such picture"
+    return not_allowed("image-column", "auto", f"a column of {one.path.name!r} that names pictures: {held}")
+
+
+def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> Decoded:
+    """Decode the pictures that tables name, in their order, and their labels as those of a table.
+
+    How a picture is named says `Pictures`. Without a table ``test`` a fixed fifth is held out.
 
     Raises
     ------
     UserError
         When a column is missing or does not fit, or a picture is missing or cannot be read.
     """
-    read = open_table(path, request)
-    table = read.frame
-    column = _image_column(request, table)
-    found = labelled_rows(request, table, read.words_taken)
-    pictures = _pictures(folder)
-    files = [_find(str(name), pictures, column) for name in found.table[column]]
+    import pandas as pd
+
+    column = tables.train.column
+    used = [one for one in (tables.train, tables.test) if one]
+    if any(column not in one.table for one in used):
+        raise UserError(
+            f"dataset: {used[-1].path.name!r} has no column {column!r}, as {used[0].path.name!r} has"
+        )
+    is_test = np.repeat([one is tables.test for one in used], [len(one.table) for one in used])
+    table = pd.concat([one.table for one in used], ignore_index=True)[list(tables.train.table)]
+    notes = [*walked.notes(), *tables.notes, *(note for one in used for note in one.read.notes)]
+    named = table[column].notna().to_numpy()
+    if unnamed := int((~named).sum()):
+        notes.append(Note("left out", f"{unnamed} rows without a picture in {column!r}"))
+        table, is_test = table[named], is_test[named]
+    found = labelled_rows(request, table, lambda columns: _words_taken(used, columns))
+    is_test = is_test[found.rows]
+    pictures = Pictures(walked)
+    files = _files(found.table[column], pictures, column)
+    y, ids, targets = found.targets.y, found.ids, found.targets
+    if tables.test:
+        train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+        of_split = []
+    else:
+        if len(y) < 5:
+            raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
+        train, test, note = found.held_out_fifth(request)
+        of_split = [note]
     decoder = ImageDecoder(request.image_size)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
-    y, ids, targets = found.targets.y, found.ids, found.targets
-    if len(y) < 5:
-        raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
-    train, test, note = found.held_out_fifth(request)
-    notes = [*found.notes, note, *targets.notes, *decoder.notes()]
-    if unnamed := len({*pictures.values()}) - len({*files}):
-        notes.append(Note("left out", f"{unnamed} pictures, none of which {path.name!r} labels"))
+    notes += [*found.notes, *of_split, *targets.notes, *decoder.notes()]
+    if again := len(files) - len({*files}):
+        notes.append(Note("examples", f"{again} rows name a picture that an earlier row names, too"))
+    if unnamed := len(pictures) - len({*files}):
+        labels = " and ".join(repr(one.path.name) for one in used)
+        notes.append(Note("left out", f"{unnamed} pictures, none of which {labels} labels"))
     names, numbered_here = targets.class_names, bool(targets.class_names)
     if targets.predicts == "classes":
         notes += gaps(y)
@@ -64,34 +293,38 @@ def decode_labelled_images(request: Request, folder: Path, path: Path) -> Decode
         Classes(targets.outputs, names, numbered_here),
         (ids[train], ids[test]) if ids is not None else None,
         notes,
+        tests_by_client=ids is not None and tables.test is not None,
     )
 
 
-def _image_column(request: Request, table: "DataFrame") -> str:
-    """Return the column that names the pictures: as requested, else the first that names one."""
-    if request.image_column != "auto":
-        if request.image_column not in table:
-            raise unknown_name("image-column", request.image_column, table.columns)
-        return request.image_column
-    return next(str(name) for name in table if _names_a_picture(table[name].iloc[0]))
+def _words_taken(tables: Sequence[Named], columns: Sequence[str]) -> dict[str, Counter[str]]:
+    """Count the words of all tables that were taken for missing values, see `ReadTable.words_taken`."""
+    found: dict[str, Counter[str]] = {}
+    for one in tables:
+        for name, words in one.read.words_taken(columns).items():
+            found.setdefault(name, Counter()).update(words)
+    return found
 
 
-def _names_a_picture(value: object) -> bool:
-    return isinstance(value, str) and Path(value).suffix.lower() in IMAGE_SUFFIXES
+def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:
+    """Return the picture of each name.
 
-
-def _pictures(folder: Path) -> dict[str, Path | None]:
-    """Return the folder's pictures by path in it and by file name; None for a name that several have."""
-    paths = list(filter(is_image, sorted(folder.rglob("*"))))
-    found: dict[str, Path | None] = {}
-    for path in paths:
-        found[path.name] = None if path.name in found else path
-    return found | {path.relative_to(folder).as_posix(): path for path in paths}
-
-
-def _find(name: str, pictures: Mapping[str, Path | None], column: str) -> Path:
-    path = pictures.get(name)
-    if path is None:
-        reason = "several pictures have that name" if name in pictures else "there is no such picture"
-        raise UserError(f"image-column: {column!r} holds {name!r}, and {reason}")
-    return path
+    Raises
+    ------
+    UserError
+        When there is none, or several are meant.
+    """
+    files, missing = [], 0
+    error = ""
+    for value in names:
+        places = pictures.find(value)
+        if len(places) == 1:
+            files.append(places[0])
+            continue
+        missing += 1
+        reason = "several pictures have that name" if places else "there is no such picture"
+        error = error or f"image-column: {column!r} holds {str(value)!r}, and {reason}"
+    if missing:
+        rows = f" ({missing} of {missing + len(files)} rows)" if missing > 1 else ""
+        raise UserError(f"{error}{rows}")
+    return files

@@ -1,22 +1,26 @@
 """Read images and their masks from two folders, ``images`` and ``masks``, perhaps of several sites."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
 from ..dataset import Decoded, Request
-from ..images.decoding import ImageDecoder, ImageFile, is_image
+from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
-from ..labels import classes_of_folder
+from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
-from ..splits import find_test_split, train_and_test
+from ..splits import split_folders, train_and_test
+from ..walk import Walk, walk
 from .class_folders import FOLDER
+from .unread import counted, refuse_unread
 
 IMAGES, MASKS = "images", "masks"
 ENDING = re.compile(r"[_-](mask|segmentation|seg|label|lesion|gt)$", re.IGNORECASE)
@@ -24,31 +28,53 @@ ENDING = re.compile(r"[_-](mask|segmentation|seg|label|lesion|gt)$", re.IGNORECA
 
 
 class Pair(NamedTuple):
-    """An image, its mask, and its site, empty without sites."""
+    """An image, its mask, its site, empty without sites, and its split."""
 
     image: Path
     mask: Path
     site: str
+    split: str
 
 
-def has_mask_folders(folder: Path) -> bool:
-    """Return whether it holds ``images`` and ``masks``, or ``SITE/images``, or either below ``train``."""
+class Context(NamedTuple):
+    """Where files lie, but for the folder ``images`` or ``masks``: its folders above, and those below."""
+
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return self.above + self.below
+
+
+def has_mask_folders(found: Walk) -> bool:
+    """Return whether it holds ``images`` and ``masks``, or a folder in it does."""
+    folders = {(path.parent, path.name.lower()) for path in found.folders}
+    return any((parent, MASKS) in folders for parent, name in folders if name == IMAGES)
+
+
+def has_mask_sites(folder: Path) -> bool | None:
+    """Return whether a folder's images and masks are those of sites; None if it holds none."""
     try:
-        return folder.is_dir() and any(_pairs_of_folders(root) for root in _roots(folder)[0])
+        found = walk(folder)
     except OSError:  # the folder is refused where it is read
-        return False
+        return None
+    if not has_mask_folders(found):
+        return None
+    splits, _ = _splits(_by_context(found, IMAGES))
+    return _are_sites([_site(context, splits) for context in _by_context(found, IMAGES)])
 
 
-def has_mask_sites(folder: Path) -> bool:
-    """Return whether the folders ``images`` and ``masks``, which there are, are those of sites."""
-    return any(site for root in _roots(folder)[0] for site in _pairs_of_folders(root))
-
-
-def decode_mask_folders(request: Request, folder: Path) -> Decoded:
+def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     """Decode images and masks in the order of their paths; the sites are the clients of ``natural:folder``.
 
-    A mask has the name of its image, perhaps with `ENDING`, and any suffix of images. Without a test split a
-    fifth is held out, of each site if there are sites. For the names of classes see `classes_of_folder`.
+    A mask has the name of its image, perhaps with `ENDING`, and any suffix of images. The folder above
+    ``images``, or that below it, names the site: ``lyon/images/1.png`` or ``images/lyon/1.png``. So do
+    ``train`` and ``test``. Without a test split a fifth is held out, of each site if there are sites. For the
+    names of classes see `classes_of_folder`.
+
+    Files of several pages have a mask of one page, and their pages are channels; or masks of as many pages,
+    and they are volumes.
 
     Raises
     ------
@@ -56,69 +82,125 @@ def decode_mask_folders(request: Request, folder: Path) -> Decoded:
         For an image without a mask, a file that cannot be read, sizes that differ, masks whose values are no
         class numbers, or ``natural`` without sites.
     """
-    roots, notes = _roots(folder)
-    sites = has_mask_sites(folder)
+    images = _by_context(found, IMAGES)
+    splits, notes = _splits(images)
+    notes += found.notes()
+    pairs, seen = _paired(found, images, splits, notes)
+    if not pairs:
+        refuse_unread(request.name, found.files)
+        raise UserError(f"dataset: no images with masks in the folders {IMAGES!r} of {request.name!r}")
+    sites = _are_sites([pair.site for pair in pairs])
     if request.group_column and not (sites and request.group_column == FOLDER):
         expected = f"'natural:{FOLDER}'" if sites else "another partition: there are no folders of sites"
         raise not_allowed("partition", f"natural:{request.group_column}", expected)
-    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
-    parts = []
-    for root in roots:
-        pairs = [pair for site, path in _pairs_of_folders(root).items() for pair in _pairs(site, path, notes)]
-        if not pairs:
-            raise UserError(f"dataset: no images in the folders {IMAGES!r} of {str(root)!r}")
-        decoder.sizes.clear()
-        pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in pairs), len(pairs))
-        found = masks.decode([ImageFile(str(pair.mask), pair.mask) for pair in pairs], decoder.sizes)
-        parts.append((pixels, found, np.array([pair.site for pair in pairs])))
-    targets, classes, of_values = numbered([found for _, found, _ in parts], "dataset")
+    if others := [path for path in found.files if path not in seen]:
+        notes.append(Note("left out", f"{counted(others)}: not pictures in {IMAGES!r} or {MASKS!r}"))
+    parts, of_masks = _decoded(request, pairs, notes)
+    targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
     train, test, held_out = train_and_test(parts)
     groups = (train[2], test[2]) if request.group_column else None
-    notes += [*held_out, *decoder.notes(), *masks.notes(), *of_values]
-    given = bool(groups) and len(roots) > 1
-    named = classes_of_folder(folder, classes)
+    notes += [*held_out, *of_masks, *of_values]
+    given, named = bool(groups) and len(parts) > 1, classes_of_folder(found.root, classes)
     return images_decoded(train[:2], test[:2], named, groups, notes, tests_by_client=given)
 
 
-def _roots(folder: Path) -> tuple[list[Path], list[Note]]:
-    """Return the folder, or the folders of its splits, and notes."""
-    if not (folder / "train").is_dir():
-        return [folder], []
-    name, notes = find_test_split([path.name for path in folder.iterdir() if path.is_dir()])
-    return [folder / split for split in ("train", name) if split], notes
+def _decoded(
+    request: Request, pairs: Sequence[Pair], notes: list[Note]
+) -> tuple[list[tuple[Pixels, NDArray, NDArray]], list[Note]]:
+    """Return images, masks and sites of each split, and notes on the masks."""
+    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
+    parts = []
+    for _, several in groupby(sorted(pairs, key=lambda pair: pair.split != "train"), lambda p: p.split):
+        here = list(several)
+        decoder.sizes.clear()
+        pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in here), len(here))
+        files = [ImageFile(str(pair.mask), pair.mask) for pair in here]
+        y = masks.decode(files, decoder.sizes, decoder.pages)
+        parts.append((pixels, y, np.array([pair.site for pair in here])))
+    if len({y.ndim for _, y, _ in parts}) > 1:
+        raise UserError("dataset: the masks of training and test images differ in their number of pages")
+    of_images = decoder.notes()
+    if parts[0][1].ndim > 3:
+        parts = [(_as_volumes(x, decoder.pages), y, ids) for x, y, ids in parts]
+        volumes = f"{len(pairs)} images and masks of {decoder.pages} pages each are volumes"
+        of_images = [note for note in of_images if "which become channels" not in note.text]
+        of_images.append(Note("inputs", volumes))
+    notes += of_images
+    return parts, masks.notes()
 
 
-def _pairs_of_folders(root: Path) -> dict[str, Path]:
-    """Return the folders that hold ``images`` and ``masks``, by site; ``root`` itself has no name."""
-    if _has_both(root):
-        return {"": root}
-    return {path.name: path for path in sorted(root.iterdir()) if path.is_dir() and _has_both(path)}
+def _as_volumes(images: Pixels, depth: int) -> Pixels:
+    """Return images (N, pages * channels, ...) as volumes (N, channels, pages, ...)."""
+    count, channels, *sizes = images.shape
+    return np.ascontiguousarray(images.reshape(count, depth, channels // depth, *sizes).swapaxes(1, 2))
 
 
-def _has_both(folder: Path) -> bool:
-    return (folder / IMAGES).is_dir() and (folder / MASKS).is_dir()
+def _by_context(found: Walk, kind: str) -> dict[Context, list[Path]]:
+    """Return the pictures in folders called ``images`` or ``masks`` by where they lie, in order."""
+    paths: dict[Context, list[Path]] = {}
+    for path in filter(is_image, found.files):
+        folders = found.parts(path)[:-1]
+        places = [place for place, folder in enumerate(folders) if folder.lower() == kind]
+        if places:
+            context = Context(folders[: places[0]], folders[places[0] + 1 :])
+            paths.setdefault(context, []).append(path)
+    return paths
 
 
-def _pairs(site: str, folder: Path, notes: list[Note]) -> Iterator[Pair]:
-    """Yield the pairs in a folder, in the order of the images' names; add a note on masks without images."""
-    images, found = list(_files(folder / IMAGES)), list(_files(folder / MASKS))
+def _splits(contexts: Iterable[Context]) -> tuple[dict[str, str], list[Note]]:
+    """Return which folders are ``train`` and ``test``, and notes; empty without a split."""
+    return split_folders(sorted({folder for context in contexts for folder in context.folders}))
+
+
+def _split(context: Context, splits: Mapping[str, str]) -> str:
+    return next((splits[folder] for folder in context.folders if folder in splits), "")
+
+
+def _site(context: Context, splits: Mapping[str, str]) -> str:
+    return next((folder for folder in context.folders if folder not in splits), "")
+
+
+def _are_sites(sites: Sequence[str]) -> bool:
+    return all(sites)
+
+
+def _paired(
+    found: Walk, images: Mapping[Context, list[Path]], splits: Mapping[str, str], notes: list[Note]
+) -> tuple[list[Pair], set[Path]]:
+    """Return the pairs, and the files that they or notes speak of; add notes on what has no partner."""
+    masks, seen = _by_context(found, MASKS), {found.root / CLASS_NAMES}
+    pairs: list[Pair] = []
+    for context in sorted(images):
+        split = _split(context, splits) if splits else "train"
+        if not split:
+            continue
+        folder = images[context][0].parent
+        seen |= {*images[context], *masks.get(context, [])}
+        if context not in masks:
+            where = folder.relative_to(found.root).as_posix()
+            notes.append(Note("left out", f"{len(images[context])} images in {where!r}, which has no masks"))
+            continue
+        pairs += _pairs(images[context], masks[context], _site(context, splits), split, notes)
+    return pairs, seen
+
+
+def _pairs(
+    images: Sequence[Path], masks: Sequence[Path], site: str, split: str, notes: list[Note]
+) -> Iterator[Pair]:
+    """Yield the pairs of two folders, in the order of the images' names; add a note on masks left over."""
     by_name: dict[str, Path] = {}
-    for path in found:
+    for path in masks:
         by_name.setdefault(ENDING.sub("", path.stem), path)
-    by_name |= {path.stem: path for path in found}
+    by_name |= {path.stem: path for path in masks}
     used = set()
     for image in images:
         mask = by_name.get(image.stem)
         if mask is None:
             lacking = sum(path.stem not in by_name for path in images)
             others = f" ({lacking} of {len(images)} images have none)" if lacking > 1 else ""
-            raise UserError(f"dataset: {image} has no mask of its name in {str(folder / MASKS)!r}{others}")
+            raise UserError(f"dataset: {image} has no mask of its name in {str(masks[0].parent)!r}{others}")
         used.add(mask)
-        yield Pair(image, mask, site)
-    if left := len(found) - len(used):
-        notes.append(Note("left out", f"{left} masks in {str(folder / MASKS)!r}, which have no image"))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return filter(is_image, sorted(folder.iterdir()))
+        yield Pair(image, mask, site, split)
+    if left := len(masks) - len(used):
+        notes.append(Note("left out", f"{left} masks in {str(masks[0].parent)!r}, which have no image"))

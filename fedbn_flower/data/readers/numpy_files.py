@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...core.errors import UserError
 from ..dataset import Decoded, Request
+from ..images.channels import channels_first
 from ..images.kind import Part, images_decoded
 from ..labels import Classes, classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
@@ -44,23 +44,17 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
             raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
         if masks:
             labels = as_masks(labels, f"dataset: {split}-masks.npy")
-            return with_channels(images, labels, f"dataset: {split}-images.npy"), labels
+            x, of_channels = with_channels(images, labels, f"dataset: {split}-images.npy")
+            notes.extend(of_channels)
+            return x, labels
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
             raise UserError(
                 f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images"
             )
-        return _channels_first(split, images), as_targets(f"dataset: {split}-labels.npy", labels, len(images))
-
-    def _channels_first(split: str, images: NDArray) -> NDArray:
-        if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
-            notes.append(
-                Note(
-                    "inputs",
-                    f"the last axis of {split}-images.npy, {images.shape}, is taken for the channels",
-                )
-            )
-            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        return images.reshape(len(images), -1, *images.shape[-2:])
+        x, of_channels = channels_first(images, f"{split}-images.npy")
+        notes.extend(of_channels)
+        targets = as_targets(f"dataset: {split}-labels.npy", labels, len(images))
+        return np.ascontiguousarray(x), targets
 
     has_test = any((folder / f"test-{kind}.npy").exists() for kind in kinds)
     parts = [read(split) for split in ("train", "test")[: 1 + has_test]]
@@ -71,10 +65,10 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
         )
     every = [labels for _, labels in parts]
     if masks:
-        every, classes, notes = numbered(every, "dataset")
+        every, classes, of_values = numbered(every, "dataset")
         parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
         train, test, held_out = train_and_test(parts)
-        return decoded(train, test, classes_of_folder(folder, classes), notes=[*held_out, *notes])
+        return decoded(train, test, classes_of_folder(folder, classes), notes=[*notes, *held_out, *of_values])
     if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
         shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
         raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")

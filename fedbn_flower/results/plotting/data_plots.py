@@ -53,16 +53,25 @@ def feature_histograms(
     return figure
 
 
+def in_8_bits(images: Sequence[NDArray]) -> list[NDArray[np.uint8]]:
+    """Return images of 16 bits as uint8, stretched between their extremes; others as they are."""
+    if images[0].dtype == np.uint8:
+        return list(images)
+    low, high = min(map(np.min, images)), max(map(np.max, images))
+    spread = max(1, int(high) - int(low))
+    return [np.rint((some.astype(np.float64) - low) * (255 / spread)).astype(np.uint8) for some in images]
+
+
 def image_rows(
-    images: Sequence[NDArray[np.uint8]],
+    images: Sequence[NDArray],
     names: Sequence[str],
     masks: Sequence[NDArray[np.uint8]] | None = None,
 ) -> "InlineFigure":
-    """Draw images, uint8 (n, channels, height, width) of each client: a row a client.
+    """Draw images, uint8 or uint16 (n, channels, height, width) of each client: a row a client.
 
     ``masks``, uint8 (n, height, width) of each client, are drawn as the outlines of their classes.
     """
-    columns = max(map(len, images))
+    columns, images = max(map(len, images)), in_8_bits(images)
     figure = new_figure(IMAGE * columns + 1.2, IMAGE * len(images))
     panels = figure.subplots(len(images), columns, squeeze=False)
     for number, (row, some, name) in enumerate(zip(panels, images, names, strict=True)):

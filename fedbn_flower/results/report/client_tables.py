@@ -5,7 +5,7 @@ from typing import Any
 
 from ...records.metrics import shown
 from ..run_reader import Run
-from ..summary import NON_METRICS
+from ..summary import NON_METRICS, lacking
 from .html import folded, paragraph
 from .tables import Table
 
@@ -21,6 +21,7 @@ MODELS = {
     "client-std": "standard deviation of clients",
 }
 """Keys of the summary that hold metrics, each with its name in the report."""
+MEANS = (MODELS["mean"], MODELS["client-mean"])
 
 
 def metrics_table(run: Run) -> Table:
@@ -30,7 +31,7 @@ def metrics_table(run: Run) -> Table:
     clients = run.summary.get("clients", {})
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
-    return _table(run, "model", models)
+    return _table(run, "model", models, clients)
 
 
 def metrics_by_class(run: Run) -> Iterator[str]:
@@ -55,8 +56,13 @@ def metrics_by_class(run: Run) -> Iterator[str]:
         yield folded(f"{metric} of each client by class", Table(["client", *names], rows).html())
 
 
-def _table(run: Run, first: str, models: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return a row per model, with a column of training examples if any model has a count."""
+def _table(
+    run: Run, first: str, models: Mapping[str, Mapping[str, Any]], clients: Mapping[str, Any] | None = None
+) -> Table:
+    """Return a row per model, with a column of training examples if any model has a count.
+
+    Means over ``clients`` say how many of them have no value.
+    """
     left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
     names = [name for name in names if name not in left_out]
@@ -65,7 +71,15 @@ def _table(run: Run, first: str, models: Mapping[str, Mapping[str, Any]]) -> Tab
         [
             model,
             *([str(metrics.get("num-examples", ""))] if counted else []),
-            *(shown(name, metrics.get(name)) for name in names),
+            *(
+                shown(name, metrics.get(name))
+                + (
+                    lacking(clients, name)
+                    if clients and model in MEANS and metrics.get(name) is not None
+                    else ""
+                )
+                for name in names
+            ),
         ]
         for model, metrics in models.items()
     ]
@@ -104,4 +118,4 @@ def new_clients(run: Run) -> Iterator[str]:
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
-    yield _table(run, "model", models).html()
+    yield _table(run, "model", models, clients).html()

@@ -8,6 +8,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.data.readers.torch_datasets import are_datasets, pooled
 
@@ -45,16 +46,19 @@ def keep(cache_dir):
     ],
 )
 def test_what_inputs_become(keep, x, expected, kind):
-    """With 1 to 4 at the second axis it is taken for the channels; ``Numeric`` is prepared as it is."""
+    """Channels are put first, see `channels_first`; ``Numeric`` is prepared as it is."""
     data = keep(x, Y, x[:2], Y[:2])
     assert type(data.kind).__name__ == kind
     np.testing.assert_array_equal(data.train.columns["x"], expected)
     np.testing.assert_array_equal(data.test.columns["x"], expected[:2])
     assert data.train.columns["x"].dtype == (np.uint8 if kind == "Images" else np.float32)
     assert (data.spec.shape, data.spec.outputs) == (expected.shape[1:], 3)
-    converted = kind == "Images" and expected.shape != x.shape and x.ndim == 4
-    said = "inputs: the last axis of x, uint8 (6, 5, 4, 3), is taken for the channels"
-    assert list(map(str, data.notes)) == [said] * converted
+    taken = {
+        (6, 5, 4, 3): "the last axis of x, uint8 (6, 5, 4, 3), is taken for the channels",
+        (6, 3, 4, 3): "the second axis of x, uint8 (6, 3, 4, 3), is taken for the channels, not the last",
+    }
+    of_shape = taken.get(tuple(x.shape)) if kind == "Images" else None
+    assert data.notes == ((Note("inputs", of_shape),) if of_shape else ())
 
 
 @pytest.mark.parametrize(
@@ -157,8 +161,8 @@ def test_without_one_a_fifth_of_each_client_is_held_out(keep):
         np.testing.assert_array_equal(split.groups == "b", split.columns["x"][:, 0] < 30)
         np.testing.assert_array_equal(split.columns["x"][:, 0] % 2, split.columns["y"])
     assert len(np.unique(np.concatenate([found.train.columns["x"], found.test.columns["x"]]))) == 40
-    said = "examples: no test is given: a fixed fifth of each client's examples is held out"
-    assert list(map(str, found.notes)) == [said]
+    held_out = "no test is given: a fixed fifth of each client's examples is held out"
+    assert found.notes == (Note("examples", held_out),)
 
 
 def test_images_are_those_of_pil_with_the_channels_first(keep):

@@ -10,6 +10,7 @@ from PIL import Image as Picture
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
 from fedbn_flower.data.splits import train_and_test
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
@@ -51,7 +52,7 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
             seen[int(image[0, 0, 0])] = len(split)
     assert sorted(seen) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     assert sorted(data.test.columns["y"]) == [0, 1]
-    assert data.notes == ("dataset: no test split: 2 of 10 images (20 % per class) are held out",)
+    assert data.notes == (Note("examples", "no test split: 2 of 10 images (20 % per class) are held out"),)
 
 
 def test_the_held_out_fifth_is_of_each_class():
@@ -61,7 +62,7 @@ def test_the_held_out_fifth_is_of_each_class():
     assert sorted([*train[2], *test[2]]) == list(range(83))
     np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
     assert list(test[1]) == list(labels[test[2]])
-    assert output == ["dataset: no test split: 16 of 83 images (20 % per class) are held out"]
+    assert output == [Note("examples", "no test split: 16 of 83 images (20 % per class) are held out")]
     with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
         train_and_test([(images[:4], labels[:4])])
 
@@ -72,7 +73,7 @@ def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tm
     assert data.class_names == ("a", "b", "c")
     assert (list(data.train.columns["y"]), list(data.test.columns["y"])) == ([1, 2], [0])
     assert list(data.train.columns["x"][:, 0, 0, 0]) == [1, 2]
-    assert data.notes == ("dataset: no split 'test'; the split 'val' is the test set",)
+    assert data.notes == (Note("examples", "no split 'test': the split 'val' is the test set"),)
 
 
 def test_what_is_no_picture_and_classes_without_one_are_reported(cache_dir, tmp_path):
@@ -86,13 +87,13 @@ def test_what_is_no_picture_and_classes_without_one_are_reported(cache_dir, tmp_
     assert data.spec.classes == 3
     assert set(data.train.columns["y"]) == {1, 2}
     assert data.notes[:2] == (
-        "dataset: 2 files are left out, as they are not images in a class folder",
-        "dataset: no images in the class folders 'bird'",
+        Note("left out", "2 files (1 .txt, 1 .png): not pictures in a class folder"),
+        Note("target", "no images in the class folders 'bird'"),
     )
 
 
-def test_pictures_of_every_mode_are_8_bits_and_in_colour_if_any_is(cache_dir, tmp_path):
-    """The first is grey, the third in colour. 16 bits: 514 / 257 = 2, 65535 / 257 = 255."""
+def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(cache_dir, tmp_path):
+    """The first is grey, the third in colour. 16 bits are kept; 8 bits times 257: 255 becomes 65535."""
     palette = Picture.new("P", (2, 1), 1)
     palette.putpalette([0, 0, 0, 9, 8, 7])
     turned = Picture.new("L", (1, 2))
@@ -116,14 +117,18 @@ def test_pictures_of_every_mode_are_8_bits_and_in_colour_if_any_is(cache_dir, tm
     turned.save(tmp_path / "train" / "a" / "8.png", exif=exif)
     data = load(cache_dir, tmp_path)
     expected = [[7] * 3, [2] * 3, [1, 2, 3], [9, 8, 7], [5] * 3, [255] * 3, [2] * 3, [2] * 3]
-    np.testing.assert_array_equal(data.train.columns["x"][:, :, 0, 0], expected)
-    assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [255, 255, 1]
-    np.testing.assert_array_equal(data.test.columns["x"][:, :, 0, 0], [[3] * 3])
-    assert data.notes == (
-        "images: 7 grey images are converted to three channels, because 2 others are in colour",
-        "images: 2 images of 16 bits per channel are reduced to 8 bits (divided by 257)",
-        "images: the alpha channel of 2 images is dropped",
-    )
+    np.testing.assert_array_equal(data.train.columns["x"][:, :, 0, 0], 257 * np.array(expected))
+    assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [65535, 65535, 257]
+    np.testing.assert_array_equal(data.test.columns["x"][:, :, 0, 0], [[3 * 257] * 3])
+    assert [(note.row, note.text) for note in data.notes if note.row == "inputs"] == [
+        ("inputs", "7 grey images are converted to three channels, because 2 others are in colour"),
+        (
+            "inputs",
+            "2 images of 16 bits per channel are kept as they are, divided by 65535: values 514 to 65535",
+        ),
+        ("inputs", "7 images of 8 bits are scaled to 16 bits (times 257)"),
+        ("inputs", "the alpha channel of 2 images is dropped"),
+    ]
 
 
 def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
@@ -186,7 +191,7 @@ def test_names_are_numbered_in_order_and_gaps_are_kept_and_reported(cache_dir, t
             [0, 7, 2],
             [0, 7, 2],
             (),
-            ("labels: only 3 of the class numbers 0-7 occur; the model has 8 outputs",),
+            (Note("target", "only 3 of the class numbers 0-7 occur; the model has 8 outputs"),),
         ),
     ):
         split = rows(labels, Value("string" if names else "int64"))
@@ -241,7 +246,9 @@ def test_channels_that_come_last_are_put_first_and_reported(cache_dir, tmp_path)
         np.save(tmp_path / f"{split}-labels.npy", np.arange(10) % 2)
     data = load(cache_dir, tmp_path)
     np.testing.assert_array_equal(data.train.columns["x"], np.moveaxis(images, 3, 1))
-    assert data.notes[0] == "dataset: train-images.npy is channels last and is converted to channels first"
+    assert data.notes[0] == Note(
+        "inputs", "the last axis of train-images.npy, uint8 (10, 4, 5, 3), is taken for the channels"
+    )
     for kind in ("images", "labels"):
         (tmp_path / f"test-{kind}.npy").unlink()
     assert len(load(cache_dir, tmp_path).test) == 2

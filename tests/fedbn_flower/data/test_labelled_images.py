@@ -9,6 +9,9 @@ from PIL import Image
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
+from fedbn_flower.data.readers.labelled_images import Pictures
+from fedbn_flower.data.walk import walk
 
 HEADER = ["site", "picture", "nodule", "effusion"]
 FINDINGS = "nodule,effusion"
@@ -82,8 +85,8 @@ def test_what_has_no_label_or_no_row_is_left_out_and_said(load, folder):
     write(folder, [["a", f"{n:02}.png", n % 2, "" if n == 3 else 1] for n in range(18)])
     data = load()
     assert len(data.train) + len(data.test) == 17
-    assert "label-column: 1 rows without a value in 'nodule' or 'effusion' are left out" in data.notes
-    assert "dataset: 3 pictures are left out, as 'findings.csv' labels none of them" in data.notes
+    assert Note("left out", "1 rows without a value in 'nodule' or 'effusion'") in data.notes
+    assert Note("left out", "3 pictures, none of which 'findings.csv' labels") in data.notes
 
 
 def test_a_path_tells_pictures_of_one_name_apart(load, folder):
@@ -92,6 +95,38 @@ def test_a_path_tells_pictures_of_one_name_apart(load, folder):
         load()
     write(folder, [["a", f"images/{n:02}.png", n % 2, 1] for n in range(20)])
     assert len(load().train) == 16
+
+
+def test_a_picture_of_that_very_path_is_meant(load, folder):
+    """The one at the top, of the value 99, and not the one of the same name below, of 0."""
+    Image.new("L", (4, 3), 99).save(folder / "00.png")
+    others = [["a", f"images/{n:02}.png", n % 2, 1] for n in range(1, 9)]
+    write(folder, [["a", "00.png", 0, 1], *others])
+    data = load()
+    x = [split.columns["x"][:, 0, 0, 0].tolist() for split in (data.train, data.test)]
+    assert sorted(x[0] + x[1]) == [*range(1, 9), 99]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("images/00.png", ["images/00.png"]),
+        ("/home/anna/data/images/00.png", ["images/00.png"]),
+        ("C:\\data\\images\\00.png", ["images/00.png"]),
+        ("./images/00", ["images/00.png"]),
+        (0, ["images/00.png", "old/00.png"]),
+        (0.0, ["images/00.png", "old/00.png"]),
+        ("IMAGES/00.png", []),
+        ("images/00.PNG", ["images/00.png"]),
+        ("other/00.png", []),
+        ("00.jpg", []),
+        ("", []),
+    ],
+)
+def test_what_a_table_calls_a_picture(folder, value, found):
+    draw(folder, ["old/00.png"])
+    places = Pictures(walk(folder)).find(value)
+    assert [path.relative_to(folder).as_posix() for path in places] == found
 
 
 @pytest.mark.parametrize(

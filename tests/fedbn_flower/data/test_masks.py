@@ -9,6 +9,7 @@ from fedbn_flower.config.defaults import defaults_for
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
 from fedbn_flower.federation.inputs import inputs_of
@@ -55,21 +56,21 @@ def test_each_image_gets_the_mask_of_its_name(cache_dir, tmp_path, names, mode):
     np.testing.assert_array_equal(everything(data), masks)
     assert (data.spec.shape, data.spec.outputs, data.spec.predicts) == ((1, 5, 4), 3, "masks")
     assert data.train.columns["y"].dtype == np.uint8
-    assert data.notes == ("dataset: no test split: 1 of 6 images (20 %) are held out",)
+    assert data.notes == (Note("examples", "no test split: 1 of 6 images (20 %) are held out"),)
     assert str(data.spec) == "1x5x4 with masks of 3 classes"
 
 
 @pytest.mark.parametrize(
     ("values", "expected", "classes", "note"),
     [
-        ((0, 255), {0: 0, 255: 1}, 2, "dataset: masks of 0 and 255 have two classes: 255 is class 1"),
-        ((255,), {255: 1}, 2, "dataset: masks of 0 and 255 have two classes: 255 is class 1"),
-        ((0, 1, 255), {}, 2, "dataset: pixels of value 255 in the masks do not count"),
+        ((0, 255), {0: 0, 255: 1}, 2, "target: masks of 0 and 255 have two classes: 255 is class 1"),
+        ((255,), {255: 1}, 2, "target: masks of 0 and 255 have two classes: 255 is class 1"),
+        ((0, 1, 255), {}, 2, "left out: pixels of value 255 in the masks do not count"),
         (
             (0, 3),
             {},
             4,
-            "dataset: only 2 of the class numbers 0-3 occur in the masks; the model has 4 outputs",
+            "target: only 2 of the class numbers 0-3 occur in the masks; the model has 4 outputs",
         ),
         ((0, 1), {}, 2, None),
     ],
@@ -81,7 +82,7 @@ def test_what_the_values_mean(cache_dir, tmp_path, values, expected, classes, no
     of_value[list(expected)] = list(expected.values())
     np.testing.assert_array_equal(everything(data), of_value[masks])
     assert data.spec.outputs == classes
-    assert data.notes[1:] == ((note,) if note else ())
+    assert list(map(str, data.notes[1:])) == ([note] if note else [])
 
 
 def test_masks_of_one_bit_in_colour_of_grey_and_with_alpha_are_grey_ones(cache_dir, tmp_path):
@@ -98,9 +99,8 @@ def test_blurred_masks_of_jpeg_have_two_classes(cache_dir, tmp_path):
     stored = np.asarray(Image.open(tmp_path / "masks" / "0.jpg"))
     assert not np.isin(stored, (0, 255)).all()
     np.testing.assert_array_equal(everything(data), masks == 255)
-    assert "masks: 6 masks are JPEG files, whose values are blurred: from 128 on they become 255, else 0" in (
-        data.notes
-    )
+    blurred = "6 masks are JPEG files, whose values are blurred: from 128 on they become 255, else 0"
+    assert Note("target", blurred) in data.notes
 
 
 @pytest.mark.parametrize("splits", [("",), ("train", "test")])
@@ -228,8 +228,8 @@ def test_keys_of_other_folders_are_refused(cache_dir, tmp_path):
 def test_masks_without_an_image_are_left_out_with_a_note(cache_dir, tmp_path):
     write(tmp_path, some())
     Image.new("L", (4, 5)).save(tmp_path / "masks" / "7.png")
-    (told,) = (note for note in load(cache_dir, tmp_path).notes if "left out" in note)
-    assert told.startswith("dataset: 1 masks in")
+    (told,) = (note.text for note in load(cache_dir, tmp_path).notes if note.row == "left out")
+    assert told == f"1 masks in {str(tmp_path / 'masks')!r}, which have no image"
 
 
 def test_classes_have_the_names_of_a_text_file(cache_dir, tmp_path, configured):

@@ -124,8 +124,10 @@ def test_images_get_three_channels_only_for_colours(cache_dir):
     grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
     assert (grey.spec.channels, grey.notes) == (1, ())
     assert colour.spec.channels == 3
-    why = "because some domains of feature-shift are in colour"
-    assert colour.notes == (Note("inputs", f"the images are converted to three channels, {why}"),)
+    converted = (
+        "the images are converted to three channels, because some domains of feature-shift are in colour"
+    )
+    assert colour.notes == (Note("inputs", converted),)
     assert colour.kind.facts["mean"] == grey.kind.facts["mean"] * 3
     np.testing.assert_array_equal(colour.train.columns["x"][:, 2], grey.train.columns["x"][:, 0])
 

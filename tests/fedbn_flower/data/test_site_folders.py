@@ -7,6 +7,7 @@ from PIL import Image
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.notes import Note
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
 
@@ -40,13 +41,11 @@ def test_folders_of_the_same_names_below_are_sites(cache_dir, tmp_path, splits):
     expected = {(0, 0, "hospA"), (1, 1, "hospA"), (2, 0, "hospB"), (3, 1, "hospB")}
     assert whose(data.train) == expected
     assert whose(data.test) <= expected
-    assert data.notes[0] == (
-        "dataset: the folders 'hospA', 'hospB' contain folders of the same names: they are read as sites, "
-        "'benign', 'malignant' as classes; partition natural:folder makes each site a client"
-    )
+    read = "the folders 'hospA', 'hospB' are read as sites, 'benign', 'malignant' in them as classes"
+    assert data.notes[0] == Note("clients", read)
     without = load(cache_dir, tmp_path)
     np.testing.assert_array_equal(without.train.columns["y"], data.train.columns["y"])
-    assert without.notes == data.notes
+    assert without.notes == (Note("clients", read, "partition natural:folder"), *data.notes[1:])
 
 
 def test_a_site_may_lack_a_class(cache_dir, tmp_path):
@@ -67,9 +66,63 @@ def test_a_site_may_lack_a_class(cache_dir, tmp_path):
 def test_other_folders_are_classes(cache_dir, tmp_path, folders):
     data = load(cache_dir, write(tmp_path, *folders))
     assert data.class_names == tuple(sorted({name.split("/")[0] for name in folders}))
-    assert not [note for note in data.notes if "sites" in note]
+    assert not [note for note in data.notes if "sites" in note.text]
+
+
+@pytest.mark.parametrize("folders", [("cat", "dog"), ("cat/train", "cat/test", "dog/train", "dog/test")])
+def test_sites_without_class_folders_are_refused(cache_dir, tmp_path, folders):
+    write(tmp_path, *folders)
     with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* no site folders$"):
         load(cache_dir, tmp_path, group_column="folder")
+
+
+@pytest.mark.parametrize(
+    ("folders", "classes"),
+    [
+        (("cat/siamese", "cat/persian", "dog/poodle"), {"siamese", "persian", "poodle"}),
+        (("cat/images", "dog/images"), {"images"}),
+        (("a/train/x", "a/test/x", "b/train/y"), {"x", "y"}),
+        (("train/a/x", "train/b/y", "test/a/x"), {"x", "y"}),
+        (("a/x/patient_1", "a/y/patient_2", "b/x/patient_3", "c"), {"x", "y"}),
+    ],
+)
+def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(
+    cache_dir, tmp_path, folders, classes
+):
+    data = load(cache_dir, write(tmp_path, *folders), group_column="folder")
+    assert set(data.class_names) == classes
+    parts = [[part for part in name.split("/") if part not in ("train", "test")] for name in folders]
+    whose_class = {(site, label) for site, label, *_ in (part for part in parts if len(part) > 1)}
+    found = {
+        (site, data.class_names[label])
+        for split in (data.train, data.test)
+        for site, label in zip(split.groups.tolist(), split.columns["y"].tolist(), strict=True)
+    }
+    assert found == whose_class
+
+
+@pytest.mark.parametrize(
+    ("folders", "sites"),
+    [
+        (("a/x", "a/y", "b/y", "b/z", "c/z", "c/x"), {"a", "b", "c"}),  # no site has every class
+        ((*BOTH, "docs"), {"hospA", "hospB"}),
+        ((*BOTH, "misc/other"), {"hospA", "hospB", "misc"}),
+        (("a/x", "a/y", "b/x", "b/y", "c"), {"a", "b"}),  # pictures that no class folder has
+        (("A/Benign", "A/Malignant", "B/benign", "B/malignant"), {"A", "B"}),
+        (("x/p1", "x/p2", "y/p1", "y/p2"), None),  # patients who have both
+        (("x/anna", "x/ben", "x/carl", "y/ben", "y/dora", "y/emil"), None),
+        (("a/x", "b/y"), None),
+    ],
+)
+def test_the_layout_that_explains_most_pictures(cache_dir, tmp_path, folders, sites):
+    write(tmp_path, *folders)
+    if "docs" in folders:
+        for path in (tmp_path / "docs").iterdir():
+            path.rename(path.with_suffix(".txt"))
+    notes = [note for note in load(cache_dir, tmp_path).notes if note.row == "clients"]
+    read = ", ".join(map(repr, sorted(sites or {folder.split("/")[0] for folder in folders})))
+    assert [note.decided_by for note in notes] == ["partition natural:folder"]
+    assert notes[0].text.startswith(f"the folders {read} are read as {'sites' if sites else 'classes'}, ")
 
 
 def test_another_column_is_refused(cache_dir, tmp_path):

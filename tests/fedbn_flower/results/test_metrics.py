@@ -2,6 +2,7 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from fedbn_flower.records.events import RoundResult
 from fedbn_flower.records.metrics import held_out_means, round_means
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
+from fedbn_flower.results.report.client_tables import _table
+from fedbn_flower.results.summary import lacking
 from fedbn_flower.runtime.server_app import RoundLog
 from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
@@ -187,6 +190,25 @@ def test_a_runs_table_has_both_means_by_name(configured):
     uncounted = summary(None, 0.75, [])
     uncounted["mean"]["loss"] = None
     assert "None" not in shown(summary_table(configured(), uncounted))
+
+
+def test_a_mean_says_how_many_clients_have_no_value(configured):
+    """Two of three have an accuracy, none of three a loss of their own; the others are as they were."""
+    found = summary(0.55, 0.75, [1.0, 0.5, 0.5])
+    found["clients"]["2"]["accuracy"] = None
+    for client in found["clients"].values():
+        client["loss"] = None
+    text = shown(summary_table(configured(), found))
+    rows = {line.split("│")[1].strip(): line for line in text.splitlines() if line.count("│") > 2}
+    assert "55.0 % (1 of 3 has none)" in rows["mean over examples"]
+    assert "75.0 % (1 of 3 has none)" in rows["mean over clients"]
+    assert text.count("none)") == 2
+    run = SimpleNamespace(class_columns=())
+    of_report = _table(run, "model", {"mean over clients": found["client-mean"]}, found["clients"])
+    assert [cell for cell in of_report.rows[0] if "none" in cell] == ["75.0 % (1 of 3 has none)"]
+    assert lacking({"0": {"dice": None}, "1": {"dice": None}, "2": {"dice": 1.0}}, "dice") == (
+        " (2 of 3 have none)"
+    )
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError
 from ...dataset import Request
-from ...images.decoding import IMAGE_SUFFIXES
+from ...images.decoding import is_image
 from ...notes import Note
+from ...walk import walk
 from .header import is_unnamed
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem
 from .words import listed
@@ -48,9 +49,9 @@ def table_files(path: Path) -> Files:
         return {}
     found = _of_folder(path)
     files = [file for by_site in found.values() for file in by_site.values()]
-    if any(map(_has_images, files)) or not files:
+    if any(map(has_pictures, files)) or not files:
         return {}
-    return {} if any(p.suffix.lower() in IMAGE_SUFFIXES for p in path.rglob("*")) else found
+    return {} if any(map(is_image, walk(path).files)) else found
 
 
 def _of_folder(folder: Path) -> Files:
@@ -75,9 +76,9 @@ def _tables(folder: Path) -> dict[str, Path]:
     return {stem(path): path for path in sorted(folder.iterdir()) if path.is_file() and is_table(path)}
 
 
-def _has_images(path: Path) -> bool:
-    """Return whether a column holds bytes or structs, as the hub's image datasets do."""
-    if not path.name.lower().endswith(PARQUET):
+def has_pictures(path: Path) -> bool:
+    """Return whether it is a Parquet file with a column of bytes or structs, as the hub's pictures are in."""
+    if not path.is_file() or not path.name.lower().endswith(PARQUET):
         return False
     import pyarrow
     from pyarrow import parquet, types

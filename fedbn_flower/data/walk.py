@@ -1,0 +1,104 @@
+"""Walk a data folder: one way for the readers and for the cache's fingerprint."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .notes import Note
+
+NO_DATA = frozenset({"__macosx", "@eadir", "__pycache__", "$recycle.bin", "system volume information"})
+"""Folders that systems leave behind, in lower case: archives of macOS, thumbnails, caches."""
+NO_FILES = frozenset({"thumbs.db", "desktop.ini"})
+"""Files that systems leave behind, in lower case."""
+
+
+class Walk(NamedTuple):
+    """What is below a folder.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    files : tuple[Path, ...]
+        Its files, sorted by path; links to files that do not exist are among them.
+    folders : tuple[Path, ...]
+        The folders below it, sorted by path, empty ones too.
+    loops : tuple[Path, ...]
+        Links to a folder that they are in; they are not entered.
+    """
+
+    root: Path
+    files: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    loops: tuple[Path, ...]
+
+    def parts(self, path: Path) -> tuple[str, ...]:
+        """Return the parts of a path below the root."""
+        return path.relative_to(self.root).parts
+
+    def notes(self) -> list[Note]:
+        """Return a note on links that lead back, if there are any."""
+        if not self.loops:
+            return []
+        names = ", ".join(repr(path.relative_to(self.root).as_posix()) for path in self.loops[:3])
+        more = f" and {len(self.loops) - 3} more" if len(self.loops) > 3 else ""
+        return [Note("left out", f"links to a folder that they are in: {names}{more}")]
+
+
+def walk(root: Path) -> Walk:
+    """Return what is below a folder; folders that are symbolic links are entered.
+
+    Hidden files and folders (``.git``), and what systems leave behind (`NO_DATA`, `NO_FILES`), are left out.
+
+    Raises
+    ------
+    OSError
+        When a folder cannot be listed.
+    """
+    files: list[Path] = []
+    folders: list[Path] = []
+    loops: list[Path] = []
+
+    def enter(folder: Path, above: frozenset[tuple[int, int]]) -> None:
+        here = above | {_identity(folder)}
+        for entry in _visible(folder):
+            path = Path(entry.path)
+            if not entry.is_dir():
+                files.append(path)
+            elif entry.is_symlink() and _identity(path) in here:
+                loops.append(path)
+            else:
+                folders.append(path)
+                enter(path, here)
+
+    enter(root, frozenset())
+    return Walk(root, tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(loops)))
+
+
+def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            unseen = NO_DATA if entry.is_dir() else NO_FILES
+            if not entry.name.startswith(".") and entry.name.lower() not in unseen:
+                yield entry
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
+
+
+def stamps(files: tuple[Path, ...], root: Path) -> list[tuple[str, int, int]]:
+    """Return the path, size and time of each file; of a link to nothing, those of the link.
+
+    Raises
+    ------
+    OSError
+        When a file cannot be seen.
+    """
+    found = []
+    for path in files:
+        stat = path.stat() if path.exists() else path.lstat()
+        found.append((str(path.relative_to(root)), stat.st_size, stat.st_mtime_ns))
+    return found

@@ -1,0 +1,321 @@
+"""Folders of classes and sites as people have them."""
+
+from pathlib import Path
+
+from .case import Cases, grey, put, text
+
+CASES = Cases()
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'lyon', 'oslo', 'turin' are read as sites, 'keratosis', 'melanoma', "
+                "'naevus' in them as classes (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 6 of 30 images (20 % per class) are held out"],
+    },
+    classes=("keratosis", "melanoma", "naevus"),
+)
+def sites_none_with_every_class(root: Path) -> None:
+    put(
+        root,
+        "lyon/naevus",
+        "lyon/melanoma",
+        "turin/melanoma",
+        "turin/keratosis",
+        "oslo/keratosis",
+        "oslo/naevus",
+    )
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
+                "classes (guessed; partition natural:folder decides)"
+            )
+        ],
+        "left out": ["2 files (1 .pdf, 1 .txt): not pictures in a class folder"],
+        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def sites_beside_documents(root: Path) -> None:
+    put(root, "lyon/naevus", "lyon/melanoma", "turin/naevus", "turin/melanoma")
+    text(root, "docs/protocol.pdf")
+    text(root, "docs/readme.txt")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
+                "classes (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def sites_in_an_archive_of_macos(root: Path) -> None:
+    put(root, "lyon/naevus", "lyon/melanoma", "turin/naevus")
+    for path in (
+        "__MACOSX/lyon/._naevus",
+        "__MACOSX/._lyon",
+        ".DS_Store",
+        "lyon/.DS_Store",
+        "lyon/naevus/Thumbs.db",
+    ):
+        text(root, path)
+    text(root, "lyon/naevus/._0.png")
+
+
+@CASES.add(
+    {"clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"]},
+    classes=("melanoma", "naevus"),
+)
+def sites_with_splits_inside(root: Path) -> None:
+    put(
+        root,
+        "lyon/train/naevus",
+        "lyon/train/melanoma",
+        "lyon/test/naevus",
+        "turin/train/naevus",
+        "turin/test/melanoma",
+    )
+
+
+@CASES.add({"left out": ["the split 'validation': 'testing' is the test set"]}, classes=("glioma", "none"))
+def splits_in_capitals_with_a_third(root: Path) -> None:
+    put(root, "Training/glioma", "Training/none", "Testing/glioma", "Testing/none", "Validation/glioma")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'lyon', 'turin' are read as classes, 'melanoma', 'naevus' in them as "
+                "parts of a class (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("lyon", "turin"),
+)
+@CASES.add(
+    {
+        "clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    name="natural sites of disjoint classes",
+    keys={"partition": "natural:folder", "num-clients": 2},
+    classes=("melanoma", "naevus"),
+    sites=("lyon", "turin"),
+)
+def sites_of_disjoint_classes(root: Path) -> None:
+    put(root, "lyon/naevus", "turin/melanoma")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'benign', 'malignant' are read as classes, 'patient_1', 'patient_2', "
+                "'patient_3' in them as parts of a class (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+    },
+    classes=("benign", "malignant"),
+)
+def patients_below_classes(root: Path) -> None:
+    put(root, "benign/patient_1", "benign/patient_2", "malignant/patient_1", "malignant/patient_3")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'benign', 'malignant' are read as classes, '0017', '0023', '0031' in "
+                "them as parts of a class (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+    },
+    classes=("benign", "malignant"),
+)
+def patients_with_numbers_alone(root: Path) -> None:
+    put(root, "benign/0017", "benign/0023", "malignant/0031", "malignant/0017")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders '8863', '8864', '8865', '8867' are read as sites, '0', '1' in them as "
+                "classes (guessed; partition natural:folder decides)"
+            )
+        ],
+        "examples": ["no test split: 8 of 40 images (20 % per class) are held out"],
+    },
+    classes=("0", "1"),
+)
+def slides_below_patients(root: Path) -> None:
+    put(root, *(f"{patient}/{label}" for patient in (8863, 8864, 8865, 8867) for label in (0, 1)))
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
+                "classes (guessed; partition natural:folder decides)"
+            )
+        ],
+        "left out": ["2 files (2 .png): not pictures in a class folder"],
+        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def stray_pictures_in_sites(root: Path) -> None:
+    put(root, "lyon/naevus", "lyon/melanoma", "turin/naevus", "turin/melanoma")
+    grey(0).save(root / "lyon" / "overview.png")
+    grey(0).save(root / "logo.png")
+
+
+@CASES.add(
+    {
+        "target": ["classes differ only in case or blanks: 'Naevus' and 'naevus '"],
+        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+    },
+    classes=("Naevus", "melanoma", "naevus "),
+)
+def classes_in_two_cases(root: Path) -> None:
+    put(root, "Naevus", "naevus ", "melanoma")
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    classes=("Névus", "黑色素瘤"),
+)
+def names_in_other_scripts(root: Path) -> None:
+    put(root, "Névus", "黑色素瘤")
+
+
+@CASES.add(
+    {
+        "target": ["'naevus' is the only class: there is nothing to tell it from"],
+        "examples": ["no test split: 1 of 5 images (20 % per class) are held out"],
+    },
+    classes=("naevus",),
+)
+def one_class(root: Path) -> None:
+    put(root, "naevus")
+
+
+@CASES.add(
+    {"examples": ["no test split: 1 of 6 images (20 % per class) are held out"]},
+    classes=("a", "b", "c", "d", "e", "f"),
+)
+def one_picture_a_class(root: Path) -> None:
+    put(root, *"abcdef", count=1)
+
+
+@CASES.add(
+    {
+        "target": ["no images in the class folders 'keratosis'"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("keratosis", "melanoma", "naevus"),
+)
+def an_empty_class(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    (root / "keratosis").mkdir()
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    classes=("melanoma", "naevus"),
+)
+def linked_classes(root: Path) -> None:
+    put(root.parent / "pool", "a", "b")
+    (root / "naevus").symlink_to(root.parent / "pool" / "a")
+    (root / "melanoma").symlink_to(root.parent / "pool" / "b")
+
+
+@CASES.add(
+    {
+        "left out": ["links to a folder that they are in: 'melanoma/self', 'naevus/all'"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def links_that_lead_back(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    (root / "naevus" / "all").symlink_to(root)
+    (root / "melanoma" / "self").symlink_to(root / "melanoma")
+
+
+@CASES.add("dataset: FOLDER/naevus/9.png is a link to a file that does not exist")
+def a_link_to_nothing(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    (root / "naevus" / "9.png").symlink_to("../../annex/9.png")
+
+
+@CASES.add(
+    "dataset: 'FOLDER' holds 5 files (5 .png), which nothing labels; expected a folder "
+    "for each class, a table with names and labels, or folders 'images' and 'masks'"
+)
+@CASES.add(
+    ("dataset: 'FOLDER/0.png' is not allowed; expected the folder of the pictures, not one of them"),
+    name="a picture",
+    file="0.png",
+)
+def flat_pictures(root: Path) -> None:
+    put(root, ".")
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("cat", "dog")
+)
+def flat_test_pictures(root: Path) -> None:
+    put(root, "train/cat", "train/dog", "test")
+
+
+@CASES.add(
+    {
+        "clients": [
+            (
+                "the folders 'dataset' are read as classes, 'cat', 'dog' in them as parts of a class "
+                "(guessed; partition natural:folder decides)"
+            )
+        ],
+        "target": [
+            (
+                "'dataset' is the only class: there is nothing to tell it from; if the folders in it "
+                "are classes, the dataset is FOLDER/dataset"
+            )
+        ],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("dataset",),
+)
+def a_wrapped_folder(root: Path) -> None:
+    put(root, "dataset/cat", "dataset/dog")
+
+
+@CASES.add(
+    {
+        "left out": ["1 file (1 .csv): not pictures in a class folder"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def metadata_of_no_pictures(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    text(root, "metadata.csv", "patient,age\np1,50\n")

@@ -1,0 +1,229 @@
+"""Files of pictures as people have them."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from .case import Cases, deep, grey, png_of_16_bits, put, text
+
+CASES = Cases()
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    classes=("melanoma", "naevus"),
+)
+def capital_suffixes(root: Path) -> None:
+    put(root, "melanoma", name="{}.PNG")
+    put(root, "naevus", name="{}.Jpg", first=1)
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 1 of 9 images (20 % per class) are held out"],
+        "inputs": [
+            "4 grey images are converted to three channels, because 5 others are in colour",
+            "the alpha channel of 2 images is dropped",
+        ],
+    },
+    classes=("a", "b"),
+    shape=(3, 4, 4),
+)
+def many_modes(root: Path) -> None:
+    put(root, "a", count=2)
+    for i, mode in enumerate(("RGB", "RGBA", "CMYK", "P", "LA", "1", "YCbCr")):
+        path = root / "b" / f"{i}.{'tif' if mode in ('CMYK', 'YCbCr') else 'png'}"
+        path.parent.mkdir(exist_ok=True)
+        grey(200, "RGB").convert(mode).save(path)
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    classes=("a", "b"),
+    shape=(1, 6, 4),
+)
+def turned_by_exif(root: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for folder in ("a", "b"):
+        (root / folder).mkdir()
+        for i in range(4):
+            Image.new("L", (4, 6), 9).save(root / folder / f"{i}.jpg")
+        Image.new("L", (6, 4), 9).save(root / folder / "4.jpg", exif=exif)
+
+
+@CASES.add("dataset: FOLDER/b/3.jpg cannot be read as an image (Truncated File Read)")
+def a_truncated_jpeg(root: Path) -> None:
+    put(root, "a", "b", name="{}.jpg")
+    whole = (root / "b" / "3.jpg").read_bytes()
+    (root / "b" / "3.jpg").write_bytes(whole[: len(whole) // 2])
+
+
+@CASES.add("dataset: FOLDER/b/3.png is empty (0 bytes)")
+def an_empty_file(root: Path) -> None:
+    put(root, "a", "b")
+    (root / "b" / "3.png").write_bytes(b"")
+
+
+@CASES.add("dataset: FOLDER/b/3.png is not a valid image")
+def a_page_of_html(root: Path) -> None:
+    put(root, "a", "b")
+    text(root, "b/3.png", "<html>404 Not Found</html>")
+
+
+@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+def another_suffix(root: Path) -> None:
+    put(root, "a", "b")
+    grey(3).save(root / "b" / "3.png", format="JPEG")
+
+
+@CASES.add(
+    "image-size: 0 is not allowed; expected a number of pixels, because the images differ"
+    " in size: FOLDER/b/3.png has 6x8, others 4x4"
+)
+def mixed_sizes(root: Path) -> None:
+    put(root, "a", "b")
+    Image.new("L", (8, 6)).save(root / "b" / "3.png")
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": [
+            (
+                "10 images of 16 bits per channel are kept as they are, divided by 65535: values 1200"
+                " to 4095; normalize=true enlarges them"
+            )
+        ],
+    },
+    classes=("a", "b"),
+)
+def twelve_bits(root: Path) -> None:
+    deep(root, "a", [1200, 1201, 1210, 1220, 1230])
+    deep(root, "b", [1400, 1401, 1410, 1420, 4095])
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": [
+            ("5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535"),
+            "5 images of 8 bits are scaled to 16 bits (times 257)",
+        ],
+    },
+    classes=("a", "b"),
+)
+def eight_and_sixteen_bits(root: Path) -> None:
+    put(root, "a")
+    deep(root, "b", [0, 255, 256, 1000, 65535])
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": [
+            ("10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535")
+        ],
+    },
+    classes=("a", "b"),
+    shape=(3, 4, 4),
+)
+def sixteen_bits_in_colour(root: Path) -> None:
+    for f, folder in enumerate("ab"):
+        for i in range(5):
+            pixels = np.full((4, 4, 3), 256 * f, np.uint16) + np.array([i, 2 * i, 65535 - i], np.uint16)
+            png_of_16_bits(root / folder / f"{i}.png", pixels)
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": [
+            "5 grey images are converted to three channels, because 5 others are in colour",
+            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 9000;"
+            " normalize=true enlarges them",
+            "the alpha channel of 10 images is dropped",
+        ],
+    },
+    classes=("a", "b"),
+    shape=(3, 4, 4),
+)
+def sixteen_bits_with_alpha(root: Path) -> None:
+    for i in range(10):
+        of_one = [1000 * i, 2 * i, 3, 65535] if i % 2 else [1000 * i, 65535]
+        pixels = np.full((4, 4, len(of_one)), of_one, np.uint16)
+        png_of_16_bits(root / "ab"[i % 2] / f"{i}.png", pixels)
+
+
+@CASES.add("dataset: FOLDER/b/3.tif cannot be read as an image (mode F; expected 8 or 16 bits per channel)")
+def fractions(root: Path) -> None:
+    put(root, "a", "b")
+    Image.new("F", (4, 4), 0.5).save(root / "b" / "3.tif")
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": ["10 images have 3 pages each, which become channels"],
+    },
+    classes=("a", "b"),
+    shape=(3, 4, 4),
+)
+def stacks(root: Path) -> None:
+    for f, folder in enumerate("ab"):
+        (root / folder).mkdir()
+        for i in range(5):
+            pages = [grey(10 * f + i), grey(100), grey(200)]
+            pages[0].save(root / folder / f"{i}.tif", save_all=True, append_images=pages[1:])
+
+
+@CASES.add(
+    "dataset: the images differ in their number of pages: FOLDER/b/3.tif has 2, others "
+    "have 1; expected as many in each, which become channels, or one"
+)
+def one_stack(root: Path) -> None:
+    put(root, "a", "b", name="{}.tif")
+    grey(1).save(root / "b" / "3.tif", save_all=True, append_images=[grey(2)])
+
+
+@CASES.add(
+    {
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "inputs": ["10 images have 2 pages each, which become channels"],
+    },
+    classes=("a", "b"),
+    shape=(6, 4, 4),
+)
+def animations(root: Path) -> None:
+    for folder, shade in (("a", 40), ("b", 90)):
+        (root / folder).mkdir()
+        for i in range(5):
+            frames = [grey(shade + i, "RGB"), grey(200 + i, "RGB")]
+            frames[0].save(
+                root / folder / f"{i}.webp", save_all=True, append_images=frames[1:], lossless=True
+            )
+
+
+@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+def pictures_of_a_phone(root: Path) -> None:
+    put(root, "a", name="{}.jpg")
+    (root / "b").mkdir()
+    for i in range(5):
+        grey(i).save(root / "b" / f"{i}.jpg", format="MPO", save_all=True, append_images=[grey(9)])
+
+
+@CASES.add(
+    "image-size: 0 is not allowed; expected a number of pixels, because the images differ"
+    " in size: FOLDER/b/4.png has 13000x13000, others 4x4"
+)
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    name="mosaic size",
+    keys={"image-size": 8},
+    classes=("a", "b"),
+    shape=(1, 8, 8),
+)
+def a_mosaic(root: Path) -> None:
+    put(root, "a", "b")
+    Image.new("1", (13000, 13000)).save(root / "b" / "4.png")

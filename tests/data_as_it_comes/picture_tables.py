@@ -1,0 +1,308 @@
+"""Pictures with a table of their labels as people have them."""
+
+from pathlib import Path
+
+from .case import Cases, grey, put, table
+
+CASES = Cases()
+
+
+def parquet(path: Path, as_struct: bool) -> None:
+    """Write ten pictures of two classes, without the hub's description of the columns."""
+    import io
+
+    import pyarrow
+    from pyarrow import parquet as files
+
+    encoded = []
+    for i in range(10):
+        buffer = io.BytesIO()
+        grey(i).save(buffer, "PNG")
+        encoded.append({"bytes": buffer.getvalue(), "path": None} if as_struct else buffer.getvalue())
+    columns = {"image": encoded, "label": [i % 2 for i in range(10)]}
+    files.write_table(pyarrow.table(columns), path)
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'isic' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    },
+    keys={"label-column": "diagnosis"},
+    classes=("melanoma", "nevus"),
+)
+def ids_without_suffix(root: Path) -> None:
+    put(root, "images", count=10, name="ISIC_{}.jpg")
+    table(
+        root,
+        "labels.csv",
+        "isic,diagnosis",
+        [f"ISIC_{i},{'nevus' if i % 2 else 'melanoma'}" for i in range(10)],
+    )
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def numbers_without_zeros(root: Path) -> None:
+    put(root, "images", count=10, name="000{}.png")
+    table(root, "labels.csv", "id,label", [f"{i},{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def zeros_that_numbers_keep(root: Path) -> None:
+    put(root, "images", count=10, name="000{}.png")
+    table(root, "labels.csv", "id,label", [f"000{i},{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "left out": ["the table 'scanners.csv': 'labels.csv' labels the pictures"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+@CASES.add(
+    "image-column: unknown name 'path'; expected one of file, label",
+    name="stated image",
+    keys={"image-column": "path"},
+)
+def a_second_table(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", "file,label", [f"{i}.png,{i % 2}" for i in range(10)])
+    table(root, "scanners.csv", "scanner,year", ["A,2019", "B,2020"])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "left out": ["1 rows without a picture in 'file'"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def an_empty_cell(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", "file,label", [",1", *(f"{i}.png,{i % 2}" for i in range(10))])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'path' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def backslashes(root: Path) -> None:
+    put(root, "images/a", "images/b")
+    rows = [f"{folder}\\{i}.png" for folder in "ab" for i in range(5)]
+    table(
+        root, "labels.csv", "path,label", [f"D:\\study\\images\\{row},{i % 2}" for i, row in enumerate(rows)]
+    )
+
+
+@CASES.add(
+    {
+        "inputs": [
+            (
+                "the column 'file' of 'train.csv' and 'test.csv' names the pictures (guessed; image-"
+                "column decides)"
+            )
+        ]
+    }
+)
+def a_table_by_split(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "train.csv", "file,label", [f"{i}.png,{i % 2}" for i in range(6)])
+    table(root, "test.csv", "file,label", [f"{i}.png,{i % 2}" for i in range(6, 10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'id_code' of 'train.csv' names the pictures (guessed; image-column decides)"],
+        "left out": [
+            "the tables 'sample_submission.csv', 'test.csv': 'train.csv' labels the pictures",
+            "6 pictures, none of which 'train.csv' labels",
+        ],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    },
+    keys={"label-column": "diagnosis"},
+)
+def a_competition(root: Path) -> None:
+    put(root, "train", "test", count=6)
+    table(root, "train.csv", "id_code,diagnosis", [f"train/{i}.png,{i % 2}" for i in range(6)])
+    table(root, "test.csv", "id_code", [f"test/{i}.png" for i in range(6)])
+    table(root, "sample_submission.csv", "id_code,diagnosis", [f"test/{i}.png,0" for i in range(6)])
+
+
+@CASES.add(
+    (
+        "image-column: 'auto' is not allowed; expected a column of 'patients.csv' that names "
+        "pictures: 'patient' holds 'p0', and there is no such picture"
+    ),
+    keys={"label-column": "grade"},
+)
+def a_stated_label_and_no_names(root: Path) -> None:
+    put(root, "a", "b")
+    table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    "label-column: unknown name 'stage'; expected one of file, grade",
+    name="a wrong label",
+    keys={"label-column": "stage"},
+)
+@CASES.add(
+    (
+        "label-column: 'FOLDER' has no column label, labels, target, class, outcome, y; "
+        "expected one of file, grade"
+    ),
+    name="a wrong label auto",
+)
+def a_wrong_label_column(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", "file,grade", [f"{i}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add("image-column: 'file' holds '8.png', and there is no such picture (2 of 10 rows)")
+def a_missing_picture(root: Path) -> None:
+    put(root, "images", count=8)
+    table(root, "labels.csv", "file,label", [f"{i}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": [
+            "no test set: a fixed 20 % of the rows is held out",
+            "5 rows name a picture that an earlier row names, too",
+        ],
+        "left out": ["5 pictures, none of which 'labels.csv' labels"],
+    }
+)
+def one_picture_in_two_rows(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", "file,label", [f"{i // 2}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'url' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def addresses(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", "url,label", [f"https://example.org/images/{i}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def an_index_of_pandas(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "labels.csv", ",file,label", [f"{i},{9 - i}.png,{(9 - i) % 2}" for i in range(10)])
+
+
+@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+def metadata_of_the_hub(root: Path) -> None:
+    put(root, "train", count=10)
+    table(root, "train/metadata.csv", "file_name,label", [f"{i}.png,{'ab'[i % 2]}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": [
+            ("the column 'image_id' of 'metadata.csv' names the pictures (guessed; image-column decides)")
+        ],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    }
+)
+def metadata_of_somebody(root: Path) -> None:
+    put(root, "images", count=10)
+    table(root, "metadata.csv", "image_id,label", [f"{i},{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "left out": ["1 file (1 .csv): not pictures in a class folder"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("melanoma", "naevus"),
+)
+def a_table_beside_classes(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    table(root, "patients.csv", "patient,age", [f"p{i},{50 + i}" for i in range(10)])
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, file="pictures.parquet"
+)
+def pictures_in_parquet(root: Path) -> None:
+    parquet(root / "pictures.parquet", as_struct=True)
+
+
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, file="pictures.parquet"
+)
+@CASES.add(
+    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    name="bytes in parquet folder",
+)
+def bytes_in_parquet(root: Path) -> None:
+    parquet(root / "pictures.parquet", as_struct=False)
+
+
+@CASES.add(
+    "label-column: 'scans.csv' names the pictures and has no column label, labels, "
+    "target, class, outcome, y; expected one of file, scanner; or move it away, if the "
+    "folders are the classes"
+)
+def a_table_without_labels_beside_classes(root: Path) -> None:
+    put(root, "melanoma", "naevus")
+    table(
+        root,
+        "scans.csv",
+        "file,scanner",
+        [f"{folder}/{i}.png,A" for folder in ("melanoma", "naevus") for i in range(5)],
+    )
+
+
+@CASES.add(
+    "label-column: 'HAM10000_metadata.csv' names the pictures and has no column label, "
+    "labels, target, class, outcome, y; expected one of lesion_id, image_id, dx, age, "
+    "sex; or move it away, if the folders are the classes"
+)
+@CASES.add(
+    {
+        "inputs": [
+            (
+                "the column 'image_id' of 'HAM10000_metadata.csv' names the pictures (guessed; image-"
+                "column decides)"
+            )
+        ],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    },
+    name="ham dx",
+    keys={"label-column": "dx"},
+    classes=("mel", "nv"),
+)
+def parts_of_an_archive(root: Path) -> None:
+    put(root, "images_part_1", count=5, name="ISIC_{}.jpg")
+    put(root, "images_part_2", count=5, name="ISIC_1{}.jpg")
+    ids = [f"ISIC_{i}" for i in (*range(5), *range(10, 15))]
+    table(
+        root,
+        "HAM10000_metadata.csv",
+        "lesion_id,image_id,dx,age,sex",
+        [f"HAM_{n},{i},{'nv' if n % 2 else 'mel'},{50 + n},f" for n, i in enumerate(ids)],
+    )

@@ -1,0 +1,96 @@
+"""Files that hold data and are not read: refused by their own names."""
+
+import zipfile
+from pathlib import Path
+
+from .case import Cases, put, text
+
+CASES = Cases()
+CONVERT = "convert to pictures (a 16-bit PNG keeps all levels) or NumPy files"
+IN_PYTHON = "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
+
+
+@CASES.add(f"dataset: 'FOLDER' holds 3 files (3 .dcm), which are not read; {CONVERT}")
+def scans_of_patients(root: Path) -> None:
+    for name in ("p1/1.dcm", "p1/2.dcm", "p2/1.dcm"):
+        text(root, name)
+
+
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .nii.gz), which are not read; {CONVERT}")
+@CASES.add(
+    f"dataset: 'FOLDER/images/1.nii.gz' is a .nii.gz file, which is not read; {CONVERT}",
+    name="a volume",
+    file="images/1.nii.gz",
+)
+def volumes_and_their_masks(root: Path) -> None:
+    for name in ("images/1.nii.gz", "masks/1.nii.gz"):
+        text(root, name)
+
+
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (1 .mat, 1 .h5), which are not read; {IN_PYTHON}")
+@CASES.add(
+    f"dataset: 'FOLDER/train.h5' is a .h5 file, which is not read; {IN_PYTHON}", name="hdf5", file="train.h5"
+)
+def arrays_of_others(root: Path) -> None:
+    for name in ("test.mat", "train.h5"):
+        text(root, name)
+
+
+@CASES.add("dataset: 'FOLDER' holds 2 files (2 .heic), which are not read; convert to PNG, TIFF or JPEG")
+def pictures_of_another_phone(root: Path) -> None:
+    for name in ("a/1.heic", "b/1.heic"):
+        text(root, name)
+
+
+@CASES.add(
+    "dataset: 'FOLDER' is not allowed; expected a folder with pictures, tables or NumPy files: it holds "
+    "3 files (2 .docx, 1 .pdf)"
+)
+def documents(root: Path) -> None:
+    for name in ("a.docx", "b.docx", "c.pdf"):
+        text(root, name)
+
+
+@CASES.add("dataset: 'FOLDER' holds 1 file (1 .zip), which is not read; unpack it")
+@CASES.add(
+    "dataset: 'FOLDER/pictures.zip' is a .zip file, which is not read; unpack it",
+    name="zip file",
+    file="pictures.zip",
+)
+def an_archive(root: Path) -> None:
+    with zipfile.ZipFile(root / "pictures.zip", "w") as archive:
+        archive.writestr("a/1.png", b"")
+
+
+@CASES.add(
+    "dataset: 'malignant' holds 5 files (5 .dcm), which are not read; convert to pictures"
+    " (a 16-bit PNG keeps all levels) or NumPy files"
+)
+def scans_beside_pictures(root: Path) -> None:
+    put(root, "benign")
+    for i in range(5):
+        text(root, f"malignant/{i}.dcm")
+
+
+@CASES.add(
+    "dataset: 'FOLDER' holds 2 files (2 .npy), which are not read; call them train-images.npy and"
+    " train-labels.npy (or -masks), and test-... for a test set"
+)
+def arrays_of_other_names(root: Path) -> None:
+    for name in ("x.npy", "y.npy"):
+        text(root, name)
+
+
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .nii.gz), which are not read; {CONVERT}")
+def a_study_with_its_description(root: Path) -> None:
+    for name in ("dataset_description.json", "sub-01/anat/T1w.nii.gz", "sub-02/anat/T1w.nii.gz"):
+        text(root, name)
+
+
+@CASES.add(
+    "dataset: 'FOLDER' holds 6 files (5 .png, 1 .csv), which nothing labels; expected a folder for each"
+    " class, a table with names and labels, or folders 'images' and 'masks'"
+)
+def pictures_and_a_table_of_others(root: Path) -> None:
+    put(root, ".")
+    text(root, "scanners.csv", "scanner,year\nA,2019\n")
