@@ -20,6 +20,7 @@ from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
+from .readers.tables import SUFFIXES as TABLES
 from .readers.tables import decode_tables, has_pictures, table_files
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
@@ -131,7 +132,9 @@ def _unread_file(name: str, path: Path) -> UserError:
         return UserError(f"dataset: {name!r} is a {suffix(path)} file, which is not read; {advice}")
     if is_image(path):
         return not_allowed("dataset", name, "the folder of the pictures, not one of them")
-    return not_allowed("dataset", name, EXPECTED)
+    ending = f"a {path.suffix} file" if path.suffix else "a file without an ending"
+    tables = f"{', '.join(TABLES)}, or 'digits', a folder with data, or a hub name"
+    return UserError(f"dataset: {name!r} is {ending}, which is not read; expected {tables}")
 
 
 def _refuse_keys(request: Request, reason: str, *fields: str) -> None:

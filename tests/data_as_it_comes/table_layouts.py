@@ -189,11 +189,7 @@ case(
 )
 case(
     "zip",
-    (
-        "dataset: 'DATA/t.csv.zip' is a .zip file, which is not read; expected .csv, "
-        ".tsv, .csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, "
-        "or a hub name"
-    ),
+    "dataset: 'DATA/t.csv.zip' is a .zip file, which is not read; unpack it",
     lambda f: R.to_csv(f / "t.csv.zip", index=False),
 )
 case(

@@ -59,16 +59,16 @@ def test_one_rule_decides(read, form, y, predict, predicts, guess):
 @pytest.mark.parametrize(("values", "names"), [([-1, 1], ("-1", "1")), ([0, 1000], ("0", "1000"))])
 def test_numbers_that_are_no_places_are_numbered(values, names):
     y = np.array(values, np.float32)[:, None]
-    (found,), named, notes = floats_as_classes([y], "auto")
+    (found,), named, notes = floats_as_classes([y], [y], "auto")
     assert (found.tolist(), named) == ([0, 1], names)
     assert "are numbered from 0" in notes[1].text
 
 
 def test_a_site_keeps_its_numbers():
     y = np.array([[2.0], [200.0]], np.float32)
-    assert floats_as_classes([y], "classes", of_site=True)[0][0].tolist() == [2, 200]
+    assert floats_as_classes([y], [y], "classes", of_site=True)[0][0].tolist() == [2, 200]
     with pytest.raises(UserError, match="data-path: the class -200 is negative"):
-        floats_as_classes([-y], "classes", of_site=True)
+        floats_as_classes([-y], [-y], "classes", of_site=True)
 
 
 def test_a_wish_decides(run, configured, tmp_path):

@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.results.run_reader import Run
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": 60, "b": 30, "c": 15}
@@ -54,13 +55,12 @@ def test_clients_are_evaluated_on_their_own_tests(run, as_datasets):
 
 
 @pytest.fixture
-def said(run, caplog):
+def said(run):
     """Whether clients are evaluated locally, and what is said of it."""
 
     def of(**keys):
-        caplog.clear()
         result = run(**KEYS | {"rounds": 1} | keys)
-        lines = [record.getMessage() for record in caplog.records]
+        lines = list(map(str, Run.read(result.folder).learnt))
         manifest = json.loads((result.folder / "config.json").read_text())
         return manifest["eval-data"], [line for line in lines if "is evaluated on" in line]
 
