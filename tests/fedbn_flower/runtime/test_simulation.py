@@ -193,7 +193,7 @@ def explode(*_):
         (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
         (lambda p, n, m: (p[:-1], n, m), "arrays for"),
         (lambda p, n, m: (p, 0, m), "num-examples"),
-        (lambda p, n, m: (p, n, m | {"note": "text"}), "could not convert"),
+        (lambda p, n, m: (p, n, m | {"note": "text"}), "expected a number"),
     ],
 )
 def test_a_client_that_fails_is_dropped_and_counted(
