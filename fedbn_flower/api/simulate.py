@@ -164,7 +164,8 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     simulation.check_simulation(config)
     with waiting(console, "reading data"):
         federation = Federation(config)
-    show_learnt([federation.learnt], console)
+    if not console.is_jupyter:  # a notebook has it in the report, beside its bars
+        show_learnt([federation.learnt], console)
     folder = simulation.prepared_folder(config)
     with waiting(console, "starting workers"):
         pool = pool_for(config)
