@@ -34,6 +34,7 @@ from ..data import cache_folder
 from ..data.readers.arrays import arrays_by_name, keep_arrays
 from ..data.readers.torch_datasets import are_datasets, pooled
 from ..federation.federation import Federation
+from ..federation.inputs import predicted_by
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
 from ..results.progress import show_learnt, waiting
@@ -138,11 +139,8 @@ simulate.__doc__ = f"{inspect.cleandoc(simulate.__doc__ or '')}\n\n{_keys_by_gro
 def _targets_learnt(values: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
     """Return what the problem learns, as `Request.predict` has it; ``auto`` if it is not stated."""
     name = str(values.get("problem", NOT_GIVEN))
-    if name == NOT_GIVEN:
-        return NOT_GIVEN
     with suppress(UserError):  # an unknown name is refused with the other keys
-        learns = (objects.get(name) or PROBLEM.find(name)).learns
-        return learns if learns in ("classes", "numbers") else NOT_GIVEN
+        return predicted_by(objects.get(name) or (None if name == NOT_GIVEN else PROBLEM.find(name)))
     return NOT_GIVEN
 
 
@@ -164,8 +162,7 @@ def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> 
     simulation.check_simulation(config)
     with waiting(console, "reading data"):
         federation = Federation(config)
-    if not console.is_jupyter:  # a notebook has it in the report, beside its bars
-        show_learnt([federation.learnt], console)
+    show_learnt([federation.learnt], console)
     folder = simulation.prepared_folder(config)
     with waiting(console, "starting workers"):
         pool = pool_for(config)

@@ -9,12 +9,12 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
-from ..results.progress import cell_name, checked, progress, say, show_learnt, summary_table, waiting
+from ..results.progress import cell_name, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
-from ..runtime.simulation import check_simulation, prepared_folder, simulate
+from ..runtime.simulation import checked, prepared_folder, simulate
 from ..search.run import run_search
 from ..search.search import Search
 from ..sweeps.cells import Cell, cells_of
@@ -38,7 +38,8 @@ def run(job: Job | Search) -> int:
     first = job.configs[0]
     show_log(first.verbose)
     check_workers(first)
-    learnt = checked(job.configs, check_simulation, console)
+    with waiting(console, "reading data"):
+        learnt = checked(job.configs)  # report every error before anything starts
     if job.dry_run:
         show_learnt(learnt, console)
         for line in describe_runs(_cells(job)):

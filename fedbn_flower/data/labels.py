@@ -101,12 +101,22 @@ def classes_of_folder(folder: Path, found: int) -> Classes:
     return Classes(len(names), names)
 
 
+def same_word(word: str) -> str:
+    """Return a word as it is compared: without case, and with no blanks around it and single ones in it."""
+    return " ".join(word.split()).casefold()
+
+
+def spelt_alike(words: Iterable[str]) -> list[list[str]]:
+    """Return the groups of words that differ only in case or blanks."""
+    same: dict[str, list[str]] = {}
+    for word in words:
+        same.setdefault(same_word(word), []).append(word)
+    return [several for several in same.values() if len(several) > 1]
+
+
 def alike(names: Iterable[str]) -> list[Note]:
     """Return a note on classes whose names differ only in case or blanks, if there are any."""
-    same: dict[str, list[str]] = {}
-    for name in names:
-        same.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    found = [" and ".join(map(repr, several)) for several in same.values() if len(several) > 1]
+    found = [" and ".join(map(repr, several)) for several in spelt_alike(names)]
     return [Note("target", f"classes differ only in case or blanks: {'; '.join(found)}")] if found else []
 
 

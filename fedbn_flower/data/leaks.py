@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.listing import quoted
 from .dataset import Dataset
 from .numeric import Numeric
 from .readers.tables.kind import Table
@@ -80,8 +81,7 @@ def of_leaks(dataset: Dataset) -> Iterator[str]:
 
 
 def _warning(names: list[str], how: str, target: str, rows: int, is_table: bool) -> str:
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    shown = f"{', '.join(map(repr, names[:MAX_SHOWN]))}{more}"
+    shown = quoted(names, MAX_SHOWN)
     each = "each alone determine" if len(names) > 1 else "alone determines"
     out = "; name the columns to use without it" if is_table else ""
     return (

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
+from ..core.listing import quoted
 from .dataset import Decoded, Groups
 from .images.channels import channels_first
 from .images.kind import Part, images_decoded
@@ -62,7 +63,7 @@ def numbered(
     notes = []
     if binary:
         masks = [_as_two_classes(m, np.isin(o, binary)) for m, o in zip(masks, owners, strict=True)]
-        of = f" of {_join(binary)}" if several and len(binary) < len(names) else ""
+        of = f" of {quoted(binary, MAX_SHOWN)}" if several and len(binary) < len(names) else ""
         notes.append(Note("target", f"masks{of} of 0 and {VOID} have two classes: {VOID} is class 1"))
     others = [name for name in names if name not in binary]
     numbers = np.unique(np.concatenate([found[name] for name in others])) if others else np.array([0, 1])
@@ -75,7 +76,7 @@ def numbered(
         hold = f"the masks hold {len(values)} different values ({some})"
         raise UserError(f"{where}: {hold}; expected {EXPECTED}")
     if void:
-        of = f" of {_join(void)}" if several and len(void) < len(names) else ""
+        of = f" of {quoted(void, MAX_SHOWN)}" if several and len(void) < len(names) else ""
         notes.append(Note("left out", f"pixels of value {VOID} in the masks{of} do not count"))
     if len(numbers) < classes:
         occur = f"only {len(numbers)} of the class numbers 0-{classes - 1} occur"
@@ -90,11 +91,6 @@ def _as_two_classes(masks: Masks, rows: NDArray[np.bool_]) -> Masks:
     found = np.array(masks)
     found[rows] = found[rows] == VOID
     return found
-
-
-def _join(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"{', '.join(map(repr, names[:MAX_SHOWN]))}{more}"
 
 
 def as_masks(array: NDArray, where: str) -> Masks:

@@ -16,6 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
 from ..core.input_spec import InputSpec
+from ..core.listing import listed
 from .dataset import Kind, Rows
 from .images.moments import Scale
 from .labels import MAX_CLASSES, are_classes
@@ -257,8 +258,7 @@ def _losses(features: Iterable[tuple[str, Distinct, int]]) -> list[str]:
 
 
 def _note(row: Row, text: str, lost: Sequence[str], advice: str = "") -> tuple[Note, ...]:
-    more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-    return (Note(row, f"{text}: {', '.join(lost[:MAX_SHOWN])}{more}{advice}"),) if lost else ()
+    return (Note(row, f"{text}: {listed(lost, MAX_SHOWN)}{advice}"),) if lost else ()
 
 
 def as_numbers(where: str, array: NDArray) -> NDArray:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.listing import listed
 from .dataset import Dataset
 
 MAX_SHOWN = 10
@@ -33,11 +34,10 @@ def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: 
     if not dataset.has_classes:
         return
     if unseen := np.setdiff1d(test, train).tolist():
-        names = [_name(dataset, number) for number in unseen[:MAX_SHOWN]]
-        more = f" and {len(unseen) - MAX_SHOWN} more" if len(unseen) > MAX_SHOWN else ""
+        names = listed([_name(dataset, number) for number in unseen], MAX_SHOWN)
         count = int(np.isin(test, unseen).sum())
         yield (
-            f"labels: the training set has no examples of the class {', '.join(names)}{more}, the test set "
+            f"labels: the training set has no examples of the class {names}, the test set "
             f"has {count}: no client can learn it"
         )
     if all(len(np.unique(train[rows])) == 1 for rows in shares):

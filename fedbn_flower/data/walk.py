@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.listing import quoted
 from .notes import Note
 
+MAX_SHOWN = 3
 NO_DATA = frozenset({"__macosx", "@eadir", "__pycache__", "$recycle.bin", "system volume information"})
 """Folders that systems leave behind, in lower case: archives of macOS, thumbnails, caches."""
 NO_FILES = frozenset({"thumbs.db", "desktop.ini"})
@@ -41,9 +43,8 @@ class Walk(NamedTuple):
         """Return a note on links that lead back, if there are any."""
         if not self.loops:
             return []
-        names = ", ".join(repr(path.relative_to(self.root).as_posix()) for path in self.loops[:3])
-        more = f" and {len(self.loops) - 3} more" if len(self.loops) > 3 else ""
-        return [Note("left out", f"links to a folder that they are in: {names}{more}")]
+        names = quoted([path.relative_to(self.root).as_posix() for path in self.loops], MAX_SHOWN)
+        return [Note("left out", f"links to a folder that they are in: {names}")]
 
 
 def walk(root: Path) -> Walk:

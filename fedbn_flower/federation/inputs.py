@@ -162,8 +162,7 @@ class RunInputs:
             return config.predict
         if shape:
             return shape.predicts
-        learns = "" if config.problem == NOT_GIVEN else PROBLEM.find(config.problem).learns
-        return learns if learns in ("classes", "numbers") else NOT_GIVEN
+        return predicted_by(None if config.problem == NOT_GIVEN else PROBLEM.find(config.problem))
 
     @cached_property
     def held_out_clients(self) -> frozenset[int]:
@@ -334,6 +333,11 @@ class RunInputs:
     @cached_property
     def _servers_prepare(self) -> Prepare:
         return self.prepare(self._rows_that_train(self.partitions))
+
+
+def predicted_by(problem: type[Problem] | None) -> str:
+    """Return what a problem learns, as `Request.predict` has it; ``auto`` if that leaves both possible."""
+    return problem.learns if problem and problem.learns in ("classes", "numbers") else NOT_GIVEN
 
 
 @process_cache(maxsize=16)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images
 from ..data.notes import ROWS, Note
@@ -62,11 +63,11 @@ def _target(dataset: Dataset) -> str:
         return f"{_predicted(dataset)}: {_counted(dataset.output_names, counts)}"
     if dataset.spec.predicts != "numbers":
         return _predicted(dataset)
-    ranges = [f"{column.min():.6g} to {column.max():.6g}" for column in y.T[:MAX_SHOWN]]
+    ranges = [f"{column.min():.6g} to {column.max():.6g}" for column in y.T]
     if len(ranges) == 1 and not dataset.class_names:
         return f"a number, {ranges[0]}"
-    named = [f"{name} {span}" for name, span in zip(dataset.output_names, ranges, strict=False)]
-    return f"{_predicted(dataset)}: {_listed(named, y.shape[1])}"
+    named = [f"{name} {span}" for name, span in zip(dataset.output_names, ranges, strict=True)]
+    return f"{_predicted(dataset)}: {listed(named, MAX_SHOWN)}"
 
 
 def _predicted(dataset: Dataset) -> str:
@@ -85,22 +86,16 @@ def _predicted(dataset: Dataset) -> str:
 
 def _counted(names: Sequence[str], counts: NDArray[np.int64]) -> str:
     """Return the classes with their numbers of training examples."""
-    return _listed([f"{name} ({count})" for name, count in zip(names, counts, strict=False)], len(counts))
-
-
-def _listed(words: Sequence[str], count: int) -> str:
-    """Return the first of ``count`` words, and how many more there are."""
-    more = f" and {count - MAX_SHOWN} more" if count > MAX_SHOWN else ""
-    return f"{', '.join(words[:MAX_SHOWN])}{more}"
+    return listed([f"{name} ({count})" for name, count in zip(names, counts, strict=True)], MAX_SHOWN)
 
 
 def _inputs(dataset: Dataset) -> str:
     if isinstance(dataset.kind, Table):
         found = [
-            f"{name} ({'number' if not values else _listed(values, len(values))})"
+            f"{name} ({listed(values, MAX_SHOWN) if values else 'number'})"
             for name, values, _ in columns_of(dataset.kind)
         ]
-        return f"{len(found)} column{'s' * (len(found) > 1)}: {_listed(found, len(found))}"
+        return f"{len(found)} column{'s' * (len(found) > 1)}: {listed(found, MAX_SHOWN)}"
     return _size(dataset)
 
 

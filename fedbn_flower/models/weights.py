@@ -19,6 +19,7 @@ from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
+from ..core.listing import listed
 
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"
 WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -177,9 +178,7 @@ def _has_softmax(folder: Path) -> bool:
 
 
 def _first(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{', '.join(names[:LISTED])}{more}"
+    return listed(list(names), LISTED)
 
 
 def _shape(tensor: torch.Tensor) -> str:

@@ -26,6 +26,7 @@ NOTION = "client, central"
 OUTSIDE = (
     "metrics of training and evaluation, and who answered: metrics.csv, clients.csv, failures.csv, the "
     "summary, trackers and logs",
+    "what the run says that it learns, such as examples by class: config.json, the report and logs",
     "what stays at a client: its examples, its memory, and its own part of the model",
     "checkpoints, which hold the clients' memories and the key",
     "a server that is not trusted: it sees every update before noise is added",

@@ -20,6 +20,7 @@ from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 NOTION = "example, at each client"
 OUTSIDE = (
     "metrics of training and evaluation: metrics.csv, clients.csv, the summary, trackers and logs",
+    "what a simulation says that it learns, such as examples by class: config.json, the report and logs",
     "how many examples a client has, how many steps it takes, and whether it answers",
     "several examples of one person: their epsilons add up",
     "what stays at a client, and checkpoints, which hold the clients' memories",

@@ -27,6 +27,7 @@ NOTION = "client, local"
 OUTSIDE = (
     "metrics of training and evaluation, and how many examples a client has: they leave it beside its "
     "update, for metrics.csv, clients.csv, the summary, trackers and logs",
+    "what a simulation says that it learns, such as examples by class: config.json, the report and logs",
     "whether and when a client answers",
     "several runs on the same data: their epsilons add up",
     "the code and the configuration of the run, which each client has to trust",

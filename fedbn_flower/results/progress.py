@@ -3,9 +3,8 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from flwr.app import MessageType
@@ -18,12 +17,10 @@ from ..config.help import as_text
 from ..config.registry import short
 from ..config.run_config import RunConfig
 from ..data.notes import Note
-from ..federation.federation import Federation
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
-from ..records.metrics import shown
 from .report.tables import Table as Report
-from .summary import LISTED_CLIENTS, NON_METRICS, class_columns, lacking
+from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
 from .terminal import fit_to_width
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
@@ -63,25 +60,6 @@ def _safe(value: str) -> str:
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def checked(
-    configs: Iterable[RunConfig], check: Callable[[RunConfig], None], console: Console
-) -> list[tuple[Note, ...]]:
-    """Raise every mistake in the configurations; return what is learnt, once for all runs of the same data.
-
-    Raises
-    ------
-    UserError
-        As ``check`` and `Federation` do.
-    """
-    learnt: dict[Path, tuple[Note, ...]] = {}
-    with waiting(console, "reading data"):
-        for config in configs:
-            check(config)
-            federation = Federation(config)
-            learnt.setdefault(federation.dataset.folder, federation.learnt)
-    return list(learnt.values())
 
 
 def show_learnt(learnt: Iterable[Sequence[Note]], console: Console) -> None:
@@ -213,10 +191,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     for column in ("training examples", *names):
         table.add_column(column, justify="right")
 
-    def add(model: str, examples: str, metrics: dict[str, Any], of: Mapping[str, Any] | None = None) -> None:
-        cells = (shown(name, metrics[name]) for name in names)
-        beside = (lacking(of, name) if of and metrics[name] is not None else "" for name in names)
-        table.add_row(escape(model), examples, *map("".join, zip(cells, beside, strict=True)))
+    def add(model: str, examples: str, metrics: dict[str, Any], of: Mapping[str, Any] = NOBODY) -> None:
+        table.add_row(escape(model), examples, *(shown_mean(name, metrics, of) for name in names))
 
     if summary["global"]:
         add("global", "", summary["global"])

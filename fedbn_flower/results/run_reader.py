@@ -61,7 +61,7 @@ class Run:
 
     @property
     def learnt(self) -> list[Note]:
-        """What the run learns, from what, and from whom; empty up to version 0.3."""
+        """What the run learns, from what, and from whom; empty up to version 0.2."""
         return [Note(**line) for line in self.config.get(LEARNT, ())]
 
     @cached_property

@@ -25,7 +25,15 @@ from ..records.columns import (
     WORST_TENTH,
 )
 from ..records.events import RoundResult
-from ..records.metrics import class_counts, held_out_means, metric_values, number, per_class, pooled_metrics
+from ..records.metrics import (
+    class_counts,
+    held_out_means,
+    metric_values,
+    number,
+    per_class,
+    pooled_metrics,
+    shown,
+)
 from ..records.totals import RunTotals
 
 LISTED_CLIENTS = 10
@@ -197,15 +205,22 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
-def lacking(clients: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """Return how many clients have no value of a metric, as `` (1 of 2 has none)``; empty if all have one.
+NOBODY: Mapping[str, Mapping[str, Any]] = {}
 
-    Their mean is that of the others: a metric may be undefined on a client's examples. Empty also if none has
-    one: such a mean is derived from other means.
+
+def shown_mean(
+    name: str, metrics: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]] = NOBODY
+) -> str:
+    """Return a metric as text; a mean over ``clients`` says how many lack it: ``55.0 % (1 of 2 has none)``.
+
+    Their mean is that of the others: a metric may be undefined on a client's examples. Where no client has
+    one, the mean is derived from other means.
     """
-    none = sum(metrics.get(name) is None for metrics in clients.values())
-    some = 0 < none < len(clients)
-    return f" ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)" if some else ""
+    text = shown(name, metrics.get(name))
+    none = sum(of_client.get(name) is None for of_client in clients.values())
+    if metrics.get(name) is None or not 0 < none < len(clients):
+        return text
+    return f"{text} ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)"
 
 
 def to_target(summary: Mapping[str, Any]) -> dict[str, float]:

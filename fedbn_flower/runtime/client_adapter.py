@@ -234,7 +234,9 @@ def train(message: Message, context: Context) -> Message:
     client = _client(message, context, config)
     if "data-path" in context.node_config and SHOWN not in context.state:
         context.state[SHOWN] = ConfigRecord()
-        for note in what_is_learnt(inputs_at(config, context.node_config), partition_id_of(context) or 0):
+        scale = received_scale(message.content.config_records[CONFIG])
+        inputs = inputs_at(config, context.node_config, scale)
+        for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
     return _trained(message, client, _fit(client, message), context, config)
 

@@ -10,6 +10,7 @@ from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 from ..config.keys.devices import NONE
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
+from ..data.notes import Note
 from ..federation.cohorts import cohort_size
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
@@ -77,6 +78,22 @@ def check_simulation(config: RunConfig) -> None:
         raise not_allowed("devices", config.devices, f"{wanted}: they decide who answers when")
     if config.continue_state:
         raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
+
+
+def checked(configs: Iterable[RunConfig]) -> list[tuple[Note, ...]]:
+    """Raise every mistake in a job's configurations; return what is learnt, once for runs of the same data.
+
+    Raises
+    ------
+    UserError
+        As `check_simulation` and `Federation` do.
+    """
+    learnt: dict[Path, tuple[Note, ...]] = {}
+    for config in configs:
+        check_simulation(config)
+        federation = Federation(config)
+        learnt.setdefault(federation.dataset.folder, federation.learnt)
+    return list(learnt.values())
 
 
 def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:

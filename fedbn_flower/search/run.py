@@ -16,12 +16,12 @@ from ..federation.federation import Federation
 from ..records.metrics import shown
 from ..results import report
 from ..results.manifest import read_configuration
-from ..results.progress import checked, progress, say, show_learnt, summary_table
+from ..results.progress import progress, say, show_learnt, summary_table, waiting
 from ..results.run_directory import folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
-from ..runtime.simulation import check_simulation
+from ..runtime.simulation import checked
 from .search import CHANGEABLE, Search
 from .search_folder import (
     COMPLETE,
@@ -56,7 +56,12 @@ def run_search(search: Search) -> int:
     first = configs[0]
     show_log(first.verbose)
     check_workers(first)
-    learnt = checked(configs, _check, console)
+    with waiting(console, "reading data"):  # report mistakes before anything starts
+        for config in configs:
+            if config.dp != "none":
+                wanted = "'none' with a search: clients' metrics would decide what is published"
+                raise not_allowed("dp", config.dp, wanted)
+        learnt = checked(configs)
     description = search.description()
     folder = prepare_search_folder(first.run_dir, description)
     with folder_locked(folder, "run-dir"):
@@ -72,13 +77,6 @@ def run_search(search: Search) -> int:
             again = command(["--resume", str(folder)])
             message = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
             raise KeyboardInterrupt(message) from None
-
-
-def _check(config: "RunConfig") -> None:
-    check_simulation(config)
-    if config.dp != "none":
-        wanted = "'none' with a search: clients' metrics would decide what is published"
-        raise not_allowed("dp", config.dp, wanted)
 
 
 class _SearchRunner:

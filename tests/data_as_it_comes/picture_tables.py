@@ -306,3 +306,24 @@ def parts_of_an_archive(root: Path) -> None:
         "lesion_id,image_id,dx,age,sex",
         [f"HAM_{n},{i},{'nv' if n % 2 else 'mel'},{50 + n},f" for n, i in enumerate(ids)],
     )
+
+
+OF_ODD_NAME = {
+    "inputs": [
+        "the column 'file' of 'train.csv' and 'test.csv' names the pictures (guessed; image-column decides)"
+    ],
+}
+
+
+@CASES.add(OF_ODD_NAME, keys={"label-column": '"ill, or not"'})
+def a_test_set_whose_label_has_a_comma(root: Path) -> None:
+    put(root, "images", count=10)
+    for split, numbers in (("train", range(8)), ("test", range(8, 10))):
+        table(root, f"{split}.csv", 'file,"ill, or not"', [f"{i}.png,{i % 2}" for i in numbers])
+
+
+@CASES.add(OF_ODD_NAME, keys={"label-column": r"age>\=65"})
+def a_test_set_whose_label_has_an_equals_sign(root: Path) -> None:
+    put(root, "images", count=10)
+    for split, numbers in (("train", range(8)), ("test", range(8, 10))):
+        table(root, f"{split}.csv", "file,age>=65", [f"{i}.png,{i % 2}" for i in numbers])

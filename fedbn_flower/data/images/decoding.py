@@ -148,8 +148,8 @@ class ImageDecoder:
             images[i] = pixels
         return images
 
-    def notes(self) -> list[Note]:
-        """Return a note on each kind of conversion that was made."""
+    def notes(self, volumes: bool = False) -> list[Note]:
+        """Return a note on each kind of conversion that was made; pages are ``volumes``, or else channels."""
         grey, colour, deep, alpha = (self.counts[kind] for kind in ("grey", "colour", "deep", "alpha"))
         low, high = self.levels
         all_images = grey + colour
@@ -160,7 +160,8 @@ class ImageDecoder:
             f"{kept}: values {low} to {high}{'; normalize=true enlarges them' * (high < SMALL)}": deep,
             f"{all_images - deep} images of 8 bits are scaled to 16 bits (times {TO_DEEP})": deep
             and all_images - deep,
-            f"{all_images} images have {self.pages} pages each, which become channels": self.pages > 1,
+            f"{all_images} images have {self.pages} pages each, which become channels": self.pages > 1
+            and not volumes,
             f"the alpha channel of {alpha} images is dropped": alpha,
         }
         return [Note("inputs", line) for line, occurs in lines.items() if occurs]

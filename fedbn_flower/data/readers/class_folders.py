@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.errors import UserError, not_allowed
+from ...core.listing import quoted
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
@@ -134,7 +135,9 @@ def _names_recur(rows: Sequence[tuple[str, ...]]) -> bool:
     """Return whether most pictures are in folders whose names occur below several folders."""
     own = Counter(row[0] for row in rows if len(row) == 1)
     within = Counter((row[0], row[1].casefold()) for row in rows if len(row) > 1)
-    smallest = {folder: min(n for (above, _), n in within.items() if above == folder) for folder, _ in within}
+    smallest: dict[str, int] = {}
+    for (folder, _), n in within.items():
+        smallest[folder] = min(n, smallest.get(folder, n))
     above: dict[str, set[str]] = {}
     for folder, name in within:
         if own[folder] < smallest[folder] and not NUMBERED.fullmatch(name) and name not in SPLIT_NAMES:
@@ -211,15 +214,15 @@ def _of_layout(found: Walk, layout: Layout, labelled: Sequence[Labelled], by_sit
     guessed = "" if by_site or layout.split == 1 else DECIDES
     if layout.site is not None:
         sites = sorted({one.site for one in labelled})
-        read = f"the folders {_join(sites)} are read as sites, {_join(names)} in them as classes"
-        return [Note("clients", read, guessed)]
+        read = f"the folders {quoted(sites, MAX_SHOWN)} are read as sites"
+        return [Note("clients", f"{read}, {quoted(names, MAX_SHOWN)} in them as classes", guessed)]
     below = layout.label + 1 + (layout.split == layout.label + 1)
     rows = [found.parts(one.path)[:-1] for one in labelled]
     within = sorted({row[below] for row in rows if len(row) > below})
     if not within:
         return []
-    read = f"the folders {_join(names)} are read as classes, {_join(within)} in them as parts of a class"
-    return [Note("clients", read, DECIDES)]
+    read = f"the folders {quoted(names, MAX_SHOWN)} are read as classes"
+    return [Note("clients", f"{read}, {quoted(within, MAX_SHOWN)} in them as parts of a class", DECIDES)]
 
 
 def _empty(found: Walk, layout: Layout) -> list[Labelled]:
@@ -233,8 +236,3 @@ def _empty(found: Walk, layout: Layout) -> list[Labelled]:
         for folder, parts in read
         if len(parts) == depth and (one := layout.read(folder, parts)) is not None
     ]
-
-
-def _join(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"{', '.join(map(repr, names[:MAX_SHOWN]))}{more}"

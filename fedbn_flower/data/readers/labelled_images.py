@@ -1,7 +1,7 @@
 """Read images with a table of their labels: a folder with pictures and a table that names them."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ from ..splits import split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
-from .tables.labels import LABEL_NAMES
-from .tables.table_file import ReadTable, is_table, open_table, stem
+from .tables.labels import LABEL_NAMES, find_labels
+from .tables.table_file import ReadTable, is_table, open_table, stem, words_taken
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -154,15 +154,21 @@ def _is_of_hub(read: ReadTable) -> bool:
 
 def _has_labels(request: Request, table: "DataFrame") -> bool:
     if request.label_column != "auto":
-        columns = request.label_column.partition("=")[0]
-        return columns in table or all(word in table for word in columns.split(","))
+        return bool(_stated_labels(request, table))
     return any(name.lower() in LABEL_NAMES for name in table)
+
+
+def _stated_labels(request: Request, table: "DataFrame") -> set[str]:
+    """Return the columns of a table that ``label-column`` names; none where they do not fit, or with auto."""
+    if request.label_column != "auto":
+        with suppress(UserError):  # refused where the labels are read
+            return {label.name for label in find_labels(request.label_column, list(table), request.name)}
+    return set()
 
 
 def _has_stated(request: Request, table: "DataFrame") -> bool:
     """Return whether a table has a column that a key names."""
-    by_label = request.label_column != "auto" and _has_labels(request, table)
-    return by_label or request.image_column in table
+    return bool(_stated_labels(request, table)) or request.image_column in table
 
 
 def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
@@ -170,7 +176,7 @@ def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
     stated, table = request.image_column, read.frame
     if stated in table:
         return Named(read, stated, max(1, _score(table[stated], pictures)))
-    labels = {*request.label_column.partition("=")[0].split(","), *LABEL_NAMES}
+    labels = _stated_labels(request, table)
     others = [name for name in table if name not in labels and name.lower() not in LABEL_NAMES]
     scores = {name: _score(table[name], pictures) for name in others if not is_unnamed(name)}
     best = max(scores, key=scores.__getitem__, default="")
@@ -261,7 +267,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     if unnamed := int((~named).sum()):
         notes.append(Note("left out", f"{unnamed} rows without a picture in {column!r}"))
         table, is_test = table[named], is_test[named]
-    found = labelled_rows(request, table, lambda columns: _words_taken(used, columns))
+    found = labelled_rows(request, table, lambda columns: words_taken([one.read for one in used], columns))
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
@@ -295,15 +301,6 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes,
         tests_by_client=ids is not None and tables.test is not None,
     )
-
-
-def _words_taken(tables: Sequence[Named], columns: Sequence[str]) -> dict[str, Counter[str]]:
-    """Count the words of all tables that were taken for missing values, see `ReadTable.words_taken`."""
-    found: dict[str, Counter[str]] = {}
-    for one in tables:
-        for name, words in one.read.words_taken(columns).items():
-            found.setdefault(name, Counter()).update(words)
-    return found
 
 
 def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:

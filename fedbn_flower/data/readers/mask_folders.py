@@ -120,13 +120,13 @@ def _decoded(
         parts.append((pixels, y, np.array([pair.site for pair in here])))
     if len({y.ndim for _, y, _ in parts}) > 1:
         raise UserError("dataset: the masks of training and test images differ in their number of pages")
-    of_images = decoder.notes()
-    if parts[0][1].ndim > 3:
+    volumes = parts[0][1].ndim > 3
+    notes += decoder.notes(volumes)
+    if volumes:
         parts = [(_as_volumes(x, decoder.pages), y, ids) for x, y, ids in parts]
-        volumes = f"{len(pairs)} images and masks of {decoder.pages} pages each are volumes"
-        of_images = [note for note in of_images if "which become channels" not in note.text]
-        of_images.append(Note("inputs", volumes))
-    notes += of_images
+        notes.append(
+            Note("inputs", f"{len(pairs)} images and masks of {decoder.pages} pages each are volumes")
+        )
     return parts, masks.notes()
 
 

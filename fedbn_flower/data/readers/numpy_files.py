@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...core.errors import UserError
 from ..dataset import Decoded, Request
@@ -36,6 +37,7 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     masks = has_mask_arrays(folder)
     kinds = ("images", "masks" if masks else "labels")
     notes: list[Note] = []
+    given: list[NDArray] = []
 
     def read(split: str) -> Part:
         try:
@@ -53,6 +55,7 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
             )
         x, of_channels = channels_first(images, f"{split}-images.npy")
         notes.extend(of_channels)
+        given.append(labels)
         targets = as_targets(f"dataset: {split}-labels.npy", labels, len(images))
         return np.ascontiguousarray(x), targets
 
@@ -72,7 +75,6 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
         shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
         raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
-    given = [np.load(folder / f"{split}-labels.npy") for split in ("train", "test")[: 1 + has_test]]
     every, names, of_floats = floats_as_classes(every, given, request.predict, request.of_site)
     notes += of_floats
     parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]

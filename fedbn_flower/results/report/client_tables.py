@@ -5,7 +5,7 @@ from typing import Any
 
 from ...records.metrics import shown
 from ..run_reader import Run
-from ..summary import NON_METRICS, lacking
+from ..summary import NOBODY, NON_METRICS, shown_mean
 from .html import folded, paragraph
 from .tables import Table
 
@@ -57,7 +57,7 @@ def metrics_by_class(run: Run) -> Iterator[str]:
 
 
 def _table(
-    run: Run, first: str, models: Mapping[str, Mapping[str, Any]], clients: Mapping[str, Any] | None = None
+    run: Run, first: str, models: Mapping[str, Mapping[str, Any]], clients: Mapping[str, Any] = NOBODY
 ) -> Table:
     """Return a row per model, with a column of training examples if any model has a count.
 
@@ -71,15 +71,7 @@ def _table(
         [
             model,
             *([str(metrics.get("num-examples", ""))] if counted else []),
-            *(
-                shown(name, metrics.get(name))
-                + (
-                    lacking(clients, name)
-                    if clients and model in MEANS and metrics.get(name) is not None
-                    else ""
-                )
-                for name in names
-            ),
+            *(shown_mean(name, metrics, clients if model in MEANS else NOBODY) for name in names),
         ]
         for model, metrics in models.items()
     ]

@@ -1,7 +1,5 @@
 """Clients compute as in a new process, whatever the caller has set, and leave it as it was."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
@@ -10,29 +8,9 @@ from clients import FedAvgClient
 from clients.lockstep import fit_in_lockstep
 from clients.modules.surroundings import kept_surroundings, usual_surroundings
 from clients.training import train_model
+from tests.surroundings import SET
 
 from ..helpers import make_client, small_model
-
-
-@contextmanager
-def default_dtype(dtype):
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-SET = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "float64": lambda: default_dtype(torch.float64),
-    "bfloat16": lambda: default_dtype(torch.bfloat16),
-    "device": lambda: torch.device("meta"),
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "numpy": lambda: np.errstate(all="raise"),
-    "anomaly mode": lambda: torch.autograd.set_detect_anomaly(True),
-}
 
 
 def found():

@@ -1,9 +1,9 @@
 """Runs that are called under no_grad, inference_mode or another default dtype are the same runs."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
+
+from tests.surroundings import SET
 
 KEYS = {
     "one by one": {"rounds": 2},
@@ -13,30 +13,15 @@ KEYS = {
 }
 
 
-@contextmanager
-def float64():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-SET = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "float64": float64,
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "meta": lambda: torch.device("meta"),
-}
+NAMES = ("no_grad", "inference_mode", "float64", "autocast", "device")
 
 
 @pytest.mark.parametrize("how", KEYS)
 def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
     """All rounds ran, and every client failed."""
     results = {"": run(**KEYS[how])}
-    for name, surroundings in SET.items():
-        with surroundings():
+    for name in NAMES:
+        with SET[name]():
             results[name] = run(**KEYS[how])
     models = {name: result.model(0).state_dict() for name, result in results.items()}
     for name, result in results.items():

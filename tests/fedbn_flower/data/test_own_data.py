@@ -1,11 +1,13 @@
 """Sites that train on data of their own, which the server does not have."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime import InlineGrid
@@ -27,6 +29,31 @@ class Sites(LocalGrid):
             yield from answer_all([message], [self.contexts[partition_of(message)]])
 
     client_memory = None
+
+
+def assert_sites_give_the_simulation(simulated, config, folder):
+    """Divide a folder's tables into sites ``a`` and ``b``, with their rows in the order of a simulation.
+
+    The run over the sites has the bits of the simulation. Return its model, its messages and its nodes.
+    """
+    for split in ("train", "test"):
+        table, shares = pd.read_csv(folder / f"{split}.csv"), inputs_of(simulated).partitions
+        for i, site in enumerate("ab"):
+            (folder.parent / site).mkdir(exist_ok=True)
+            table.iloc[getattr(shares, split)[i]].to_csv(folder.parent / site / f"{split}.csv", index=False)
+    cache = str(folder.parent / "cache")
+    nodes = [
+        {"data-path": str(folder.parent / site), "partition-id": i, "cache-dir": cache}
+        for i, site in enumerate("ab")
+    ]
+    messages, grid = [], Sites(config, nodes)
+    work = grid.work
+    grid.work = lambda asked, timeout: messages.extend(asked) or work(asked, timeout)
+    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
+    got = Federation(config).run(grid, [])
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    return expected, messages, nodes
 
 
 @pytest.fixture

@@ -13,11 +13,8 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.numeric import FeatureMoments, Standardise
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.rounding import columns_of, feature_of, may_lose
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.runtime import InlineGrid
 
-from .test_own_data import Sites
+from .test_own_data import assert_sites_give_the_simulation
 
 SECONDS = 1_700_000_000 + np.arange(80)
 RNG = np.random.default_rng(0)
@@ -186,23 +183,9 @@ def test_sites_standardise_numbers_far_from_0_as_one_place_would(configured, tmp
         table[rows].to_csv(tmp_path / "all" / f"{split}.csv", index=False)
     keys = {"columns": "t,n", "client": "fedavg", "normalize": True, "model": "mlp-bn"}
     simulated = configured(dataset=str(tmp_path / "all"), partition="natural:site", **keys)
-    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
-    for split in ("train", "test"):
-        whole, shares = pd.read_csv(tmp_path / "all" / f"{split}.csv"), inputs_of(simulated).partitions
-        for i, site in enumerate("ab"):
-            (tmp_path / site).mkdir(exist_ok=True)
-            whole.iloc[getattr(shares, split)[i]].to_csv(tmp_path / site / f"{split}.csv", index=False)
-    config = configured(dataset="shape:2:2", **keys)
-    nodes = [
-        {"data-path": str(tmp_path / site), "partition-id": i, "cache-dir": str(tmp_path / "cache")}
-        for i, site in enumerate("ab")
-    ]
-    messages, grid = [], Sites(config, nodes)
-    work = grid.work
-    grid.work = lambda asked, timeout: messages.extend(asked) or work(asked, timeout)
-    got = Federation(config).run(grid, [])
-    for name, array in expected.items():
-        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    _, messages, _ = assert_sites_give_the_simulation(
+        simulated, configured(dataset="shape:2:2", **keys), tmp_path / "all"
+    )
     train = table[table.index % 4 > 0]
     mean = messages[-1].content["config"]["feature-mean"]
     assert mean[0] - 1.7e9 == pytest.approx((train.t - 1_700_000_000).mean(), abs=1e-4)

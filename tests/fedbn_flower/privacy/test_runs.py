@@ -65,7 +65,7 @@ def test_the_default_job_with_a_budget(configured, tmp_path):
         "delta": 1e-5,
     }
     assert (found["planned-epsilon"], found["planned-rounds"], found["published"]) == (8, 3, 3)
-    assert len(found["outside"]) == 5
+    assert len(found["outside"]) == 6
 
 
 def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):

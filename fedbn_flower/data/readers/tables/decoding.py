@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.errors import UserError
+from ....core.listing import listed as first_of
 from ...dataset import Decoded, Request
 from ...notes import Note
 from .column_text import Feature, format_columns
@@ -136,6 +137,4 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: 
 
 def _some(found: Mapping[str, str]) -> str:
     """Return what is said of each column, of the first ones if there are many."""
-    said = [f"{name} {text}" for name, text in list(found.items())[:MAX_SHOWN]]
-    more = f" and {len(found) - MAX_SHOWN} more columns" if len(found) > MAX_SHOWN else ""
-    return f"{', '.join(said)}{more}"
+    return first_of([f"{name} {text}" for name, text in found.items()], MAX_SHOWN)

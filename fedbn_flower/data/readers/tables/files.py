@@ -15,17 +15,16 @@ from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note
 from ...walk import walk
+from ..class_folders import FOLDER
 from .header import is_unnamed
-from .table_file import PARQUET, ReadTable, is_table, open_table, stem
+from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
 from .words import listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 FILE = "file"
-"""The column of a natural partition by file, where each site has a file of its own."""
-FOLDER = "folder"
-"""The same, as folders of pictures have it."""
+"""The column of a natural partition by file, where each site has a file of its own; `FOLDER` is the same."""
 SPLITS = ("train", "test")
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}")
 
@@ -118,11 +117,7 @@ class Joined:
 
     def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
         """Count the words of all files, see `ReadTable.words_taken`."""
-        found: dict[str, Counter[str]] = {}
-        for part in self.parts:
-            for name, words in part.words_taken(columns).items():
-                found.setdefault(name, Counter()).update(words)
-        return found
+        return words_taken(self.parts, columns)
 
 
 def joined_tables(request: Request, files: Files) -> Joined:

@@ -75,8 +75,6 @@ class Layout:
         How many lines above the header are comments, or blank.
     names : list[str]
         See `checked_names`.
-    first : list[str]
-        The fields of the first row below the header; empty without one.
     rows : int
         About how many rows there are.
     """
@@ -85,7 +83,6 @@ class Layout:
     encoding: str
     above: int
     names: list[str]
-    first: list[str]
     rows: int
 
     @classmethod
@@ -128,7 +125,7 @@ class Layout:
         names = checked_names(fields(header, separator), str(path))
         a_row = len(sample) / sample.count("\n") if "\n" in sample else max(1, len(first))
         rows = int(_size(path) / a_row) if len(sample) == SAMPLE else 1 + sample.count("\n")
-        return cls(separator, encoding, above, names, fields(first, separator), rows)
+        return cls(separator, encoding, above, names, rows)
 
 
 @contextmanager

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
 
 
-def no_words(columns: Sequence[str]) -> Mapping[str, Counter[str]]:
-    """Count no words in any column."""
-    return {}
-
-
 def counted(words: Counter[str]) -> str:
     """Return words with their counts."""
     return " and ".join(f"{word!r} ({count})" for word, count in sorted(words.items()))
@@ -67,7 +62,7 @@ class Labelled:
         return train, test, note
 
 
-def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords = no_words) -> Labelled:
+def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords) -> Labelled:
     """Read the label columns and the group column of a table.
 
     ``count_words`` counts the words in columns that were taken for missing values without being asked to.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Request
-from ...labels import MAX_CLASSES, are_classes
+from ...labels import MAX_CLASSES, are_classes, same_word
 from ...notes import Note
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
@@ -22,7 +22,6 @@ from .words import (
     check_categories,
     is_number,
     listed,
-    same_word,
     spelt_otherwise,
 )
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ...labels import same_word
 from .column_text import split_words
-from .words import same_word
 
 AUTO = "auto"
 USUAL = (

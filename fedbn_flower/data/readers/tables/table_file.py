@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +75,15 @@ class ReadTable:
         return found
 
 
+def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:
+    """Count the words of several tables, see `ReadTable.words_taken`."""
+    found: dict[str, Counter[str]] = {}
+    for table in tables:
+        for name, words in table.words_taken(columns).items():
+            found.setdefault(name, Counter()).update(words)
+    return found
+
+
 def is_table(path: Path) -> bool:
     """Return whether a path ends as a table's does."""
     return path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~$"))
@@ -84,11 +93,6 @@ def stem(path: Path) -> str:
     """Return a table's name without its ending."""
     ending = max((s for s in SUFFIXES if path.name.lower().endswith(s)), key=len)
     return path.name[: -len(ending)]
-
-
-def read_table(path: Path) -> "DataFrame":
-    """Read a table, see `open_table`."""
-    return open_table(path, Request("")).frame
 
 
 def open_table(path: Path, request: Request) -> ReadTable:
@@ -222,11 +226,3 @@ def _is_float(word: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def first_row(path: Path) -> list[str]:
-    """Return the fields of the first row of a text file below its header; empty if there is none."""
-    try:
-        return Layout.of(path).first
-    except (OSError, UserError):
-        return []

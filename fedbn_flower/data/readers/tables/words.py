@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError
+from ....core.listing import quoted
+from ...labels import same_word, spelt_alike
 from .column_text import Feature, joined
 
 if TYPE_CHECKING:
@@ -78,11 +80,6 @@ def category_numbers(column: "Series", feature: Feature, key: str) -> NDArray[np
     return np.where(present, indices, len(feature.values)).astype(np.int64)
 
 
-def same_word(word: str) -> str:
-    """Return a word as it is compared: without case, and with no blanks around it and single ones in it."""
-    return " ".join(word.split()).casefold()
-
-
 def spelt_otherwise(words: Collection[str], values: Sequence[str]) -> dict[str, int]:
     """Return the indices of the values that these words differ from in case or blanks only.
 
@@ -97,16 +94,12 @@ def spelt_otherwise(words: Collection[str], values: Sequence[str]) -> dict[str, 
 
 def alike(words: Sequence[str]) -> list[str]:
     """Return the words that differ from another one in case or blanks only, sorted."""
-    by_same: dict[str, list[str]] = {}
-    for word in words:
-        by_same.setdefault(same_word(word), []).append(word)
-    return sorted((word for same in by_same.values() if len(same) > 1 for word in same), key=same_word)
+    return sorted((word for same in spelt_alike(words) for word in same), key=same_word)
 
 
 def listed(words: Sequence[str]) -> str:
     """Return words in quotes, the first ones of many."""
-    more = f" and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
-    return f"{', '.join(map(repr, words[:MAX_SHOWN]))}{more}"
+    return quoted(words, MAX_SHOWN)
 
 
 def check_categories(name: str, words: Sequence[str], key: str) -> None:

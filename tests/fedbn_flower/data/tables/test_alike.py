@@ -15,9 +15,8 @@ from fedbn_flower.data.numeric import FeatureMoments
 from fedbn_flower.data.readers.tables import Table
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.runtime import InlineGrid
 
-from ..test_own_data import Sites
+from ..test_own_data import Sites, assert_sites_give_the_simulation
 
 NAN = np.nan
 COLUMNS = "age,creatinine,sex=f|m,year"
@@ -95,24 +94,9 @@ def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
     """
     keys = {"columns": COLUMNS, "client": "fedavg", "normalize": True, "model": "mlp-bn"}
     simulated = configured(dataset=str(clinics / "all"), partition="natural:clinic", **keys)
-    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
-    for split in ("train", "test"):
-        table, shares = pd.read_csv(clinics / "all" / f"{split}.csv"), inputs_of(simulated).partitions
-        for i, site in enumerate("ab"):
-            (clinics / site).mkdir(exist_ok=True)
-            rows = getattr(shares, split)[i]
-            table.iloc[rows].to_csv(clinics / site / f"{split}.csv", index=False)
-    config = configured(dataset="shape:5:2", **keys)
-    nodes = [
-        {"data-path": str(clinics / site), "partition-id": i, "cache-dir": str(clinics / "cache")}
-        for i, site in enumerate("ab")
-    ]
-    messages, grid = [], Sites(config, nodes)
-    work = grid.work
-    grid.work = lambda asked, timeout: messages.extend(asked) or work(asked, timeout)
-    got = Federation(config).run(grid, [])
-    for name, array in expected.items():
-        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+    expected, messages, nodes = assert_sites_give_the_simulation(
+        simulated, configured(dataset="shape:5:2", **keys), clinics / "all"
+    )
     x = pd.read_csv(clinics / "all" / "train.csv")
     for message in messages[2:]:
         mean, std = (message.content["config"][f"feature-{name}"] for name in ("mean", "std"))
