@@ -15,7 +15,7 @@ from fedbn_flower.records.metrics import held_out_means, round_means
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
 from fedbn_flower.results.report.client_tables import _table
-from fedbn_flower.results.summary import lacking
+from fedbn_flower.results.summary import shown_mean
 from fedbn_flower.runtime.server_app import RoundLog
 from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
@@ -206,9 +206,8 @@ def test_a_mean_says_how_many_clients_have_no_value(configured):
     run = SimpleNamespace(class_columns=())
     of_report = _table(run, "model", {"mean over clients": found["client-mean"]}, found["clients"])
     assert [cell for cell in of_report.rows[0] if "none" in cell] == ["75.0 % (1 of 3 has none)"]
-    assert lacking({"0": {"dice": None}, "1": {"dice": None}, "2": {"dice": 1.0}}, "dice") == (
-        " (2 of 3 have none)"
-    )
+    clients = {"0": {"accuracy": None}, "1": {"accuracy": None}, "2": {"accuracy": 1.0}}
+    assert shown_mean("accuracy", {"accuracy": 1.0}, clients) == "100.0 % (2 of 3 have none)"
 
 
 @pytest.fixture
