@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
+from ..core.memory import check_fits
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image
@@ -172,6 +173,9 @@ def _digits(request: Request) -> Source:
         digits = load_digits()
         scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
         if size := request.image_size:
+            copies = 3  # each image, all of them, and the two splits
+            what = f"{len(scans):,} digits of {size}x{size}"
+            check_fits("image-size", what, copies * len(scans) * size**2)
             scans = np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])
         train, test, train_labels, test_labels = train_test_split(
             scans[:, None], digits.target, test_size=0.2, random_state=0, stratify=digits.target

@@ -11,6 +11,7 @@ from fedbn_flower.clients import Columns
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.errors import not_allowed
+from ...core.memory import check_fits
 from ..dataset import Dataset, Decoded
 from ..notes import Note
 from .decoding import to_three_channels
@@ -64,6 +65,8 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:
     """Return the columns, plus one per domain and the mixed one."""
+    copies = len(names) + 1
+    check_fits("feature-shift", f"{copies} copies of the images", copies * columns["x"].nbytes)
     found = dict(columns)
     for name in names:
         found[column_of(name)] = _in_domain(columns["x"], name, split)
