@@ -209,6 +209,34 @@ def test_a_spent_budget_ends_the_run_with_its_model(configured, tmp_path, caplog
     assert summary["mean"]["accuracy"] == float(rows(tmp_path / "run")[-1]["accuracy"])
 
 
+class Dies(Observer):
+    """Ends a run in the evaluation of a round, whose model is published by then."""
+
+    def __init__(self, within):
+        self.within = within
+
+    def on_answer(self, server_round, phase, done, total):
+        if (server_round, phase) == (self.within, "evaluate"):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("dp", ["client", "local"])
+def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp):
+    """All four rounds are charged when it dies, and the checkpoint is of round 2: rounds 3 and 4 are repeated,
+    to the model of the run that was not killed."""
+    values = {**MANY, **DP, "dp": dp, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4, "checkpoint_every": 2}
+    config = configured(**values | ({"weighting": "uniform"} if dp == "local" else {}))
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    simulated(config, whole)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), stopped, None, [Dies(4)])
+    assert [line["round"] for line in charges(stopped)] == [1, 2, 3, 4]
+    summary = simulated(resume(config, stopped), stopped)
+    assert summary["rounds"] == 4
+    assert len(charges(stopped)) == 4
+    assert model(stopped) == model(whole)
+
+
 def test_more_rounds_than_a_complete_run_was_calibrated_for_are_refused(configured, tmp_path):
     config = configured(**{**MANY, **DP, "dp_noise": 0, "dp_epsilon": 8, "rounds": 2})
     simulated(config, tmp_path / "run")
