@@ -12,7 +12,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.process_cache import process_cache
 from . import ledger
-from .accounts import Plan, check_installed, noise_for
+from .accounts import Plan, check_delta, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
 from .discrete_gaussian import STEPS
 from .keys import Key
@@ -55,7 +55,8 @@ def terms_of(config: RunConfig) -> Terms:
     Raises
     ------
     UserError
-        When the package that accounts is missing, or the noise leaves nothing for an adaptive clip.
+        When the package that accounts is missing, delta allows everything, or the noise leaves nothing for an
+        adaptive clip.
     """
     check_installed("dp")
     answers = num_answers(config)
@@ -80,6 +81,7 @@ def terms_of(config: RunConfig) -> Terms:
         bands=config.dp_bands or groups,
         secure=config.dp_secure_noise,
     )
+    check_delta(terms.plan)
     if terms.budget:
         terms = replace(terms, noise=_noise(terms.budget, terms.plan))
     if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):

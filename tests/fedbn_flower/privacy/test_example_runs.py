@@ -95,7 +95,7 @@ def test_a_run_with_a_budget(configured, tmp_path):
     assert 7.9 < found["epsilon"] <= 8 == found["planned-epsilon"]
     assert {k: found[k] for k in ("notion", "adjacency", "sampling", "claim", "published")} == {
         "notion": "example, at each client",
-        "adjacency": "add-or-remove-one-example",
+        "adjacency": "example-replaced-by-nothing",
         "sampling": "poisson",
         "claim": "simulated",
         "published": 3,
