@@ -1,4 +1,4 @@
-"""The commands ``report``, ``compare`` and ``export``, which read the folders of runs."""
+"""The commands ``report``, ``compare``, ``export`` and ``release``, which read the folders of runs."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
+from ..results.release import release as write_release
 from ..results.report import write_report
 from ..results.report.compare_page import compare_page, costs, data_warning, differences, read_groups
 from ..results.report.groups import common_metric, legend, metrics_table
@@ -93,4 +94,14 @@ def export(arguments: Sequence[str]) -> int:
     path = options.to or options.folder / f"model.{ending}"
     export_model(options.folder, path, options.format, client, trust_code=options.trust_code == "true")
     print(path)
+    return 0
+
+
+def release(arguments: Sequence[str]) -> int:
+    """Run ``release DIR --to DIR``: write what may be published of a private run into a new folder."""
+    parser = _Parser("fedbn-sim release", description="Write what may be published of a private run.")
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="new folder")
+    options = parser.parse_args(arguments)
+    print(write_release(options.folder, options.to))
     return 0

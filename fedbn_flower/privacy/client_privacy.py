@@ -19,7 +19,7 @@ from .keys import Key
 from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
 from .run_privacy import PUBLIC_KEY, RunPrivacy
-from .terms import GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
+from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
 LAST = "checkpoint"
 """A run's folder of its last checkpoint, in which the key is."""
@@ -27,8 +27,7 @@ DROWNED = 0.1
 """Expected answers over noise and root of the parameters, below which noise is most of every step."""
 NOTION = "client, central"
 OUTSIDE = (
-    "metrics of training and evaluation, and who answered: metrics.csv, clients.csv, failures.csv, the "
-    "summary, trackers and logs",
+    f"metrics of training and evaluation, who answered, and logs; {FILES_OUTSIDE}",
     "what stays at a client: its examples, its memory, and its own part of the model",
     "checkpoints, which hold the clients' memories and the key",
     "a server that is not trusted: it sees every update before noise is added",

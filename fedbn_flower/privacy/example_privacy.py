@@ -17,10 +17,11 @@ from ..core.process_cache import process_cache
 from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
+from .terms import FILES_OUTSIDE
 
 NOTION = "example, at each client"
 OUTSIDE = (
-    "metrics of training and evaluation: metrics.csv, clients.csv, the summary, trackers and logs",
+    f"metrics of training and evaluation, and logs; {FILES_OUTSIDE}",
     "how many examples a client has, how many steps it takes, and whether it answers",
     "several examples of one person: their epsilons add up",
     "what stays at a client, and checkpoints, which hold the clients' memories",

@@ -287,7 +287,9 @@ class TestCorners:
         """Of three samples with q = 0.01 one is in any with probability 1 - 0.99^3 = 0.0297."""
         for sampling in ("poisson", "fixed"):
             plan = Plan(sampling, 0.01, 100, 3, 0.029702)
-            with pytest.raises(UserError, match="dp-delta: 0.029702 is not allowed; expected less than 0.03, the p"):
+            with pytest.raises(
+                UserError, match="dp-delta: 0.029702 is not allowed; expected less than 0.03, the p"
+            ):
                 noise_for(8, plan)
             assert noise_for(8, replace(plan, delta=0.02)) > 0
         assert Plan("all", 1.0, 100, 3, 0.5).takes_part == 1
@@ -313,7 +315,12 @@ class TestCorners:
 
     @pytest.mark.parametrize(
         ("q", "rounds", "noise", "poisson_", "fixed_"),
-        [(0.1, 100, 1, 7.05, 34.2), (0.1, 100, 4, 0.98, 2.54), (0.01, 100, 1, 0.72, 6.64), (0.01, 10, 1, 0.38, 4.38)],
+        [
+            (0.1, 100, 1, 7.05, 34.2),
+            (0.1, 100, 4, 0.98, 2.54),
+            (0.01, 100, 1, 0.72, 6.64),
+            (0.01, 10, 1, 0.38, 4.38),
+        ],
     )
     def test_the_table_of_what_samples_of_a_fixed_size_cost(self, q, rounds, noise, poisson_, fixed_):
         found = [epsilon(noise, Plan(s, q, 1000, rounds, 1e-5)) for s in ("poisson", "fixed")]
