@@ -14,7 +14,14 @@ from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
 from ..results.report import write_report
-from ..results.report.compare_page import compare_page, costs, data_warning, differences, read_groups
+from ..results.report.compare_page import (
+    compare_page,
+    costs,
+    data_warning,
+    differences,
+    privacy_together,
+    read_groups,
+)
 from ..results.report.groups import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
@@ -54,7 +61,7 @@ def compare(arguments: Sequence[str]) -> int:
     groups = read_groups(options.folders)
     if len(groups) < 2:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
-    metric, warning = common_metric(groups), data_warning(groups)
+    metric, warning, together = common_metric(groups), data_warning(groups), privacy_together(groups)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric),
         "differences": differences(groups),
@@ -67,15 +74,16 @@ def compare(arguments: Sequence[str]) -> int:
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
-        text += [f"{warning}\n"] if warning else []
+        text += [f"{line}\n" for line in (warning, *together) if line]
         write_atomically(folder / "compare.md", "\n".join(text))
         title = "different data" if warning else ""
         save_figure(curves_figure(groups[:LINES], metric, title), folder / "compare.png")
     console = Console()
     for title, table in tables.items():
         console.print(fit_to_width(table.terminal(title), console.width))
-    if warning:
-        print(warning)
+    for line in (warning, *together):
+        if line:
+            print(line)
     print(f"the page is {folder / 'compare.html'}")
     return 0
 
