@@ -13,7 +13,7 @@ from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
-from ..results.report import write_report
+from ..results.report import damage_as_user_errors, write_report
 from ..results.report.compare_page import (
     compare_page,
     costs,
@@ -58,6 +58,11 @@ def compare(arguments: Sequence[str]) -> int:
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
     options = parser.parse_args(arguments)
+    with damage_as_user_errors("compare", ", ".join(map(str, options.folders))):
+        return _compare(options)
+
+
+def _compare(options: argparse.Namespace) -> int:
     groups = read_groups(options.folders)
     if len(groups) < 2:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
