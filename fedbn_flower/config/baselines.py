@@ -39,7 +39,8 @@ def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     if values.get("dp", "none") != "none":
         LOGGER.warning(
-            "reference: %r has no dp, so it is itself a release: nothing bounds what its model, or a metric of "
+            "reference: %r has no dp, so it is itself a release: nothing bounds what its model, or "
+            "a metric of "
             "it, tells of the data that dp=%s protects",
             values["reference"],
             values["dp"],

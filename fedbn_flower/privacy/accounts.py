@@ -12,8 +12,10 @@ By sampling, with the adjacency that the epsilon is for:
   noise z are one of z / sqrt(k), see Balle and Wang 2018 (1805.06530), theorem 8. In ``cyclic``
   k = ceil(rounds / groups), and noise may be correlated over up to ``groups`` rounds (2306.08153).
 
-PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380). They are composed in
-floats, which do not tell a delta below 1e-12. There, and where a PLD has no finite epsilon, as under next to no
+PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380). They are
+composed in
+floats, which do not tell a delta below 1e-12. There, and where a PLD has no finite epsilon, as under
+next to no
 noise, a greater one is stated: that of the Renyi divergences below, or that of everybody taking part.
 
 Secure noise is discrete, of deviation s on whole vectors that move by s / z at most. No PLD of it is known in
@@ -156,7 +158,9 @@ def _composed(sampling: Sampling, noise: float, probability: float, rounds: int,
 
 
 def _self_composed(one: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:
-    """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``, which is slow."""
+    """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``, which is
+    slow.
+    """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     if rounds > MANY_ROUNDS:

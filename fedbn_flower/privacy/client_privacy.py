@@ -224,7 +224,8 @@ class ClientPrivacy(RunPrivacy):
         """
         if not self.terms.groups:
             return
-        assert self._ledger and self._mechanism
+        assert self._ledger
+        assert self._mechanism
         others = [charge for charge in self._ledger.charges if charge.round != server_round]
         turns = Counter(client for charge in others for client in charge.clients)
         most = ceil(server_round / self.terms.groups)

@@ -62,7 +62,7 @@ class RunPrivacy(ABC):
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
         """Hear which clients are about to be asked to train, by partition id."""
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027
         """Forget what only a run that goes on needs: this one is complete."""
 
     def columns(self, server_round: int) -> dict[str, float]:

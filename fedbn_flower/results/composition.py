@@ -18,9 +18,11 @@ def privacy_of_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def added_up(runs: Iterable[Private]) -> list[str]:
-    """Return a sentence for all private runs on the same data that protect the same, where there are several runs.
+    """Return a sentence for all private runs on the same data that protect the same, where there are
+    several runs.
 
-    By basic composition (Dwork et al. 2006) epsilons and deltas add up, whatever the mechanisms. Runs that are
+    By basic composition (Dwork et al. 2006) epsilons and deltas add up, whatever the mechanisms. Runs
+    that are
     not private have no bound.
     """
     by_data: dict[str, list[Mapping[str, Any]]] = {}
@@ -42,8 +44,13 @@ def _sentence(notion: str, adjacency: str, runs: Sequence[Mapping[str, Any]], pl
     claim = f" ({' and '.join(others)}, not guaranteed)" if others else ""
     without = ""
     if plain:
-        without = f" {plain} further {'run' if plain == 1 else 'runs'} on the same data had no privacy, and no bound."
+        without = (
+            f" {plain} further {'run' if plain == 1 else 'runs'} on the same data had no "
+            f"privacy, and no bound."
+        )
     return (
-        f"Privacy adds up: {len(runs)} {'runs' if len(runs) > 1 else 'run'} on the same data ({notion}; {adjacency}) "
-        f"{'are' if len(runs) > 1 else 'is'} epsilon {epsilon:.4g} at delta {delta:.3g} together{claim}.{without}"
+        f"Privacy adds up: {len(runs)} {'runs' if len(runs) > 1 else 'run'} on the same data "
+        f"({notion}; {adjacency}) "
+        f"{'are' if len(runs) > 1 else 'is'} epsilon {epsilon:.4g} at delta {delta:.3g} "
+        f"together{claim}.{without}"
     )

@@ -38,8 +38,8 @@ NEIGHBOURS = {
 """What an attacker wants to know, by adjacency."""
 ASSUMED = {
     "client, central": "The server is honest, and keeps its updates and its key to itself.",
-    "client, local": "Each client ran this project's code with the settings below.",
-    "example, at each client": "Each client ran this project's code with the settings below. Numbers of examples "
+    "client, local": "Each client ran this project's code as it is.",
+    "example, at each client": "Each client ran this project's code as it is. Numbers of examples "
     "and of steps are public.",
 }
 SECRET_SAMPLE = " Who was asked in which round does not become known."
@@ -53,7 +53,8 @@ def release(folder: Path, to: Path) -> Path:
     Raises
     ------
     UserError
-        When the folder is not that of a complete run with ``dp``, or the other is not new or cannot be written.
+        When the folder is not that of a complete run with ``dp``, or the other is not new or cannot be
+        written.
     """
     run = Run.read(folder, "release")
     found = run.summary.get("privacy") if isinstance(run.summary, Mapping) else None
@@ -84,7 +85,8 @@ def release(folder: Path, to: Path) -> Path:
 def attack_success(false_positives: float, epsilon_at: EpsilonAt) -> float:
     """Return a bound on an attack's true-positive rate at a false-positive rate.
 
-    An (epsilon, delta) allows ``min(e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))`` at the rate a (Kairouz
+    An (epsilon, delta) allows ``min(e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))`` at the rate
+    a (Kairouz
     et al. 2015, 1311.0776). Each delta in `DELTAS` gives a bound, and the least one counts.
     """
     bounds = [1.0]
@@ -131,22 +133,26 @@ def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
     names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
     return f"""# {short(str(config.get("model", "model")))}
 
-A model that was trained by federated learning under differential privacy: {run.summary.get("rounds")} rounds of {names}.
+A model that was trained by federated learning under differential privacy: {run.summary.get("rounds")}
+rounds of {names}.
 
 ## What is guaranteed
 
 {warned}- **Who is protected:** {who}.
 - **From whom:** {whom}, whatever they know besides and compute from these files.
-- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]} change by a factor of
+- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
+  change by a factor of
   e^{value:.4g} = {exp(min(value, 700)):.3g} at most, but for a probability of {delta:g}.
-- **Assuming:** {ASSUMED[found["notion"]]}{SECRET_SAMPLE if sampled else ""} Other releases from the same data add their epsilons to this one.
+- **Assuming:** {ASSUMED[found["notion"]]}{SECRET_SAMPLE if sampled else ""} Other releases from the
+  same data add their epsilons to this one.
 
 The best attack that tells whether {NEIGHBOURS[found["adjacency"]]}:
 
 | it is wrong of those who did not | right by guessing | right at most |
 |---|---|---|
 {rates}
-Noise: {found["noise"]:g} times the clip, sampling `{found["sampling"]}`, {found["published"]} models published, claim `{claim}`.
+Noise: {found["noise"]:g} times the clip, sampling `{found["sampling"]}`, {found["published"]} models
+published, claim `{claim}`.
 
 ## Files
 

@@ -85,7 +85,9 @@ class MemoryFile(NamedTuple):
     content: bytes
 
     def write(self) -> None:
-        """Write the file, for its owner alone; it survives a power failure once `MemoryFolder.sync` has returned."""
+        """Write the file, for its owner alone; it survives a power failure once `MemoryFolder.sync`
+        has returned.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path, self.content, ONLY_OWNER)
 

@@ -22,7 +22,9 @@ DAMAGES = (ArithmeticError, AttributeError, CsvError, LookupError, TypeError, Va
 
 @contextmanager
 def damage_as_user_errors(key: str, folder: str) -> Iterator[None]:
-    """Raise a UserError of one line, which begins with the key, for what a damaged folder of results raises."""
+    """Raise a UserError of one line, which begins with the key, for what a damaged folder of results
+    raises.
+    """
     try:
         yield
     except UserError:

@@ -51,9 +51,9 @@ def test_onnx_is_told_that_any_number_of_examples_may_come(monkeypatch):
     given = {}
 
     class Program:
-        class model_proto:  # noqa: N801
+        class model_proto:
             @staticmethod
-            def SerializeToString():  # noqa: N802
+            def SerializeToString():
                 return b"onnx"
 
     def export(module, arguments, **keys):

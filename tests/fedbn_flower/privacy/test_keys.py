@@ -76,7 +76,7 @@ def test_what_is_no_key_is_refused(content, tmp_path):
 
 def test_no_two_sums_have_the_same_noise_but_under_a_public_key():
     """The mark is a function of the sum, its count and the key, and tells nothing of them."""
-    one, other = np.arange(4.0), np.arange(4.0) + [0, 0, 0, 1e-12]
+    one, other = np.arange(4.0), np.array([0, 1, 2, 3 + 1e-12])
 
     def noise(key, total, within):
         return key.numbers(3, 1, "noise", key.mark_of(total, within)).uniform(2).tolist()

@@ -226,7 +226,8 @@ class Dies(Observer):
 
 @pytest.mark.parametrize("dp", ["client", "local"])
 def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp):
-    """All four rounds are charged when it dies, and the checkpoint is of round 2: rounds 3 and 4 are repeated,
+    """All four rounds are charged when it dies, and the checkpoint is of round 2: rounds 3 and 4 are
+    repeated,
     to the model of the run that was not killed."""
     values = {**MANY, **DP, "dp": dp, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4, "checkpoint_every": 2}
     config = configured(**values | ({"weighting": "uniform"} if dp == "local" else {}))
@@ -242,7 +243,8 @@ def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(config
 
 
 def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, tmp_path, monkeypatch):
-    """Both copies go on from round 2 with the same key and the same sample. In one of them an update is another
+    """Both copies go on from round 2 with the same key and the same sample. In one of them an update
+    is another
     one: the difference of the results is not that of the sums, since their noise differs."""
     config = configured(
         **{**MANY, **DP, "dp_seed": -1, "rounds": 3, "checkpoint_every": 2, "fraction_evaluate": 0}

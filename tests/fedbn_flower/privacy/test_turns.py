@@ -82,7 +82,10 @@ def test_turns_are_counted_in_the_ledger(configured, tmp_path):
     assert [charge["clients"] for charge in charges(folder)] == [[0, 4, 8, 12, 16], [1, 5, 9, 13, 17]]
     path = folder / "privacy.jsonl"
     path.write_text(path.read_text().replace("[1, 5, 9, 13, 17]", "[1, 2, 5, 9, 13, 17]"))
-    line = "privacy: client 2 has had 1 turns before round 3, in which 1 are accounted for a client; begin a new run"
+    line = (
+        "privacy: client 2 has had 1 turns before round 3, in which 1 are accounted for a "
+        "client; begin a new run"
+    )
     with pytest.raises(RunFailed, match=line):
         simulated(resume(config, folder), folder)
 

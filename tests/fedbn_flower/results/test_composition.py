@@ -11,7 +11,8 @@ from .written import METRICS, summary_of, write_run
 CLIENTS = {"notion": "client, central", "adjacency": "add-or-remove-one", "claim": "guarantee"}
 ONE, OTHER = CLIENTS | {"epsilon": 2.5, "delta": 1e-5}, CLIENTS | {"epsilon": 1.25, "delta": 2e-5}
 LINE = (
-    "Privacy adds up: 2 runs on the same data (client, central; add-or-remove-one) are epsilon 3.75 at delta 3e-05 "
+    "Privacy adds up: 2 runs on the same data (client, central; add-or-remove-one) are epsilon 3.75 "
+    "at delta 3e-05 "
     "together"
 )
 
@@ -59,7 +60,8 @@ def test_a_reference_to_a_private_run_is_a_release_of_its_own(configured, caplog
     config = configured(dp="client", dp_noise=1.0, dp_delta=1e-3, reference=reference)
     assert config.dp == ("client" if reference == "none" else "none")
     line = (
-        f"reference: {reference!r} has no dp, so it is itself a release: nothing bounds what its model, or a metric "
+        f"reference: {reference!r} has no dp, so it is itself a release: nothing bounds what its "
+        f"model, or a metric "
         "of it, tells of the data that dp=client protects"
     )
     told = [message for message in caplog.messages if message.startswith("reference")]

@@ -1,4 +1,6 @@
-"""What may be published of a private run: the folder that ``fedbn-sim release`` writes, and all that it leaves out."""
+"""What may be published of a private run: the folder that ``fedbn-sim release`` writes, and all that
+it leaves out.
+"""
 
 from math import sqrt
 
@@ -17,7 +19,9 @@ PUBLIC = {"model.safetensors", "privacy.jsonl"}
 
 
 def test_the_success_of_attacks_on_a_gaussian_is_that_of_its_test():
-    """By Neyman and Pearson: at the rate a, Phi(Phi^-1(a) + mu) with mu = sqrt(k) / z. The bound is a little more."""
+    """By Neyman and Pearson: at the rate a, Phi(Phi^-1(a) + mu) with mu = sqrt(k) / z. The bound is a
+    little more.
+    """
     for rounds, noise in ((1, 1.0), (9, 2.0), (100, 20.0)):
         plan = Plan("all", 1.0, 10, rounds, 1e-5)
 

@@ -141,7 +141,8 @@ def test_which_rules_go_with_buffers():
 
 @pytest.mark.parametrize("clip", [0.0, 100.0])
 def test_an_entry_that_is_infinite_in_a_stale_model_stays_so(monkeypatch, clip):
-    """As in an attention mask: ``-inf - -inf`` would be NaN. The other entry is that of `test_fedbuff_by_hand`,
+    """As in an attention mask: ``-inf - -inf`` would be NaN. The other entry is that of
+    `test_fedbuff_by_hand`,
     of which no update is longer than 100."""
 
     def masked(models):
