@@ -35,6 +35,8 @@ def recorded_run(
     info = run_info(federation, results.path, checkpoint)
     with observed(observers, info, results.finish):
         federation.run(grid, [results, *observers], checkpoint)
+    if federation.privacy:
+        federation.privacy.end()
     return results.summary
 
 

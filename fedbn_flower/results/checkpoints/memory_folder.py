@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Groups
 
-from ...core.files import remove_unfinished, sync_folder, write_atomically
+from ...core.files import ONLY_OWNER, remove_unfinished, sync_folder, write_atomically
 from .memory_file import SIGNATURE, InvalidMemory, pack, unpack
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -85,9 +85,11 @@ class MemoryFile(NamedTuple):
     content: bytes
 
     def write(self) -> None:
-        """Write the file; it survives a power failure once `MemoryFolder.sync` has returned."""
+        """Write the file, for its owner alone; it survives a power failure once `MemoryFolder.sync`
+        has returned.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, self.content)
+        write_atomically(self.path, self.content, ONLY_OWNER)
 
 
 @dataclass(frozen=True)
