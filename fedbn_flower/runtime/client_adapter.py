@@ -30,9 +30,13 @@ from fedbn_flower.strategies.messages.wire import (
     CONFIG,
     DIGEST_OF_START,
     EVAL_SPLITS,
+    FOUND,
+    KEPT,
     LOSS,
+    MEMORY,
     METRICS,
     NUM_EXAMPLES,
+    ON_DISK,
     SENT_BYTES,
     SERVER_ROUND,
     STATES,
@@ -57,7 +61,7 @@ from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
-from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
+from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name, run_of
 from .evaluation_cache import Evaluations
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -68,6 +72,21 @@ app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
 app.query("counts")(answer_counts)
+
+
+@app.query("complete")
+def answer_complete(message: Message, context: Context) -> Message:
+    """Remove the client's memories that no run can need, since the server says that this one is complete."""
+    config, asked = RunConfig.of(context.run_config), message.content.config_records[CONFIG]
+    run = run_of(asked)
+    if (state_dir := context.node_config.get("state-dir")) is not None:
+        folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name)
+        removed = folder.note_complete(_name(context), run, round_of(message))
+        LOGGER.info(
+            "client memory: run %s is complete; %d files of it and earlier runs removed", run, removed
+        )
+    return Message(RecordDict(), reply_to=message)
+
 
 _evaluations = Evaluations()
 
@@ -108,9 +127,9 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
             if value and inputs_of(config).remembers:
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
-        return Memory(ContextStore(context.state))
+        return Memory(ContextStore(context.state, round_of(message)))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
-    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits)
+    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits, config.keep_memories)
     asked = message.content.config_records[CONFIG]
     moment = Moment.of(asked)
     before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
@@ -155,6 +174,15 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {**records, **({STATES: _record(states)} if states else {})}
 
 
+def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
+    """The record of which memory the client found and keeps; empty where there is no place for one."""
+    memory, on_disk = client.memory, "state-dir" in context.node_config
+    found, kept = memory.found_round, memory.last_round
+    if not (found or kept or on_disk):
+        return {}
+    return {MEMORY: ConfigRecord({FOUND: found, KEPT: kept, ON_DISK: on_disk})}
+
+
 def _fit(client: FedAvgClient, message: Message) -> Update:
     result = client.fit(_received(client, message), _config(message))
     return result if isinstance(result, Update) else Update(*result)
@@ -174,7 +202,7 @@ def _trained(
     """
     if config.dp == "local":
         update = _released(message, context, client, update)
-    if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
+    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
@@ -188,6 +216,8 @@ def _trained(
         content[ARRAYS] = _record(travels)
         content.update({COMPRESSED: codes} if codec else {})
     client.memory.commit()
+    if group is None:
+        content.update(_remembered(client, context))
     if group:
         try:
             group.add(content, model)
@@ -223,7 +253,7 @@ def evaluate(message: Message, context: Context) -> Message:
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
     )
     reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
-    return Message(RecordDict(reported), reply_to=message)
+    return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
 
 
 def answer_all(
