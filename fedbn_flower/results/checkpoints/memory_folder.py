@@ -6,7 +6,7 @@ file older than the newest is kept too, in case the newest is damaged.
 
 A run removes files of its own only. ``CLIENT-RUN.complete`` says that the server has told that a run is
 complete. Such a run keeps its newest file, from which rounds can be added or another run can go on, until two
-later ones are complete. Files of runs that are not complete stay, or go after the days that they name.
+others are complete after it. Files of runs that are not complete stay, or go after the days that they name.
 """
 
 import contextlib
@@ -206,10 +206,13 @@ class MemoryFolder:
         return self.path / f"{client}-{run}.{COMPLETE}"
 
     def _complete(self, client: str) -> list[str]:
-        """Return the client's complete runs, newest first."""
-        names = (path.stem for path in self.path.glob(f"*.{COMPLETE}"))
-        found = (re.fullmatch(rf"{re.escape(client)}-({RUN})", name) for name in names)
-        return sorted((match[1] for match in found if match), reverse=True)
+        """Return the client's complete runs, the one that was the last to be complete first."""
+        found = []
+        for path in self.path.glob(f"*.{COMPLETE}"):
+            if match := re.fullmatch(rf"{re.escape(client)}-({RUN})", path.stem):
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    found.append((path.stat().st_mtime_ns, match[1]))
+        return [run for _, run in sorted(found, reverse=True)]
 
     def _remove(self, client: str, obsolete: Iterable[Generation]) -> None:
         gone = set(obsolete)

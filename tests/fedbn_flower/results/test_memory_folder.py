@@ -156,6 +156,17 @@ def test_a_complete_run_keeps_its_last_memory_until_two_later_ones_are_complete(
     assert remembered(tmp_path, moment(4, run=NEXT)) == 3  # it was interrupted, and can be resumed
 
 
+def test_of_complete_runs_the_last_to_end_count(tmp_path):
+    """The first to start was interrupted, and is resumed and complete last."""
+    for number, run in enumerate((NEXT, THIRD, RUN)):
+        save(tmp_path, moment(1, run=run), memory(1))
+        complete(tmp_path, run, 1)
+        (mark,) = tmp_path.glob(f"*{run}.complete")
+        os.utime(mark, (number, number))
+    complete(tmp_path, RUN, 1)
+    assert files(tmp_path) == ([("01", 1), ("03", 1)], ["01", "03"])
+
+
 def test_of_a_run_in_which_a_client_never_trained_nothing_is_noted(tmp_path):
     save(tmp_path, moment(1), memory(1))
     assert complete(tmp_path, NEXT, 5) == 0
