@@ -28,6 +28,14 @@ def counts(message: Message, context: Context) -> Message:
     return answer_counts(message, context)
 
 
+@app.query("complete")
+def complete(message: Message, context: Context) -> Message:
+    """Remove the memories that no run can need, since one is complete."""
+    from .results.checkpoints.site_folder import answer_complete
+
+    return answer_complete(message, context)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model."""

@@ -1,6 +1,5 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -61,7 +60,8 @@ from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
-from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name, run_of
+from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
+from ..results.checkpoints.site_folder import answer_complete, name_of
 from .evaluation_cache import Evaluations
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -73,20 +73,7 @@ app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
 app.query("counts")(answer_counts)
 
-
-@app.query("complete")
-def answer_complete(message: Message, context: Context) -> Message:
-    """Remove the client's memories that no run can need, since the server says that this one is complete."""
-    config, asked = RunConfig.of(context.run_config), message.content.config_records[CONFIG]
-    run = run_of(asked)
-    if (state_dir := context.node_config.get("state-dir")) is not None:
-        folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name)
-        removed = folder.note_complete(_name(context), run, round_of(message))
-        LOGGER.info(
-            "client memory: run %s is complete; %d files of it and earlier runs removed", run, removed
-        )
-    return Message(RecordDict(), reply_to=message)
-
+app.query("complete")(answer_complete)
 
 _evaluations = Evaluations()
 
@@ -109,7 +96,7 @@ def _released(message: Message, context: Context, client: FedAvgClient, update: 
     config, path = RunConfig.of(context.run_config), None
     if state_dir := context.node_config.get("state-dir"):
         run = Moment.of(message.content.config_records[CONFIG]).run
-        path = path_of(str(state_dir)) / config.memory_name / f"{_name(context)}-{run}.privacy.jsonl"
+        path = path_of(str(state_dir)) / config.memory_name / f"{name_of(context)}-{run}.privacy.jsonl"
     return released(config, client, _received(client, message), update, round_of(message), path)
 
 
@@ -133,16 +120,7 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
     asked = message.content.config_records[CONFIG]
     moment = Moment.of(asked)
     before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
-    return Memory(FolderStore(folder, _name(context), moment, not before_training, config.continue_state))
-
-
-def _name(context: Context) -> str:
-    """What the client's files are called."""
-    partition_id = partition_id_of(context)
-    if partition_id is not None:
-        return client_name(partition_id)
-    data_path = path_of(str(context.node_config["data-path"])).resolve()
-    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
+    return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
 
 
 def _received(client: FedAvgClient, message: Message) -> Received:

@@ -23,7 +23,7 @@ from .processes import ROOT, marked, processes_with
 
 pytestmark = pytest.mark.slow
 
-CLIENTS = 3
+CLIENTS = 2
 JOB = {"num-clients": CLIENTS, "partition": "iid", "client": "fedbn", "local-epochs": 1}
 LATE = '''
 
@@ -39,14 +39,14 @@ def answer_partition_id(message: Message, context: Context, answer=answer_partit
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    """Three SuperNodes with a state-dir, and the folder of an app whose answers can be held up."""
+    """Two SuperNodes with a state-dir, and the folder of an app whose answers can be held up."""
     folder = tmp_path_factory.mktemp("sites")
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
     with (folder / "app/fedbn_flower/core/partition_id.py").open("a") as file:
         file.write(LATE.format(folder=str(folder)))
     settings = folder / "app/strategies/signature.py"
-    settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 15.0'))
+    settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 60.0'))
     with marked() as (mark, environment):
         os.environ |= OFFLINE | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         try:
@@ -84,13 +84,13 @@ def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
     run = start(sites, "held-out", cache_dir, **keys)
     wait_for(
         lambda: (
-            "did not say within 15 s which partition it holds" in log.read_text() or run.poll() is not None
+            "did not say within 60 s which partition it holds" in log.read_text() or run.poll() is not None
         )
     )
     wait.unlink()
     assert run.wait(timeout=300) == 0
     output = log.read_text()
-    assert len(re.findall("WARNING.*node [0-9]+ is connected, and did not say within 15 s", output)) == 1, (
+    assert len(re.findall("WARNING.*node [0-9]+ is connected, and did not say within 60 s", output)) == 1, (
         output
     )
     assert model(folder / "held-out") == simulated(cache_dir, **keys), output
@@ -103,7 +103,7 @@ def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
 def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_dir):
     """Its server is killed after a round or more; then two other runs of the same sites are complete."""
     folder, _, mark = sites
-    keys = {"rounds": 5, "seed": 1}
+    keys = {"rounds": 3, "seed": 1, "fraction-evaluate": 0.0}
     run = start(sites, "first", cache_dir, **keys)
     wait_for(lambda: rounds_done(folder / "first") >= 1 or run.poll() is not None)
     for pid in processes_with(mark):
@@ -111,10 +111,10 @@ def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_
             os.kill(pid, signal.SIGKILL)
     run.wait(timeout=300)
     done = rounds_done(folder / "first")
-    assert 1 <= done < 5, (folder / "first.log").read_text()
+    assert 1 <= done < 3, (folder / "first.log").read_text()
     for number, name in enumerate(("second", "third")):
-        assert start(sites, name, cache_dir, rounds=2, seed=5 + number).wait(timeout=300) == 0
-        assert rounds_done(folder / name) == 2, (folder / f"{name}.log").read_text()
+        assert start(sites, name, cache_dir, rounds=1, seed=5 + number).wait(timeout=300) == 0
+        assert rounds_done(folder / name) == 1, (folder / f"{name}.log").read_text()
     assert start(sites, "first", cache_dir, **keys, resume=str(folder / "first")).wait(timeout=300) == 0
     output = (folder / "first.log").read_text()
     assert f"resuming {folder / 'first'} after round" in output
@@ -128,5 +128,5 @@ def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_
         assert len(runs) == 2, files
         assert len(files) == 4, files
         (memory,) = (folder / f"federation/site-{site}/state/default").glob(f"*{runs[0]}*.safetensors")
-        assert memory.stem.endswith("-000005")
+        assert memory.stem.endswith("-000003")
         assert load_file(memory)

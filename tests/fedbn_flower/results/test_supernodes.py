@@ -8,6 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from safetensors.numpy import load_file
 
+from fedbn_flower import client_app
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
@@ -260,6 +261,19 @@ def test_a_site_that_does_not_hear_of_the_end_keeps_all(configured, tmp_path, ca
         "client-0.complete", "client-0-000003.safetensors", "client-1-000001.safetensors",
         "client-1-000002.safetensors", "client-1-000003.safetensors",
     }  # fmt: skip
+
+
+def test_the_app_that_supernodes_load_answers_it_too(configured, tmp_path):
+    config = configured(client="fedbn", rounds=3)
+    Federation(config).run(SuperNodes(config, tmp_path), [])
+    run = next((tmp_path / "default").iterdir()).name[9:39]
+    node = node_context(0, 2, config.to_user_config())
+    node.node_config["state-dir"] = str(tmp_path)
+    content = RecordDict({"config": ConfigRecord({"run": run, "server-round": 3})})
+    answer = client_app.app(Message(content, node.node_id, "query.complete"), node)
+    assert answer.has_content()
+    names = [path.name[40:] for path in sorted((tmp_path / "default").glob("client-0*"))]
+    assert names == ["000003.safetensors", "complete"]
 
 
 def test_a_site_cannot_be_told_of_a_path(configured, tmp_path):
