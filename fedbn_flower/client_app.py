@@ -6,8 +6,10 @@ What trains and evaluates is imported by the first message that needs it, and to
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from .core.logs import one_line_for_mistakes
 from .core.partition_id import answer_partition_id
 
+one_line_for_mistakes()
 app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 
