@@ -104,7 +104,7 @@ class Federation:
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
-        self.memories = SiteMemories(self.totals, self.strategy.node_directory)
+        self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
 
@@ -145,7 +145,8 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
-            self.memories = SiteMemories(self.totals, strategy.node_directory, resumes=True)
+            memories = checkpoint.counters.get("memories", {})
+            self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)

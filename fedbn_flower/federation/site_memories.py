@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -20,7 +21,6 @@ from fedbn_flower.strategies.messages.wire import (
 )
 
 from ..core.errors import RunFailed
-from ..records.totals import RunTotals
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -36,23 +36,34 @@ class SiteMemories:
 
     Parameters
     ----------
-    totals : RunTotals
-        Of the run: the round of the memory that each site keeps is among them, and so in the checkpoint.
     nodes : NodeDirectory
         Says which site a node is.
     resumes : bool
         Whether the run goes on from a checkpoint, which it does only if some site still has its memory.
+    kept : dict[str, int]
+        By partition, or node id if that is unknown, the round of the memory that a site says it keeps.
+    on_disk : bool
+        Whether a site keeps it in files, which outlive the run.
+    lost : dict[str, list[int]]
+        By the same, the rounds in which a site had not the memory that it had said it keeps.
     """
 
-    totals: RunTotals
     nodes: NodeDirectory
     resumes: bool = False
+    kept: dict[str, int] = field(default_factory=dict)
+    on_disk: bool = False
+    lost: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._answered: list[bool] = []
         """Of each train answer in a resumed run's first round, whether the memory was there."""
-        self._enough = min(2, len(self.totals.memories))
+        self._enough = min(2, len(self.kept))
         """How many of these make it certain that the run's memories are gone."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint has of it, by parameter; empty if no site keeps a memory."""
+        state = {"kept": self.kept, "on_disk": self.on_disk, "lost": self.lost}
+        return state if self.kept or self.lost else {}
 
     def noted(
         self, grid: Grid, server_round: int, phase: str, replies: Iterable[Message]
@@ -90,7 +101,7 @@ class SiteMemories:
         found, kept, on_disk = answer
         node = reply.metadata.src_node_id
         site = str(self.nodes.partition(node))
-        expected = self.totals.memories.get(site, 0)
+        expected = self.kept.get(site, 0)
         if expected and self.resumes and phase == MessageType.TRAIN:
             self._answered.append(found >= expected)
         if found < expected:
@@ -99,20 +110,20 @@ class SiteMemories:
                 "round %d, %s: %s kept a memory of round %d, and now has %s",
                 server_round, phase, self.nodes.name(node), expected, has,
             )  # fmt: skip
-            self.totals.memories_lost.setdefault(site, []).append(server_round)
+            self.lost.setdefault(site, []).append(server_round)
         if kept:
-            self.totals.memories[site] = kept
-            self.totals.memories_on_disk |= on_disk
+            self.kept[site] = kept
+            self.on_disk |= on_disk
         else:
-            self.totals.memories.pop(site, None)
+            self.kept.pop(site, None)
 
     def tell_complete(self, grid: Grid, run: str, last_round: int, timeout: float) -> None:
         """Tell the sites that a run is complete, so that they remove what nobody will need.
 
         One that does not hear of it keeps its memories, and a line says so.
         """
-        waiting = set(self.totals.memories)
-        if not waiting or not self.totals.memories_on_disk:
+        waiting = set(self.kept)
+        if not waiting or not self.on_disk:
             return
         content = RecordDict({CONFIG: ConfigRecord({RUN: run, SERVER_ROUND: last_round})})
         sites = {node: str(self.nodes.partition(node)) for node in grid.get_node_ids()}
@@ -123,7 +134,7 @@ class SiteMemories:
         if waiting:
             LOGGER.info(
                 "%d of %d sites have not heard that the run is complete, and keep all of its memories: %s",
-                len(waiting), len(self.totals.memories), ", ".join(sorted(waiting)[:MAX_NAMES]),
+                len(waiting), len(self.kept), ", ".join(sorted(waiting)[:MAX_NAMES]),
             )  # fmt: skip
 
 

@@ -42,12 +42,6 @@ class RunTotals:
     """Why the run ended before its last round."""
     normalization: dict[str, list[float]] = field(default_factory=dict)
     """Mean and deviation by channel of the images of sites that have data of their own, as sites get them."""
-    memories: dict[str, int] = field(default_factory=dict)
-    """By partition, or node id if that is unknown, the round of the memory that a site says it keeps."""
-    memories_on_disk: bool = False
-    """Whether a site keeps it in files, which outlive the run."""
-    memories_lost: dict[str, list[int]] = field(default_factory=dict)
-    """By the same, the rounds in which a site lacked the memory that it had said it keeps."""
     runtime: list[dict[str, Any]] = field(default_factory=list)
     """Where clients ran (``backend``, ``workers``), each with the first round that ended there."""
 

@@ -255,6 +255,7 @@ class RunFolder(Observer):
             **kept.metrics,
             **facts_of_metrics(self.federation.problem),
             "failures": self.failures,
+            **({"memories-lost": lost} if (lost := self.federation.memories.lost) else {}),
             **({"privacy": privacy.summary()} if (privacy := self.federation.privacy) else {}),
         }
         text = json_text(summary, indent=2) + "\n"
@@ -279,6 +280,8 @@ class RunFolder(Observer):
         strategy = self.federation.strategy
         counters = {"seconds": self.seconds, "failures": self.failures, "train-examples": self.train_examples}
         counters["account"] = asdict(self.federation.totals)
+        if kept := self.federation.memories.state():
+            counters["memories"] = kept
         if name == BEST and self.kept:
             counters["figures"] = self.kept.metrics
         checkpoint = Checkpoint(

@@ -148,7 +148,6 @@ def run_totals(
         "best-round": totals.best_round,
         "stopped": totals.stopped,
         **({"normalization": totals.normalization} if totals.normalization else {}),
-        **({"memories-lost": totals.memories_lost} if totals.memories_lost else {}),
         "runtime": totals.runtime,
     }
 
