@@ -276,6 +276,48 @@ def test_the_app_that_supernodes_load_answers_it_too(configured, tmp_path):
     assert names == ["000003.safetensors", "complete"]
 
 
+def test_sites_of_an_earlier_version_are_asked_nothing_new(configured, tmp_path, caplog):
+    """They do not say what they keep, so nothing is missing there, and keep it when the run is complete."""
+
+    class Earlier(SuperNodes):
+        def work(self, messages, timeout):
+            asked.update(message.metadata.message_type for message in messages)
+            for answer in super().work(messages, timeout):
+                answer.content.pop("memory", None)
+                yield answer
+
+    asked = set()
+    config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))
+    run_app(config, Earlier(config, tmp_path / "state"))
+    assert asked == {"query.partition_id", "train", "evaluate"}
+    assert not warnings_in(caplog)
+    assert not list((tmp_path / "state").rglob("*.complete"))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"found": 2**62, "kept": 1},
+        {"found": -1, "kept": 1},
+        {"found": 1.0, "kept": 1},
+        {"found": [1], "kept": [1]},
+        {"kept": 1},
+        {},
+    ],
+)
+def test_a_site_that_lies_about_its_memory_is_asked_nothing(record, configured, tmp_path, caplog):
+    class Liar(SuperNodes):
+        def work(self, messages, timeout):
+            for answer in super().work(messages, timeout):
+                if "memory" in answer.content:
+                    answer.content["memory"] = ConfigRecord(record)
+                yield answer
+
+    config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))
+    run_app(config, Liar(config, tmp_path / "state"))
+    assert not warnings_in(caplog)
+
+
 def test_a_site_cannot_be_told_of_a_path(configured, tmp_path):
     config = configured()
     content = RecordDict({"config": ConfigRecord({"run": "../../etc", "server-round": 1})})
