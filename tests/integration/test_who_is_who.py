@@ -15,6 +15,7 @@ from deploy.local_federation import LocalFederation
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime import InlineGrid
 
 from .guide import OFFLINE
@@ -101,11 +102,12 @@ def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
 
 
 def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_dir):
-    """Its server is killed after a round or more; then two other runs of the same sites are complete."""
+    """Its server is killed after its first checkpoint; then two other runs of the same sites are complete."""
     folder, _, mark = sites
     keys = {"rounds": 3, "seed": 1, "fraction-evaluate": 0.0}
     run = start(sites, "first", cache_dir, **keys)
-    wait_for(lambda: rounds_done(folder / "first") >= 1 or run.poll() is not None)
+    checkpoints = CheckpointFolder(folder / "first" / "checkpoint")
+    wait_for(lambda: checkpoints.last_round() >= 1 or run.poll() is not None)
     for pid in processes_with(mark):
         if b"flwr-serverapp" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
