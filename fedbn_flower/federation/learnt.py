@@ -30,6 +30,9 @@ def what_is_learnt(inputs: RunInputs, partition_id: int = 0) -> tuple[Note, ...]
 
 def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     dataset = inputs.dataset
+    if columns := dataset.kind.facts.get("targets"):
+        guessed = "label-column" if inputs.config.label_column == "auto" else ""
+        yield Note("target", f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns))}", guessed)
     yield Note("target", _target(dataset))
     yield Note("inputs", _inputs(dataset))
     if inputs.data_path:

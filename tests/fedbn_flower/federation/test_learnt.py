@@ -41,10 +41,17 @@ def test_a_table(configured, patients):
     """By owner and class there are 10, 4, 4 and 2 rows, in this order, of which every fifth is held out."""
     config = configured(partition="natural:hospital", num_clients=2, **patients)
     found = dict(lines(config))
-    assert found["target"][0] == "2 classes: 0 (11), 1 (5)"
+    assert found["target"][:2] == ["column 'ill'", "2 classes: 0 (11), 1 (5)"]
     assert found["inputs"][0] == "2 columns: age (number), sex (f, m)"
     assert found["clients"] == ["2 by partition 'natural:hospital': a (12), b (4)"]
     assert found["examples"][0] == "16 to train on, 4 to test on"
+
+
+def test_a_label_column_that_was_found_is_a_guess(configured, tmp_path):
+    (tmp_path / "t.csv").write_text(PATIENTS.replace("ill", "outcome"))
+    config = configured(dataset=str(tmp_path / "t.csv"), partition="iid", model="linear", client="fedavg")
+    found = [note.line for note in what_is_learnt(inputs_of(config)) if note.row == "target"]
+    assert found[0] == "column 'outcome' (guessed; label-column decides)"
 
 
 def test_many_are_counted_and_some_named(run):

@@ -60,6 +60,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             "predicts": targets.predicts,
             "outputs": targets.outputs,
             "numbers": _numeric_columns(features),
+            "targets": found.label_names,
             "columns": [{"name": feature.name, "values": list(feature.values)} for feature in features],
         },
         (ids[train_rows], ids[test_rows]) if ids is not None else None,
