@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray]
@@ -20,6 +20,10 @@ class Store(Protocol):
     def save(self, written: Groups) -> None:
         """Replace the groups of these names: all of them, or none if it raises."""
 
+    @property
+    def last_round(self) -> int:
+        """The round of this run in which it was last saved; 0 if it was not, or that is unknown."""
+
 
 class Memory:
     """A client's memory: named groups of arrays.
@@ -29,6 +33,8 @@ class Memory:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.found_round = store.last_round
+        """The round whose memory the client found when it began; 0 if there was none."""
         self._written: dict[str, dict[str, NDArray]] = {}
 
     def read(self, group: str) -> dict[str, NDArray] | None:
@@ -46,6 +52,11 @@ class Memory:
             self._store.save(self._written)
             self.discard()
 
+    @property
+    def last_round(self) -> int:
+        """The round of the last commit; 0 if there was none."""
+        return self._store.last_round
+
     def discard(self) -> None:
         """Drop the groups written since the last `commit`."""
         self._written = {}
@@ -58,12 +69,16 @@ class ContextStore:
     ----------
     state : RecordDict, optional
         Has each group as an ArrayRecord ``fedbn.GROUP``. Only saved groups change.
+    server_round : int
+        The round in which it may be saved; 0 if that is of no interest.
     """
 
     PREFIX = "fedbn."
+    ROUND = "fedbn-round"
 
-    def __init__(self, state: RecordDict | None = None) -> None:
+    def __init__(self, state: RecordDict | None = None, server_round: int = 0) -> None:
         self.state = RecordDict() if state is None else state
+        self.server_round = server_round
 
     def read(self, group: str) -> dict[str, NDArray] | None:
         """Return new arrays of a group, or None if there are none."""
@@ -77,6 +92,16 @@ class ContextStore:
             for group, arrays in written.items()
         }
         self.state.update(records)
+        if self.server_round:
+            self.state[self.ROUND] = ConfigRecord({self.ROUND: self.server_round})
+
+    @property
+    def last_round(self) -> int:
+        """The round in which it was last saved; 0 if it was not, or that is unknown."""
+        record = self.state.config_records.get(self.ROUND)
+        found = record[self.ROUND] if record else 0
+        assert isinstance(found, int)
+        return found
 
     def groups(self) -> dict[str, dict[str, NDArray]]:
         """Return all groups."""

@@ -6,8 +6,10 @@ What trains and evaluates is imported by the first message that needs it, and to
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from .core.logs import one_line_for_mistakes
 from .core.partition_id import answer_partition_id
 
+one_line_for_mistakes()
 app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 
@@ -26,6 +28,14 @@ def counts(message: Message, context: Context) -> Message:
     from .federation.checks.site_counts import answer_counts
 
     return answer_counts(message, context)
+
+
+@app.query("complete")
+def complete(message: Message, context: Context) -> Message:
+    """Remove the memories that no run can need, since one is complete."""
+    from .results.checkpoints.site_folder import answer_complete
+
+    return answer_complete(message, context)
 
 
 @app.train()

@@ -1,4 +1,4 @@
-"""The commands ``report``, ``compare`` and ``export``, which read the folders of runs."""
+"""The commands ``report``, ``compare``, ``export`` and ``release``, which read the folders of runs."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,8 +12,16 @@ from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..results.plotting.plots import save_figure
-from ..results.report import write_report
-from ..results.report.compare_page import compare_page, costs, data_warning, differences, read_groups
+from ..results.release import release as write_release
+from ..results.report import damage_as_user_errors, write_report
+from ..results.report.compare_page import (
+    compare_page,
+    costs,
+    data_warning,
+    differences,
+    privacy_together,
+    read_groups,
+)
 from ..results.report.groups import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
@@ -50,10 +58,15 @@ def compare(arguments: Sequence[str]) -> int:
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
     options = parser.parse_args(arguments)
+    with damage_as_user_errors("compare", ", ".join(map(str, options.folders))):
+        return _compare(options)
+
+
+def _compare(options: argparse.Namespace) -> int:
     groups = read_groups(options.folders)
     if len(groups) < 2:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
-    metric, warning = common_metric(groups), data_warning(groups)
+    metric, warning, together = common_metric(groups), data_warning(groups), privacy_together(groups)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric),
         "differences": differences(groups),
@@ -66,15 +79,16 @@ def compare(arguments: Sequence[str]) -> int:
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
-        text += [f"{warning}\n"] if warning else []
+        text += [f"{line}\n" for line in (warning, *together) if line]
         write_atomically(folder / "compare.md", "\n".join(text))
         title = "different data" if warning else ""
         save_figure(curves_figure(groups[:LINES], metric, title), folder / "compare.png")
     console = Console()
     for title, table in tables.items():
         console.print(fit_to_width(table.terminal(title), console.width))
-    if warning:
-        print(warning)
+    for line in (warning, *together):
+        if line:
+            print(line)
     print(f"the page is {folder / 'compare.html'}")
     return 0
 
@@ -93,4 +107,14 @@ def export(arguments: Sequence[str]) -> int:
     path = options.to or options.folder / f"model.{ending}"
     export_model(options.folder, path, options.format, client, trust_code=options.trust_code == "true")
     print(path)
+    return 0
+
+
+def release(arguments: Sequence[str]) -> int:
+    """Run ``release DIR --to DIR``: write what may be published of a private run into a new folder."""
+    parser = _Parser("fedbn-sim release", description="Write what may be published of a private run.")
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="new folder")
+    options = parser.parse_args(arguments)
+    print(write_release(options.folder, options.to))
     return 0

@@ -1,5 +1,6 @@
 """Reference runs: what a federation is compared with, each one configuration whatever it is named with."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ from .keys import RUN_KEYS, Devices, Privacy, Protocol, flag_of
 from .registry import LOSS
 from .selection import settings_of
 
+LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (
     *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
@@ -32,8 +34,17 @@ def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
       in one place. Partition 0 does it; every client evaluates the model, as it does in the other runs.
 
     Both make as many passes over their data as the clients of the other runs do, ``rounds`` times
-    ``local-epochs``, and their optimiser begins anew with every round, as it does there.
+    ``local-epochs``, and their optimiser begins anew with every round, as it does there. Both are without
+    privacy, of which a line warns if the others have it.
     """
+    if values.get("dp", "none") != "none":
+        LOGGER.warning(
+            "reference: %r has no dp, so it is itself a release: nothing bounds what its model, or "
+            "a metric of "
+            "it, tells of the data that dp=%s protects",
+            values["reference"],
+            values["dp"],
+        )
     loss: type = LOSS.find(str(values["loss"]))
     kept = RUN_KEYS.keys() | settings_of(loss).keys()
     defaults = {key: RUN_KEYS[key].default for key in WITHOUT_MEANING}

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Row = Mapping[str, object]
 
 UNFINISHED = ".tmp"
+ONLY_OWNER = 0o600
+"""The mode of a file that nobody else may read."""
 MOST_COLUMNS = 1000
 PARQUET = ".parquet"
 LARGE = 2**25

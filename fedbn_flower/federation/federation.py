@@ -48,6 +48,7 @@ from .inputs import inputs_of
 from .learnt import what_is_learnt
 from .participation.asynchronous import Training
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
+from .site_memories import SiteMemories
 from .strategy import (
     buffers_of,
     client_settings,
@@ -105,6 +106,9 @@ class Federation:
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
+        self.memories = SiteMemories(self.strategy.node_directory)
+        self.last_round = 0
+        """The last round that is done."""
 
     @cached_property
     def learnt(self) -> tuple[Note, ...]:
@@ -129,7 +133,7 @@ class Federation:
             When the federation has more nodes than ``num-clients``.
         RunFailed
             When no round had enough usable answers, all of a phase were refused for one reason, too few
-            nodes were there in time, or the model diverged.
+            nodes were there in time, every site lost its memory of a resumed run, or the model diverged.
         """
         config, strategy = self.config, self.strategy
         check_nodes(strategy, grid, config.num_clients, 0 if self.clock else config.concurrency)
@@ -144,6 +148,8 @@ class Federation:
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
             self.totals = RunTotals(**checkpoint.counters.get("account", {}))
+            memories = checkpoint.counters.get("memories", {})
+            self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
@@ -153,11 +159,13 @@ class Federation:
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
             result = self._round(server_round, arrays, settings, grid, observers)
+            self.memories.check()
             arrays = result.arrays
             sampled |= bool(result.train.metrics or result.train.failures)
             trained |= bool(result.train.metrics)
             for observer in observers:
                 observer.on_round(result)
+            self.last_round = server_round
             refusals.note(result)
             divergence.note(result)
             if result.last:
@@ -195,11 +203,17 @@ class Federation:
 
     def _answers(self, training: Training) -> Iterable[Message]:
         """Return the answers to a round's train messages."""
-        if self.buffers:
-            return self.buffers.answers(training)
+        replies = self.buffers.answers(training) if self.buffers else self._replies(training)
+        return self.memories.noted(training.exchange.grid, training.server_round, MessageType.TRAIN, replies)
+
+    def _replies(self, training: Training) -> Iterable[Message]:
         made = training.configure()
         messages = charged(self.privacy, training.server_round, made, training.rule)
         return training.exchange.answers(MessageType.TRAIN, messages, training.on_answer)
+
+    def tell_complete(self, grid: Grid) -> None:
+        """Tell sites that the run is complete, once its folder is."""
+        self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
 
     def _round(
         self,
@@ -268,6 +282,7 @@ class Federation:
                     server_round, model_to_send(arrays, self.inputs.rounded_names), evaluate_config, grid
                 )
             replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
+            replies = self.memories.noted(grid, server_round, MessageType.EVALUATE, replies)
             with errors_of_custom_rules(config, ONE_LINE_ERRORS):
                 evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
             evaluate_report = strategy.phase_report

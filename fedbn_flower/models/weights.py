@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
 
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.parameter_names import aliases
@@ -117,7 +114,10 @@ def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedW
         if (tensor := given.get(places[name])) is None:
             continue
         if tensor.shape == here.shape and tensor.is_floating_point() == here.is_floating_point():
-            here.copy_(tensor)
+            try:
+                here.copy_(tensor)
+            except Exception as error:  # a tensor of a hostile file may have no values, or be of any layout
+                raise not_allowed("init", source, f"weights with values: {_text(name)} has none") from error
             taken |= {name, *names.get(name, ())}
         else:
             other_shape.append(f"{name} ({_shape(tensor)}, not {_shape(here)})")
@@ -127,7 +127,7 @@ def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedW
         tuple(name for name in entries if name in taken),
         tuple(name for name in entries if name not in taken and places[name] not in given),
         tuple(other_shape),
-        tuple(name for name in given if name not in wanted),
+        tuple(_text(name) for name in given if name not in wanted),
     )
     if not taken:
         raise not_allowed("init", source, f"weights of which some fit the model ({found.left_out})")
@@ -154,9 +154,15 @@ def _read(source: str) -> tuple[dict[str, torch.Tensor], str]:
     except FileNotFoundError:
         wanted = FORMS if folder is None else f"a run's folder: it has no {path.name}"
         raise not_allowed("init", source, f"{wanted}, which exists" if folder is None else wanted) from None
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"init: {source!r} cannot be read as weights ({reason})") from error
+    except OSError as error:
+        raise UserError(f"init: {source!r} cannot be read ({error.strerror or 'it is no file'})") from error
+    except Exception as error:  # what a torn or hostile file makes PyTorch raise
+        kind = (
+            "safetensors file"
+            if path.suffix == ".safetensors"
+            else "file of tensors alone, all that is loaded"
+        )
+        raise UserError(f"init: {source!r} cannot be read as weights: it is torn, or no {kind}") from error
     for key in WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
@@ -179,6 +185,11 @@ def _has_softmax(folder: Path) -> bool:
 
 def _first(names: Iterable[str]) -> str:
     return listed(list(names), LISTED)
+
+
+def _text(name: str) -> str:
+    """Return a name as it is printed: of a file's names any character may be."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _shape(tensor: torch.Tensor) -> str:

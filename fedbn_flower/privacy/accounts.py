@@ -12,7 +12,11 @@ By sampling, with the adjacency that the epsilon is for:
   noise z are one of z / sqrt(k), see Balle and Wang 2018 (1805.06530), theorem 8. In ``cyclic``
   k = ceil(rounds / groups), and noise may be correlated over up to ``groups`` rounds (2306.08153).
 
-PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380).
+PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380). They are
+composed in
+floats, which do not tell a delta below 1e-12. There, and where a PLD has no finite epsilon, as under
+next to no
+noise, a greater one is stated: that of the Renyi divergences below, or that of everybody taking part.
 
 Secure noise is discrete, of deviation s on whole vectors that move by s / z at most. No PLD of it is known in
 many dimensions. Its Renyi divergences are, at whole orders a, those of the Gaussian. Let P and Q be the noise
@@ -32,6 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -40,7 +45,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError
+from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 
 if TYPE_CHECKING:
@@ -53,6 +58,10 @@ DIGITS = 4
 WHOLE_ORDERS = (*range(2, 64), *(round(64 * 1.2**k) for k in range(16)))
 """Orders of Renyi divergences, up to 986."""
 EVERY_ORDER = (*(1 + k / 50 for k in range(1, 100)), *range(3, 64), *WHOLE_ORDERS[62:])
+LEAST_DELTA = 1e-12
+"""Of those that a composed PLD resolves."""
+LEAST_EPSILON = 1e-100
+MANY_ROUNDS = 1000
 LARGEST_LOG = 700.0
 """Of a number that a float holds."""
 
@@ -92,11 +101,31 @@ class Plan:
         """In what two neighbouring populations differ: ``add-or-remove-one`` or ``replace-one``."""
         return "replace-one" if self.sampling == "fixed" else "add-or-remove-one"
 
+    @property
+    def takes_part(self) -> float:
+        """The probability that one takes part at all: 1 but for secret samples."""
+        if self.sampling in ("all", "cyclic") or self.probability >= 1:
+            return 1.0
+        return -math.expm1(self.rounds * math.log1p(-self.probability))
+
 
 def check_installed(key: str) -> None:
     """Raise a UserError that names a key, if the package that accounts is missing."""
     if find_spec(PACKAGE) is None:
         raise UserError(f"{key}: needs another package: pip install 'fedbn-flower[dp]'")
+
+
+def check_delta(plan: Plan) -> None:
+    """Refuse a delta that allows to publish all of those who take part, as rarely as they do.
+
+    Raises
+    ------
+    UserError
+        When it is as great as the probability to take part at all. No noise would be needed for it.
+    """
+    if plan.delta >= plan.takes_part:
+        least = f"less than {plan.takes_part:.2g}, the probability to be in any of {plan.rounds} samples"
+        raise not_allowed("dp-delta", plan.delta, f"{least}: whoever is could be published whole")
 
 
 def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
@@ -120,13 +149,48 @@ def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
 @lru_cache(maxsize=4096)  # numbers, which the runs of a sweep share
 def _composed(sampling: Sampling, noise: float, probability: float, rounds: int, delta: float) -> float:
     """Return epsilon of that many rounds with samples."""
-    one = _poisson if sampling == "poisson" else _fixed
-    return float(one(noise, probability).self_compose(rounds).get_epsilon_for_delta(delta))
+    found = math.inf
+    if delta >= LEAST_DELTA:
+        with suppress(OverflowError):  # of the loss under next to no noise
+            one = (_poisson if sampling == "poisson" else _fixed)(noise, probability)
+            found = float(_self_composed(one, rounds).get_epsilon_for_delta(delta))
+    return found if math.isfinite(found) else _greater(sampling, noise, probability, rounds, delta)
+
+
+def _self_composed(one: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:
+    """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``, which is
+    slow.
+    """
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    if rounds > MANY_ROUNDS:
+        add = None if one._symmetric else one._pmf_add.to_dense_pmf()
+        one = PrivacyLossDistribution(one._pmf_remove.to_dense_pmf(), add)
+    return one.self_compose(rounds)
+
+
+def _greater(sampling: Sampling, noise: float, probability: float, rounds: int, delta: float) -> float:
+    """Return an epsilon that is not too small, where a PLD gives none."""
+    if sampling == "fixed":
+        return _gaussian(noise / 2, rounds, delta)
+    plan = Plan("poisson", probability, 0, rounds, delta)
+    return min(_gaussian(noise, rounds, delta), _renyi_epsilon(noise, plan, rounds))
 
 
 def noise_for(target: float, plan: Plan) -> float:
-    """Return the smallest noise with at most this epsilon, rounded up to four significant digits."""
-    return _smallest(lambda noise: epsilon(noise, plan), target)
+    """Return the smallest noise with at most this epsilon, rounded up to four significant digits.
+
+    Raises
+    ------
+    UserError
+        As `check_delta`.
+    """
+    check_delta(plan)
+    upper = 1.0
+    if plan.sampling == "poisson" and plan.rounds > MANY_ROUNDS:  # a PLD of these takes a second
+        while _renyi_epsilon(upper, plan, plan.rounds) > target:
+            upper *= 2
+    return _smallest(lambda noise: epsilon(noise, plan), target, upper)
 
 
 def local_epsilon(noise: float, participations: int, delta: float) -> float:
@@ -142,16 +206,21 @@ def local_noise_for(target: float, participations: int, delta: float) -> float:
     return _smallest(lambda noise: local_epsilon(noise, participations, delta), target)
 
 
-def _smallest(epsilon_of: Callable[[float], float], target: float) -> float:
-    """Return the smallest noise of `DIGITS` digits whose epsilon is at most the target."""
+def _smallest(epsilon_of: Callable[[float], float], target: float, upper: float = 1.0) -> float:
+    """Return the smallest noise of `DIGITS` digits whose epsilon is at most the target.
+
+    The search begins at ``upper``. On logarithms epsilon is nearly a line.
+    """
     from scipy.optimize import brentq
 
-    upper = 1.0
+    def excess(logarithm: float) -> float:
+        return math.log(max(epsilon_of(math.exp(logarithm)), LEAST_EPSILON) / target)
+
     while epsilon_of(upper) > target:
         upper *= 2
     while epsilon_of(upper / 2) <= target:
         upper /= 2
-    root = float(brentq(lambda noise: epsilon_of(noise) - target, upper / 2, upper, rtol=1e-5))
+    root = math.exp(float(brentq(excess, math.log(upper / 2), math.log(upper), xtol=1e-5)))
     step = 10.0 ** (math.floor(math.log10(root)) + 1 - DIGITS)
     count = math.ceil(root / step) - 1
     while epsilon_of(round(count * step, 12)) > target:

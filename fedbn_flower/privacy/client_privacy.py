@@ -1,32 +1,33 @@
 """Central, client-level differential privacy of one run: its terms, its mechanism, and what is said of it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
 from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers, num_groups
 from ..config.run_config import RunConfig
-from ..core.errors import UserError, not_allowed
+from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.process_cache import process_cache
 from . import ledger
-from .accounts import Plan, check_installed, noise_for
+from .accounts import Plan, check_delta, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
 from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
 from .run_privacy import PUBLIC_KEY, RunPrivacy
-from .terms import GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
+from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
+LAST = "checkpoint"
+"""A run's folder of its last checkpoint, in which the key is."""
 DROWNED = 0.1
 """Expected answers over noise and root of the parameters, below which noise is most of every step."""
 NOTION = "client, central"
 OUTSIDE = (
-    "metrics of training and evaluation, and who answered: metrics.csv, clients.csv, failures.csv, the "
-    "summary, trackers and logs",
-    "what the run says that it learns, such as examples by class: config.json, the report and logs",
+    f"metrics of training and evaluation, who answered, and logs; {FILES_OUTSIDE}",
     "what stays at a client: its examples, its memory, and its own part of the model",
     "checkpoints, which hold the clients' memories and the key",
     "a server that is not trusted: it sees every update before noise is added",
@@ -53,7 +54,8 @@ def terms_of(config: RunConfig) -> Terms:
     Raises
     ------
     UserError
-        When the package that accounts is missing, or the noise leaves nothing for an adaptive clip.
+        When the package that accounts is missing, delta allows everything, or the noise leaves nothing for an
+        adaptive clip.
     """
     check_installed("dp")
     answers = num_answers(config)
@@ -78,6 +80,7 @@ def terms_of(config: RunConfig) -> Terms:
         bands=config.dp_bands or groups,
         secure=config.dp_secure_noise,
     )
+    check_delta(terms.plan)
     if terms.budget:
         terms = replace(terms, noise=_noise(terms.budget, terms.plan))
     if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):
@@ -106,6 +109,8 @@ class ClientPrivacy(RunPrivacy):
     def __init__(self, config: RunConfig, parameters: int) -> None:
         super().__init__(config)
         self.parameters = parameters
+        self._mechanism: ClientMechanism | None = None
+        self._checkpoint: Path | None = None
         self.terms = terms_of(config)
         if self.terms.secure:
             self._check_grid()
@@ -164,7 +169,7 @@ class ClientPrivacy(RunPrivacy):
         """
         self._ledger = Ledger(folder / ledger.NAME, self.terms.as_record())
         self.terms = Terms.of(self._ledger.terms)
-        key, known = self._key(folder / "checkpoint")
+        key, known = self._key(folder / LAST)
         self._repeats = repeats and known
         self._check_budget(done)
         if self.terms.groups:
@@ -173,7 +178,13 @@ class ClientPrivacy(RunPrivacy):
         if done and before is None:
             raise UserError(f"resume: the ledger {str(self._ledger.path)!r} has no round {done}")
         clip = before.next_clip if before else self.terms.clip
-        return ClientMechanism(key, self._ledger, self.terms, clip, self._repeats)
+        self._mechanism = ClientMechanism(key, self._ledger, self.terms, clip, self._repeats)
+        self._checkpoint = folder / LAST
+        return self._mechanism
+
+    def end(self) -> None:
+        if self._checkpoint:
+            Key.destroy(self._checkpoint)
 
     def _check_turns(self, done: int, known: bool) -> None:
         """Refuse a turn that nobody has accounted, and noise that does not fit that of the rounds before."""
@@ -204,7 +215,27 @@ class ClientPrivacy(RunPrivacy):
         return key, False
 
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
-        """Do nothing: the mechanism charges a round when it adds the noise."""
+        """Count the turns of those that are asked; the mechanism charges a round when it adds the noise.
+
+        Raises
+        ------
+        RunFailed
+            When a client would have more turns than are accounted.
+        """
+        if not self.terms.groups:
+            return
+        assert self._ledger
+        assert self._mechanism
+        others = [charge for charge in self._ledger.charges if charge.round != server_round]
+        turns = Counter(client for charge in others for client in charge.clients)
+        most = ceil(server_round / self.terms.groups)
+        for client in clients:
+            if turns[client] >= most:
+                raise RunFailed(
+                    f"privacy: client {client} has had {turns[client]} turns before round {server_round}, in "
+                    f"which {most} are accounted for a client; begin a new run"
+                )
+        self._mechanism.asked = tuple(sorted(clients))
 
     def _spends(self, new: int) -> bool:
         assert self._ledger

@@ -1,6 +1,8 @@
 """Example-level differential privacy of one run: DP-SGD at each client, which trusts nobody but itself.
 
 Epsilon is the greatest of the clients' (parallel composition), as if each trained in every round.
+Neighbours differ in
+an example that is replaced by nothing: the number of examples is public, and sampling goes by it.
 """
 
 from collections.abc import Iterator
@@ -13,14 +15,14 @@ from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.process_cache import process_cache
-from .accounts import Plan, check_installed, epsilon, noise_for
+from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
+from .terms import FILES_OUTSIDE
 
 NOTION = "example, at each client"
 OUTSIDE = (
-    "metrics of training and evaluation: metrics.csv, clients.csv, the summary, trackers and logs",
-    "what a simulation says that it learns, such as examples by class: config.json, the report and logs",
+    f"metrics of training and evaluation, and logs; {FILES_OUTSIDE}",
     "how many examples a client has, how many steps it takes, and whether it answers",
     "several examples of one person: their epsilons add up",
     "what stays at a client, and checkpoints, which hold the clients' memories",
@@ -75,11 +77,13 @@ def terms_of(config: RunConfig, sizes: frozenset[int]) -> ExampleTerms:
     Raises
     ------
     UserError
-        When the package that accounts is missing.
+        When the package that accounts is missing, or delta allows everything.
     """
     check_installed("dp")
     assert config.clip
     plans, noise = plans_of(config, sizes), config.dp_noise
+    if plans:
+        check_delta(plans[0])
     if config.dp_epsilon:
         for plan in plans:
             if not noise or epsilon(noise, plan) > config.dp_epsilon:
@@ -114,7 +118,7 @@ class ExamplePrivacy(PrivacyAtClients):
     """
 
     notion = NOTION
-    adjacency = "add-or-remove-one-example"
+    adjacency = "example-replaced-by-nothing"
     sampling = "poisson"
 
     def __init__(self, config: RunConfig, terms: ExampleTerms) -> None:

@@ -4,10 +4,14 @@ Whoever knows the key knows who was sampled and can take the noise off. So it is
 message or report: only in memory and, if the run has checkpoints, in a file of its own.
 
 Numbers are the keystream of ChaCha20 (RFC 8439) under a key that HKDF (RFC 5869, SHA-256) derives from
-(key, round, attempt, purpose).
+(key, round, attempt, purpose) and, for noise under a secret key, from the sum that it is added to. So
+no two sums
+have the same noise, also if a run's folder is copied and both copies go on.
 """
 
+import hashlib
 import math
+import os
 import secrets
 from pathlib import Path
 from typing import Literal
@@ -19,30 +23,36 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
-from ..core.files import sync_folder, write_atomically
+from ..core.files import ONLY_OWNER, sync_folder, write_atomically
 
 NAME = "privacy.key"
 LENGTH = 32  # bytes: 256 bits
-ONLY_OWNER = 0o600
 BLOCK = 2**15  # numbers that are made together
 
 Purpose = Literal["sampling", "noise", "count", "examples"]
 
 
 class Key:
-    """A secret of 256 bits; by default a new one."""
+    """A secret of 256 bits; by default a new one.
 
-    def __init__(self, secret: bytes | None = None) -> None:
+    Attributes
+    ----------
+    is_public : bool
+        Whether it is that of a seed, whose noise is the same for every sum.
+    """
+
+    def __init__(self, secret: bytes | None = None, is_public: bool = False) -> None:
         self._secret = secrets.token_bytes(LENGTH) if secret is None else secret
+        self.is_public = is_public
 
     @classmethod
     def of_seed(cls, seed: int) -> "Key":
         """Return the key of a public seed: for experiments that others are to repeat, no secret at all."""
-        return cls(_derived(str(seed).encode(), "seed"))
+        return cls(_derived(str(seed).encode(), "seed"), is_public=True)
 
     def of_client(self, partition_id: int) -> "Key":
         """Return the key of one client, from which no other follows."""
-        return Key(_derived(self._secret, f"client {partition_id}"))
+        return Key(_derived(self._secret, f"client {partition_id}"), self.is_public)
 
     @classmethod
     def load(cls, folder: Path) -> "Key | None":
@@ -70,9 +80,33 @@ class Key:
         write_atomically(folder / NAME, self._secret.hex() + "\n", ONLY_OWNER)
         sync_folder(folder)
 
-    def numbers(self, server_round: int, attempt: int, purpose: Purpose) -> "SecretNumbers":
-        """Return the random numbers of one purpose in an attempt at a round, always the same."""
-        return SecretNumbers(_derived(self._secret, f"{purpose} {server_round} {attempt}"))
+    @staticmethod
+    def destroy(folder: Path) -> None:
+        """Overwrite and remove the key in a folder, if there is one."""
+        path = folder / NAME
+        if not path.exists():
+            return
+        with path.open("r+b", buffering=0) as file:
+            file.write(bytes(path.stat().st_size))
+            os.fsync(file.fileno())
+        path.unlink()
+        sync_folder(folder)
+
+    def mark_of(self, total: NDArray, within: float) -> str:
+        """Return the mark of a sum, by which `numbers` differ; empty under a public key.
+
+        Without the key it tells nothing of the sum: it is a pseudorandom function of its digest.
+        """
+        if self.is_public:
+            return ""
+        content = hashlib.sha256(np.ascontiguousarray(total).data)
+        content.update(repr(float(within)).encode())
+        return _derived(self._secret, f"sum {content.hexdigest()}").hex()
+
+    def numbers(self, server_round: int, attempt: int, purpose: Purpose, mark: str = "") -> "SecretNumbers":
+        """Return the random numbers of one purpose in an attempt at a round, for a sum of that mark."""
+        words = [purpose, str(server_round), str(attempt), *([mark] if mark else [])]
+        return SecretNumbers(_derived(self._secret, " ".join(words)))
 
 
 class SecretNumbers:

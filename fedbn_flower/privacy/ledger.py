@@ -33,7 +33,9 @@ class Charge:
     digest : str
         SHA-256 of what was published.
     clients : tuple[int, ...]
-        The partition ids of those that were asked, where epsilon is each client's own.
+        The partition ids of those that were asked, where epsilon is each client's own or clients take turns.
+    mark : str
+        Of the sum whose noise this is, see `Key.mark_of`; empty under a public key, or where clients add it.
     """
 
     round: int
@@ -43,6 +45,7 @@ class Charge:
     epsilon: float
     digest: str
     clients: tuple[int, ...] = ()
+    mark: str = ""
 
 
 class Ledger:
@@ -132,7 +135,8 @@ def _text(terms: Mapping[str, Any], charges: Iterable[Charge]) -> str:
 
 
 def _line(charge: Charge) -> str:
-    return json_text({name: value for name, value in asdict(charge).items() if value != ()}) + "\n"
+    left_out = {"clients": (), "mark": ""}
+    return json_text({n: value for n, value in asdict(charge).items() if left_out.get(n) != value}) + "\n"
 
 
 def _charge(clients: Iterable[int] = (), **values: Any) -> Charge:

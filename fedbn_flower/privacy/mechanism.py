@@ -48,6 +48,8 @@ class ClientMechanism:
         self._terms = terms
         self._repeats = repeats
         self._attempt = 1
+        self.asked: tuple[int, ...] = ()
+        """The partition ids of those that train in this round, where they take turns."""
         self._earlier: list[NDArray[np.floating]] = []
         self._earlier_to = 0
 
@@ -74,17 +76,17 @@ class ClientMechanism:
 
     def publish(self, server_round: int, total: Vector, within: float) -> Vector:
         terms, clip = self._terms, self.bound
-        deviation = terms.noise_std(clip) * terms.num_answers
+        deviation, mark = terms.noise_std(clip) * terms.num_answers, self._mark(server_round, total, within)
         if terms.secure:
-            words = self._key.numbers(server_round, self._attempt, "noise").words
+            words = self._key.numbers(server_round, self._attempt, "noise", mark).words
             total = (total.astype(np.int64) + discrete_gaussian(words, total.size)) * self.step
         elif terms.correlated:
-            total += deviation * self._correlated(server_round, total)
+            total += deviation * self._correlated(server_round, total, mark)
         else:
-            self._key.numbers(server_round, self._attempt, "noise").add_noise(total, deviation)
+            self._key.numbers(server_round, self._attempt, "noise", mark).add_noise(total, deviation)
         total /= terms.num_answers
         if adaptive := terms.adaptive_clip:
-            self.bound = adaptive.next_clip(clip, self._share_within(server_round, within, adaptive))
+            self.bound = adaptive.next_clip(clip, self._share_within(server_round, within, adaptive, mark))
         self._ledger.charge(
             Charge(
                 round=server_round,
@@ -93,16 +95,24 @@ class ClientMechanism:
                 next_clip=self.bound,
                 epsilon=terms.epsilon(len(self._ledger.charges) + 1),
                 digest=hashlib.sha256(total.tobytes() + repr(self.bound).encode()).hexdigest(),
+                clients=self.asked,
+                mark=mark,
             )
         )
         return total
 
-    def _share_within(self, server_round: int, within: float, adaptive: AdaptiveClip) -> float:
+    def _mark(self, server_round: int, total: Vector, within: float) -> str:
+        """Return the mark of a sum; empty also where it is published already by a version without marks."""
+        known = [charge for charge in self._ledger.of_round(server_round) if charge.attempt == self._attempt]
+        return self._key.mark_of(total, within) if all(charge.mark for charge in known) else ""
+
+    def _share_within(self, server_round: int, within: float, adaptive: AdaptiveClip, mark: str) -> float:
         """Return the share of updates of length C at most, with noise.
 
         Secure noise is of 2^20 steps here too, over a sum to which each client adds a whole number of them.
         """
-        numbers, answers = self._key.numbers(server_round, self._attempt, "count"), self._terms.num_answers
+        numbers = self._key.numbers(server_round, self._attempt, "count", mark)
+        answers = self._terms.num_answers
         deviation = adaptive.count_noise / self._terms.cohort
         if not self._terms.secure:
             return 0.5 + within / answers + deviation * float(numbers.normal(1)[0])
@@ -110,15 +120,16 @@ class ClientMechanism:
         noisy = round(2 * within) * half + int(discrete_gaussian(numbers.words, 1)[0])
         return 0.5 + noisy / (2 * half) / answers
 
-    def _correlated(self, server_round: int, total: Vector) -> Vector:
-        """Return a round's correlated noise of unit scale, like the sum.
+    def _correlated(self, server_round: int, total: Vector, mark: str) -> Vector:
+        """Return a round's correlated noise of unit scale, like the sum of that mark.
 
         After a resume the noise of all rounds before is drawn again, so no checkpoint holds any of it.
         """
         assert self._terms.correlated
         for t in range(self._earlier_to + 1, server_round + 1):
             noise = np.zeros_like(total)
-            self._key.numbers(t, 1, "noise").add_noise(noise, 1.0)
+            charge = self._ledger.last_of(t) if t < server_round else None
+            self._key.numbers(t, 1, "noise", charge.mark if charge else mark).add_noise(noise, 1.0)
             noise, self._earlier = self._terms.correlated.correlate(t, noise, self._earlier)
         self._earlier_to = server_round
         return noise

@@ -62,6 +62,9 @@ class RunPrivacy(ABC):
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
         """Hear which clients are about to be asked to train, by partition id."""
 
+    def end(self) -> None:  # noqa: B027
+        """Forget what only a run that goes on needs: this one is complete."""
+
     def columns(self, server_round: int) -> dict[str, float]:
         """Return what ``metrics.csv`` has of a round that is done."""
         charge = self._ledger.last_of(server_round) if self._ledger else None

@@ -12,6 +12,14 @@ from .discrete_gaussian import STEPS
 
 GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
+FILES_OUTSIDE = (
+    "every file of the run's folder but model.safetensors and privacy.jsonl: metrics.csv, clients.csv, "
+    "clients.parquet, failures.csv, classes.csv, partitions.csv, partitions.png, curves.png, "
+    "states.safetensors, predictions.parquet, summary.json, report.html, trackers.json with tensorboard and "
+    "wandb, and config.json with the digest of the data, the names of clients and classes, and what the run "
+    "says that it learns, such as examples by class"
+)
+"""What the guarantee does not cover, whatever it protects: what is not published by ``fedbn-sim release``."""
 
 
 @dataclass(frozen=True)

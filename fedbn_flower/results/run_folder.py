@@ -114,7 +114,12 @@ class RunFolder(Observer):
         self.failures: int = counters.get("failures", 0)
         self.train_examples: dict[str, int] = counters.get("train-examples", {})
         last_round = checkpoint.server_round if checkpoint else 0
-        problem = federation.problem
+        with self._os_errors_as_user_errors():
+            self._begin_files(last_round)
+
+    def _begin_files(self, last_round: int) -> None:
+        """Write what is known before a round; keep the rows up to the last round."""
+        path, federation, problem = self.path, self.federation, self.federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
         config, private = federation.config, bool(federation.privacy)
         header = [*round_header(problem, private, bool(federation.clock)), *config.scheduled_rates(1)]
@@ -250,6 +255,7 @@ class RunFolder(Observer):
             **kept.metrics,
             **facts_of_metrics(self.federation.problem),
             "failures": self.failures,
+            **({"memories-lost": lost} if (lost := self.federation.memories.lost) else {}),
             **({"privacy": privacy.summary()} if (privacy := self.federation.privacy) else {}),
         }
         text = json_text(summary, indent=2) + "\n"
@@ -274,6 +280,8 @@ class RunFolder(Observer):
         strategy = self.federation.strategy
         counters = {"seconds": self.seconds, "failures": self.failures, "train-examples": self.train_examples}
         counters["account"] = asdict(self.federation.totals)
+        if kept := self.federation.memories.state():
+            counters["memories"] = kept
         if name == BEST and self.kept:
             counters["figures"] = self.kept.metrics
         checkpoint = Checkpoint(

@@ -1,6 +1,5 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,9 +32,13 @@ from fedbn_flower.strategies.messages.wire import (
     CONFIG,
     DIGEST_OF_START,
     EVAL_SPLITS,
+    FOUND,
+    KEPT,
     LOSS,
+    MEMORY,
     METRICS,
     NUM_EXAMPLES,
+    ON_DISK,
     SENT_BYTES,
     SERVER_ROUND,
     STATES,
@@ -60,7 +63,8 @@ from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
-from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
+from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
+from ..results.checkpoints.site_folder import answer_complete, name_of
 from .evaluation_cache import Evaluations
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -71,6 +75,8 @@ app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
 app.query("counts")(answer_counts)
+
+app.query("complete")(answer_complete)
 
 _evaluations = Evaluations()
 
@@ -93,7 +99,7 @@ def _released(message: Message, context: Context, client: FedAvgClient, update: 
     config, path = RunConfig.of(context.run_config), None
     if state_dir := context.node_config.get("state-dir"):
         run = Moment.of(message.content.config_records[CONFIG]).run
-        path = path_of(str(state_dir)) / config.memory_name / f"{_name(context)}-{run}.privacy.jsonl"
+        path = path_of(str(state_dir)) / config.memory_name / f"{name_of(context)}-{run}.privacy.jsonl"
     return released(config, client, _received(client, message), update, round_of(message), path)
 
 
@@ -111,22 +117,13 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
             if value and inputs_of(config).remembers:
                 raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
-        return Memory(ContextStore(context.state))
+        return Memory(ContextStore(context.state, round_of(message)))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
-    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits)
+    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits, config.keep_memories)
     asked = message.content.config_records[CONFIG]
     moment = Moment.of(asked)
     before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
-    return Memory(FolderStore(folder, _name(context), moment, not before_training, config.continue_state))
-
-
-def _name(context: Context) -> str:
-    """What the client's files are called."""
-    partition_id = partition_id_of(context)
-    if partition_id is not None:
-        return client_name(partition_id)
-    data_path = path_of(str(context.node_config["data-path"])).resolve()
-    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
+    return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
 
 
 def _received(client: FedAvgClient, message: Message) -> Received:
@@ -165,6 +162,15 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {**records, **({STATES: _record(states)} if states else {})}
 
 
+def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
+    """The record of which memory the client found and keeps; empty where there is no place for one."""
+    memory, on_disk = client.memory, "state-dir" in context.node_config
+    found, kept = memory.found_round, memory.last_round
+    if not (found or kept or on_disk):
+        return {}
+    return {MEMORY: ConfigRecord({FOUND: found, KEPT: kept, ON_DISK: on_disk})}
+
+
 def _fit(client: FedAvgClient, message: Message) -> Update:
     result: object = client.fit(_received(client, message), _config(message))
     if isinstance(result, Update):
@@ -195,7 +201,7 @@ def _trained(
     """
     if config.dp == "local":
         update = _released(message, context, client, update)
-    if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
+    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
@@ -209,6 +215,8 @@ def _trained(
         content[ARRAYS] = _record(travels)
         content.update({COMPRESSED: codes} if codec else {})
     client.memory.commit()
+    if group is None:
+        content.update(_remembered(client, context))
     if group:
         try:
             group.add(content, model)
@@ -250,7 +258,7 @@ def evaluate(message: Message, context: Context) -> Message:
         client, message.content, lambda: _evaluated(client, message)
     )
     reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
-    return Message(RecordDict(reported), reply_to=message)
+    return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
 
 
 @usual_surroundings()

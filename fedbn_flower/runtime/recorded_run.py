@@ -6,6 +6,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from ..core.errors import os_errors_as_user_errors
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RunInfo, observed
@@ -31,10 +32,14 @@ def recorded_run(
     observers = list(observers)
     if federation.privacy:
         done = checkpoint.server_round if checkpoint else 0
-        federation.strategy.mechanism = federation.privacy.begin(results.path, done, _repeats_bits(results))
+        with os_errors_as_user_errors("run-dir", f"write to {str(results.path)!r}"):
+            mechanism = federation.privacy.begin(results.path, done, _repeats_bits(results))
+        federation.strategy.mechanism = mechanism
     info = run_info(federation, results.path, checkpoint)
     with observed(observers, info, results.finish):
         federation.run(grid, [results, *observers], checkpoint)
+    if federation.privacy:
+        federation.privacy.end()
     return results.summary
 
 

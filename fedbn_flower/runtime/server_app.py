@@ -179,6 +179,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
         recorded_run(federation, grid, results, [RoundLog(), *trackers(config)], checkpoint)
+        federation.tell_complete(grid)
     LOGGER.info("results are in %s", folder)
 
 

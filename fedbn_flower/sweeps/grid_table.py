@@ -15,6 +15,7 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..records.metrics import PERCENT, percent
 from ..results import report
+from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
 from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
@@ -45,6 +46,7 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
+        self._privacy: dict[str, Private] = {}
 
     def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
         """Add a run with its summary, or with the error message of a failed one."""
@@ -57,6 +59,8 @@ class Comparison:
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
+        if summary:
+            self._privacy[name] = config.dataset, summary.get("privacy") or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
@@ -119,7 +123,13 @@ class Comparison:
             rows = [[*row, problem] for row, problem in zip(rows, problems, strict=True)]
         lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n"
+        together = "".join(f"\n{line}\n" for line in self.privacy_together)
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{together}"
+
+    @property
+    def privacy_together(self) -> list[str]:
+        """What the private runs on the same data come to together."""
+        return added_up(self._privacy.values())
 
     def _title(self) -> str:
         runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]

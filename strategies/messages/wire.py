@@ -13,6 +13,7 @@
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
+| `MEMORY` | ConfigRecord | the answers | which memory the client found, and which it keeps |
 | `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | of its training examples, by channel or column |
 | `COUNTS` | ConfigRecord | the answer to `QUERY_COUNTS` | counts of the node's data, as JSON |
 """
@@ -22,6 +23,7 @@ from flwr.app import MessageType
 QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
 QUERY_MOMENTS = f"{MessageType.QUERY}.moments"
 QUERY_COUNTS = f"{MessageType.QUERY}.counts"
+QUERY_COMPLETE = f"{MessageType.QUERY}.complete"  # its `CONFIG` names a `RUN` that will not be resumed
 
 ARRAYS = "arrays"
 CONFIG = "config"
@@ -36,6 +38,7 @@ STATES = "states"
 PARTITION = "partition"
 MOMENTS = "moments"
 COUNTS = "counts"
+MEMORY = "memory"
 
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"
@@ -65,3 +68,8 @@ SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model th
 
 # In PARTITION.
 PARTITION_ID = "partition-id"
+
+# In MEMORY: rounds of the run, 0 for no memory; and whether it outlives the node's process.
+FOUND = "found"
+KEPT = "kept"
+ON_DISK = "on-disk"

@@ -437,3 +437,11 @@ def test_a_score_on_a_threshold_is_predicted_positive_by_it():
     found = curve(state[0])
     assert found.threshold[2] == 0.5
     assert found.tp.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_a_label_is_predicted_from_a_probability_of_exactly_a_half_on():
+    """Labels 0 and 1 of two examples: a half of what is there, and of what is not."""
+    scores = torch.tensor([[0.5, 0.5], [0.4999999, 0.5000001]], dtype=torch.float64)
+    truth = torch.tensor([[1, 0], [1, 1]])
+    found = made("f1", "labels", 2).batch(scores, truth)
+    assert found.tolist() == [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]

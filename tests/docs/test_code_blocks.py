@@ -20,14 +20,14 @@ from torch.utils.data import TensorDataset
 import fedbn_flower
 from fedbn_flower.cli import main
 
-from ..fedbn_flower.results.test_privacy_section import PRIVACY
 from .pages import DOCS, ROOT, blocks
 
 EXECUTED_ELSEWHERE = DOCS / "deployment.md"
 BUILT_IN = ("digits", "synthetic:", "quadratic:")
 GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out", "grid", "arrays")
 """What a reader of a Python block has already."""
-LOOKS = ("report", "compare", "export", "inspect")
+FEW = ("--rounds", "1", "--backend", "inline")
+LOOKS = ("report", "compare", "export", "inspect", "release")
 
 
 def understood(arguments):
@@ -75,8 +75,7 @@ def desk(tmp_path_factory, cache_dir):
     few = ["--pictures", "10", "--patients", "50"]
     made = [sys.executable, "examples/make_hospital_data.py", "data", *few]
     subprocess.run(made, cwd=folder, check=True)
-    run = ["--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir)]
-    assert main([*run, "--run-dir", str(folder / "runs" / "first")]) == 0
+    assert main([*FEW, "--cache-dir", str(cache_dir), "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder
 
 
@@ -123,18 +122,19 @@ def test_a_command_is_understood(words, at_desk):
 
 
 def look(arguments, desk):
-    """Run ``report``, ``compare``, ``export`` or ``inspect``; folders that it names are copies of a run."""
+    """Run a command on folders that it names: a private run for ``runs/private``, or copies of one run."""
     if "--to" not in arguments and arguments[0] in ("compare", "inspect"):
         arguments = [*arguments, "--to", "runs/to"]
     made = arguments[arguments.index("--to") + 1] if "--to" in arguments else ""
     if made:
         shutil.rmtree(desk / made, ignore_errors=True)
     for name in {word for word in arguments if word.startswith("runs/")} - {made}:
-        if not (desk / name).exists():
+        if (desk / name).exists():
+            continue
+        if name == "runs/private":
+            assert main(["--dp", "client", "--dp-noise", "1", *FEW, "--run-dir", name]) == 0
+        else:
             shutil.copytree(desk / "runs" / "first", desk / name)
-            if name == "runs/private":
-                summary = json.loads((desk / name / "summary.json").read_text())
-                (desk / name / "summary.json").write_text(json.dumps(summary | {"privacy": PRIVACY}))
     assert main(arguments) == 0
 
 

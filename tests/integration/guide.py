@@ -86,6 +86,7 @@ class Guide:
             (r"\b443\b", str(self.open_port)),
             (r"\b9094\b", str(self.site_ports.get(machine, 0))),
             (r"/opt/fedbn-flower/\.venv/bin", str(PROGRAMS)),
+            (r"/opt/fedbn-flower/deploy", str(ROOT / "deploy")),
             (r"(?<![\w.])/(etc|srv)/", rf"{self.folder}/{machine}/\1/"),
             (r"(?<![\w.])/var/", f"{self.folder}/{state}/var/"),
             (r"partition-id=0", f"partition-id={SITES.index(machine) if machine in SITES else 0}"),
@@ -151,8 +152,11 @@ class Guide:
                 shutil.copy(source, credentials / credential)
             else:
                 settings[key] = value
-        command = shlex.split(settings["ExecStart"])
-        command = [re.sub(r"\$\{(\w+)\}", lambda m: environment[m[1]], word) for word in command]
+        before, command = (
+            [re.sub(r"\$\{(\w+)\}", lambda m: environment[m[1]], word) for word in shlex.split(written)]
+            for written in (settings.get("ExecStartPre", "true"), settings["ExecStart"])
+        )
+        subprocess.run(before, env=environment, check=True, timeout=60)
         assert settings["Restart"] == "always"
         log = self.folder / machine / f"{name}.log"
         service = Service(name, command, environment, log, float(settings["RestartSec"]))

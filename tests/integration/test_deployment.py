@@ -41,6 +41,22 @@ def test_a_certificate_holds_for_every_name_and_address_given(tmp_path):
     assert expected in shown.stdout
 
 
+def test_a_new_certificate_is_of_the_same_authority(tmp_path):
+    """So sites, which have that of the authority, change nothing."""
+    script = ["bash", ROOT / "deploy" / "certificates.sh", tmp_path, "localhost"]
+    before = {}
+    for _ in range(2):
+        subprocess.run(script, check=True, capture_output=True)
+        now = {
+            name: (tmp_path / name).read_bytes() for name in ("ca.crt", "ca.key", "server.pem", "server.key")
+        }
+        same = {name for name in before if before[name] == now[name]}
+        before = now
+    assert same == {"ca.crt", "ca.key"}
+    verify = ["openssl", "verify", "-CAfile", tmp_path / "ca.crt", tmp_path / "server.pem"]
+    subprocess.run(verify, check=True, capture_output=True)
+
+
 def test_the_guide_from_nothing_to_the_model_of_a_simulation(hospital, cache_dir):
     """TLS, authentication, two sites with data of their own, FedBN and FedYogi: bit for bit."""
     listed = hospital.run("user run", "user")

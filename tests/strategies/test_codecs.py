@@ -27,6 +27,7 @@ def through(text, vector, feedback="auto", seed=0):
     [
         ("topk:0.4", VECTOR, [0, -3, 0, 2, 0]),
         ("topk:0.01", VECTOR, [0, -3, 0, 0, 0]),
+        ("topk:0.3", VECTOR, [0, -3, 0, 2, 0]),
         ("randk:1", VECTOR, VECTOR),
         ("qsgd:2", np.array([0, -4, 0], np.float32), [0, -4, 0]),
         ("sign", VECTOR, [1.15, -1.15, 1.15, 1.15, -1.15]),
@@ -36,6 +37,46 @@ def through(text, vector, feedback="auto", seed=0):
 )
 def test_by_hand(text, vector, expected):
     np.testing.assert_array_equal(through(text, vector), np.asarray(expected, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "count"),
+    [
+        ("0.3", 5, 2),  # 1.5, rounded up
+        ("0.07", 100, 7),  # the product of floats is 7.000000000000001
+        ("0.29", 100, 29),
+        ("0.55", 100, 55),
+        ("7e-2", 100, 7),
+        ("0.070001", 100, 8),
+        ("0.001", 100, 1),
+        ("1", 100, 100),
+        ("0.5", 0, 0),
+    ],
+)
+def test_a_share_counts_as_the_decimal_number_that_it_is(share, size, count):
+    """Also where it is a whole number of values, which no random share hits."""
+    assert codec_of(f"topk:{share}").layout(size)["values"] == ((count,), "float32")
+    assert codec_of(f"randk:{share}").layout(size)["values"] == ((count,), "float32")
+
+
+def test_qsgd_with_feedback_is_a_contraction_by_hand():
+    """The norm is 4 and the value its seventh level; 1 + min(512 / 49, sqrt(512) / 7) = 4.2325 divides it."""
+    np.testing.assert_allclose(
+        through("qsgd:4", np.array([0, -4, 0], np.float32), "on"), [0, -0.945066, 0], rtol=1e-5
+    )
+    with_two = through("qsgd:2", np.array([0, -4, 0], np.float32), "on")  # 1 + min(512, sqrt(512)) = 23.627
+    np.testing.assert_allclose(with_two, [0, -0.169295, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["qsgd:2", "qsgd:4", "randk:0.4"])
+def test_unbiased_codecs_send_all_with_feedback_in_time(text):
+    """Of one and the same update each time; the residual stays bounded, so its share of the sum vanishes."""
+    rng, codec, start = np.random.default_rng(0), codec_of(text, "on"), {"w": np.zeros(5, np.float32)}
+    residual, sent = {}, 0
+    for _ in range(400):
+        _, given_, residual = compressed(codec, start, {"w": VECTOR}, residual, rng)
+        sent = sent + given_["w"]
+    np.testing.assert_allclose(sent / 400, VECTOR, atol=0.3)
 
 
 @pytest.mark.parametrize("text", ["randk:0.4", "qsgd:2", "qsgd:4"])

@@ -269,3 +269,8 @@ class Folder(KeyGroup):
     continue_state: bool = setting(
         False, description="SuperNodes start from the memories under that name that their last run left"
     )
+    keep_memories: float = setting(
+        0,
+        ge=0,
+        description="days after which SuperNodes remove memories of this run if it never ends; 0 for never",
+    )

@@ -2,7 +2,7 @@
 
 from flwr.serverapp import Grid
 
-from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies import PseudoGradientStrategy, TooFewNodes
 
 from ...core.errors import UserError
 
@@ -20,7 +20,11 @@ def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, con
         When they are too few in time.
     """
     reason = "concurrency" if concurrency else "num-clients"
-    nodes = strategy.node_directory.connected(grid, concurrency or expected, reason)
+    try:
+        nodes = strategy.node_directory.connected(grid, concurrency or expected, reason)
+    except TooFewNodes as error:
+        why = "the log of a SuperNode that is missing says why, such as a clock that is off"
+        raise TooFewNodes(f"{error}; {why}") from None
     if len(nodes) > expected:
         raise UserError(
             f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "

@@ -4,7 +4,7 @@
 vectors and, as metadata, the counters.
 ``checkpoint/clients`` holds the clients' memories. The server file is replaced last, so it always names a
 round whose client files are complete. A client file of a later round belongs to an unfinished checkpoint and
-is ignored.
+is ignored. Both are their owner's alone: they hold what stays at a client.
 """
 
 import json
@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from fedbn_flower.clients import Groups
 
 from ...core.errors import UserError
-from ...core.files import json_text, sync_folder, write_atomically
+from ...core.files import ONLY_OWNER, json_text, sync_folder, write_atomically
 from ...records.checkpoint import Checkpoint
 from .background_writer import BackgroundWriter
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
@@ -80,7 +80,7 @@ class CheckpointFolder:
 
         def complete() -> None:
             folder.sync()
-            write_atomically(self.server, server)
+            write_atomically(self.server, server, ONLY_OWNER)
             sync_folder(self.path)
             folder.remove_obsolete(
                 written, Moment(checkpoint.run, checkpoint.server_round, checkpoint.server_round)

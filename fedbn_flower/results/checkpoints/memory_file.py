@@ -17,7 +17,7 @@ from fedbn_flower.clients import Groups
 
 from ...core.files import digest_of
 
-SIGNATURE, DIGEST = "signature", "digest"
+SIGNATURE, DIGEST, KEEP_DAYS = "signature", "digest", "keep-days"
 
 
 class InvalidMemory(Exception):
@@ -38,6 +38,23 @@ def pack(groups: Groups, metadata: Mapping[str, str]) -> bytes:
         for name, array in arrays.items()
     }
     return save(entries, {**metadata, DIGEST: digest_of(entries)})
+
+
+def keep_days(path: Path) -> float:
+    """Return after how many days a file may go; 0 if it names none, or cannot be read.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file.
+    """
+    try:
+        with safe_open(path, "np") as file:
+            return float((file.metadata() or {}).get(KEEP_DAYS, "0"))
+    except FileNotFoundError:
+        raise
+    except (OSError, SafetensorError, ValueError):
+        return 0.0
 
 
 def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArray]]:

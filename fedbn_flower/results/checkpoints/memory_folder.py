@@ -3,10 +3,16 @@
 ``CLIENT-RUN-ROUND.safetensors`` is the client's memory after a round. Files of the rounds since the server's
 last checkpoint are kept, so that a run resumed from it finds each client's memory of that round. At least one
 file older than the newest is kept too, in case the newest is damaged.
+
+A run removes files of its own only. ``CLIENT-RUN.complete`` says that the server has told that a run is
+complete. Such a run keeps its newest file, from which rounds can be added or another run can go on, until two
+others are complete after it. Files of runs that are not complete stay, or go after the days that they name.
 """
 
+import contextlib
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +24,18 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Groups
 
-from ...core.files import remove_unfinished, sync_folder, write_atomically
-from .memory_file import SIGNATURE, InvalidMemory, pack, unpack
+from ...core.files import ONLY_OWNER, remove_unfinished, sync_folder, write_atomically
+from .memory_file import KEEP_DAYS, SIGNATURE, InvalidMemory, keep_days, pack, unpack
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
 RUN = r"\d{8}T\d{12}-[0-9a-f]{8}"
 MIN_FILES = 2  # the newest, and a spare in case it is damaged
+COMPLETE_RUNS = 2
+"""How many complete runs keep their newest file."""
+COMPLETE = "complete"
+"""The ending of the file that says so, and holds the number of the run's last round."""
+DAY = 86400.0  # seconds
 
 
 def client_name(partition: int) -> str:
@@ -43,6 +54,20 @@ class Generation(NamedTuple):
     run: str
     server_round: int
     path: Path
+
+
+def run_of(config: ConfigRecord) -> str:
+    """Read the run's name from a message's config.
+
+    Raises
+    ------
+    ValueError
+        When it is missing or malformed: it becomes part of a path.
+    """
+    run = config.get("run")
+    if not isinstance(run, str) or not re.fullmatch(RUN, run):
+        raise ValueError(f"state-dir: the server sent {run!r} as the run's name; expected DATETIME-HEX")
+    return run
 
 
 @dataclass(frozen=True)
@@ -64,12 +89,10 @@ class Moment:
         Raises
         ------
         ValueError
-            When one is missing or malformed: the run's name becomes part of a path.
+            When one is missing or malformed.
         """
-        run = config.get("run")
+        run = run_of(config)
         rounds = config.get("server-round"), config.get("checkpoint-round")
-        if not isinstance(run, str) or not re.fullmatch(RUN, run):
-            raise ValueError(f"state-dir: the server sent {run!r} as the run's name; expected DATETIME-HEX")
         if not all(type(number) is int and number >= 0 for number in rounds):
             raise ValueError(
                 f"state-dir: the server sent round {rounds[0]!r} and checkpoint round {rounds[1]!r}; "
@@ -85,9 +108,11 @@ class MemoryFile(NamedTuple):
     content: bytes
 
     def write(self) -> None:
-        """Write the file; it survives a power failure once `MemoryFolder.sync` has returned."""
+        """Write the file, for its owner alone; it survives a power failure once `MemoryFolder.sync`
+        has returned.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, self.content)
+        write_atomically(self.path, self.content, ONLY_OWNER)
 
 
 @dataclass(frozen=True)
@@ -100,10 +125,13 @@ class MemoryFolder:
         The folder; the first file that is written creates it.
     signature : str
         Which memories fit, see `memory_file.signature`.
+    keep_days : float
+        After how many days the files that are written may go, if their run is not complete; 0 for never.
     """
 
     path: Path
-    signature: str
+    signature: str = ""
+    keep_days: float = 0.0
 
     def load(
         self, client: str, run: str, last_round: int, earlier_runs: bool
@@ -134,7 +162,8 @@ class MemoryFolder:
         generation = Generation(run, server_round, path)
         files = {*self._generations.get(client, []), generation}
         self._generations[client] = sorted(files, reverse=True)
-        return MemoryFile(path, pack(groups, self._metadata(client, generation)))
+        days = {KEEP_DAYS: f"{self.keep_days:g}"} if self.keep_days else {}
+        return MemoryFile(path, pack(groups, self._metadata(client, generation) | days))
 
     def sync(self) -> None:
         """Make the written files survive a power failure."""
@@ -142,13 +171,56 @@ class MemoryFolder:
             sync_folder(self.path)
 
     def remove_obsolete(self, clients: Iterable[str], moment: Moment) -> None:
-        """Remove the files that no later message can need, once these clients' memories are written."""
+        """Remove the run's files that no later message can need, once these clients' memories are written."""
         for client in clients:
-            generations = self._generations.get(client, [])
-            obsolete = set(_obsolete(generations, moment))
-            for generation in obsolete:
-                generation.path.unlink(missing_ok=True)
-            self._generations[client] = [g for g in generations if g not in obsolete]
+            current = [g for g in self._generations.get(client, []) if g.run == moment.run]
+            self._remove(client, _obsolete(current, moment))
+
+    def note_training(self, client: str, moment: Moment) -> None:
+        """Note that a run trains, also one that was complete; remove files of others that are out of date."""
+        mark = self._mark(client, moment.run)
+        with contextlib.suppress(FileNotFoundError):
+            if moment.server_round > int(mark.read_text() or 0):  # not an answer that comes late
+                mark.unlink()
+        complete, now = self._complete(client), time.time()
+        others = (g for g in self._generations.get(client, []) if g.run not in {moment.run, *complete})
+        self._remove(client, [g for g in others if _is_expired(g.path, now)])
+
+    def note_complete(self, client: str, run: str, last_round: int) -> int:
+        """Note that a run is complete after a round; return how many files were removed.
+
+        Its newest file stays. Of complete runs before the last `COMPLETE_RUNS` none does.
+        """
+        generations = self._generations.get(client, [])
+        if any(g.run == run for g in generations):
+            write_atomically(self._mark(client, run), str(last_round))
+        complete = self._complete(client)
+        dropped = complete[COMPLETE_RUNS:]
+        spares = [g for g in generations if g.run == run][1:]
+        obsolete = [*spares, *(g for g in generations if g.run in dropped)]
+        self._remove(client, obsolete)
+        for name in dropped:
+            self._mark(client, name).unlink(missing_ok=True)
+        remove_unfinished(self.path, f"{client}-{run}-")
+        return len(obsolete)
+
+    def _mark(self, client: str, run: str) -> Path:
+        return self.path / f"{client}-{run}.{COMPLETE}"
+
+    def _complete(self, client: str) -> list[str]:
+        """Return the client's complete runs, the one that was the last to be complete first."""
+        found = []
+        for path in self.path.glob(f"*.{COMPLETE}"):
+            if match := re.fullmatch(rf"{re.escape(client)}-({RUN})", path.stem):
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    found.append((path.stat().st_mtime_ns, match[1]))
+        return [run for _, run in sorted(found, reverse=True)]
+
+    def _remove(self, client: str, obsolete: Iterable[Generation]) -> None:
+        gone = set(obsolete)
+        for generation in gone:
+            generation.path.unlink(missing_ok=True)
+        self._generations[client] = [g for g in self._generations.get(client, []) if g not in gone]
 
     def _newest(self, client: str, generations: Iterable[Generation]) -> tuple[Generation, Groups] | None:
         for generation in generations:
@@ -176,14 +248,21 @@ class MemoryFolder:
         }
 
 
-def _obsolete(generations: list[Generation], moment: Moment) -> Iterator[Generation]:
-    """Yield those of a client's files, given newest first, that no later message can need."""
-    current = [g for g in generations if g.run == moment.run]
+def _obsolete(current: list[Generation], moment: Moment) -> Iterator[Generation]:
+    """Yield those of a client's files of a run, given newest first, that no later message can need."""
     yield from (g for g in current if g.server_round > moment.server_round)  # from before the run was resumed
     done = [g for g in current if g.server_round <= moment.server_round]
     saved = [g for g in done if g.server_round <= moment.checkpoint_round]
     yield from (g for g in saved[1:] if g not in done[:MIN_FILES])
-    yield from [g for g in generations if g.run < moment.run][1:]
+
+
+def _is_expired(path: Path, now: float) -> bool:
+    """Whether a file was written longer ago than the days that it names, in seconds since the epoch."""
+    try:
+        days = keep_days(path)
+        return bool(days) and now - path.stat().st_mtime > days * DAY
+    except FileNotFoundError:  # another process has removed it
+        return False
 
 
 class FolderStore:
@@ -212,6 +291,7 @@ class FolderStore:
         last_round = moment.server_round - (not after_training)
         found = folder.load(client, moment.run, last_round, earlier_runs)
         self.groups: Groups = found[1] if found else {}
+        self.last_round = found[0].server_round if found and found[0].run == moment.run else 0
         if found:
             LOGGER.info("client memory: round %d of run %s", found[0].server_round, found[0].run)
         else:
@@ -227,6 +307,7 @@ class FolderStore:
         groups = {**self.groups, **written}
         self.folder.pack(self.client, self.moment.run, self.moment.server_round, groups).write()
         self.folder.sync()
+        self.folder.note_training(self.client, self.moment)
         self.folder.remove_obsolete([self.client], self.moment)
-        remove_unfinished(self.folder.path, f"{self.client}-")
-        self.groups = groups
+        remove_unfinished(self.folder.path, f"{self.client}-{self.moment.run}-")
+        self.groups, self.last_round = groups, self.moment.server_round

@@ -1,9 +1,12 @@
 """``report.html``: a self-contained page of a run, a sweep or a search, made from the files in its folder."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from csv import Error as CsvError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import not_allowed
+from ...core.errors import UserError, not_allowed
 from ...core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -11,6 +14,25 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 KINDS = "the folder of a run, a sweep or a search"
+
+
+DAMAGES = (ArithmeticError, AttributeError, CsvError, LookupError, TypeError, ValueError, OSError)
+"""What a damaged file makes its readers raise."""
+
+
+@contextmanager
+def damage_as_user_errors(key: str, folder: str) -> Iterator[None]:
+    """Raise a UserError of one line, which begins with the key, for what a damaged folder of results
+    raises.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except DAMAGES as error:
+        why = ascii(str(error))[1:-1][:200]
+        found = f"{type(error).__name__}: {why}"
+        raise UserError(f"{key}: {folder!r} cannot be read: a file in it is damaged ({found})") from error
 
 
 def write_report(folder: Path, reference: Path | None = None) -> Path:
@@ -30,7 +52,9 @@ def write_report(folder: Path, reference: Path | None = None) -> Path:
     UserError
         When the folder is not of a run, a sweep or a search, or the reference is not the same run.
     """
-    write_atomically(folder / NAME, _page(folder, reference))
+    with damage_as_user_errors("report", str(folder)):
+        content = _page(folder, reference)
+    write_atomically(folder / NAME, content)
     return folder / NAME
 
 

@@ -7,6 +7,7 @@ from ...config.help import as_text
 from ...config.keys import Privacy, flag_of
 from ...config.keys.devices import NONE
 from ...core.errors import not_allowed
+from ..composition import privacy_of_runs
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .groups import FOLDER, Group, Sweep, common_metric, legend, metrics_table
@@ -112,6 +113,11 @@ def data_warning(groups: Sequence[Group]) -> str:
     return f"The runs use different data ({data}), so their metrics cannot be compared."
 
 
+def privacy_together(groups: Sequence[Group]) -> list[str]:
+    """Return what the private runs on the same data come to together, a sentence for each."""
+    return privacy_of_runs([run for group in groups for run in group.runs])
+
+
 def costs(groups: Sequence[Group]) -> Table:
     """Return the costs of each group: means over the runs that recorded them."""
     rows = []
@@ -135,11 +141,12 @@ def compare_page(groups: Sequence[Group]) -> str:
     different = differences(groups)
     explanation = f"{legend(groups, metric)} {MEANS}"
     warnings = [paragraph(warning, "note")] if (warning := data_warning(groups)) else []
+    together = [paragraph(line, "note") for line in privacy_together(groups)]
     return page(
         "Comparison",
         paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups))),
         [
-            section("Results", *warnings, table.html(), paragraph(explanation, "note")),
+            section("Results", *warnings, table.html(), paragraph(explanation, "note"), *together),
             section(
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),

@@ -55,6 +55,8 @@ SECURE = {
 ADJACENT = {
     "add-or-remove-one": "whether a client took part at all",
     "add-or-remove-one-example": "whether an example was among a client's training data",
+    "example-replaced-by-nothing": "whether an example was among a client's training data, whose number is "
+    "public",
     "replace-one": "whether a client had these data or any others",
 }
 """What nobody can tell."""

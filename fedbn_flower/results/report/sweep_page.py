@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...records.metrics import PERCENT
+from ..composition import privacy_of_runs
 from ..manifest import EXPERIMENT
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
@@ -44,6 +45,7 @@ def sweep_page(sweep: Sweep) -> str:
                 "Results",
                 table.html(best_rows(sweep.groups, metric)),
                 paragraph(f"{legend(sweep.groups, metric)} {MEANS}", "note"),
+                *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             section("Metrics by round", curves(sweep.groups, metric)),

@@ -3,6 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import copy
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
 from typing import ClassVar, Self
 
 import numpy as np
@@ -66,8 +69,11 @@ class Codec(ABC):
 
 
 def count_of(argument: str, size: int) -> int:
-    """Return how many of ``size`` values a share is: ``max(1, ceil(share * size))``, 0 of none."""
-    return min(size, max(1, int(np.ceil(float(argument) * size))))
+    """Return how many of ``size`` values a share is: ``max(1, ceil(share * size))``, 0 of none.
+
+    The share is the decimal number that is written: 0.07 of 100 is 7, though the float product is above 7.
+    """
+    return min(size, max(1, ceil(Fraction(Decimal(argument)) * size)))
 
 
 def check_share(name: str, argument: str) -> str:

@@ -107,6 +107,17 @@ def test_frozen_statistics_stay_in_training_and_all_else_trains():
     assert model[1].num_batches_tracked == 1
 
 
+def test_a_frozen_root_leaves_its_children_in_training():
+    """A buffer of the root's own is frozen: the root alone is still, its BatchNorm and dropout train on."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    model.register_buffer("count", torch.zeros(()))
+    freeze(model, ["count"])
+    still = still_modules(model, constant_entries(model, freeze(model, ["count"])))
+    assert still == {""}
+    train_mode(model, still)
+    assert (model.training, [module.training for module in model]) == (False, [True, True, True])
+
+
 @pytest.mark.parametrize(
     ("client", "shared", "local"),
     [

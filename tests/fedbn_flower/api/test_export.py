@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedbn_flower import Result, UserError, export_model, load_model
-from fedbn_flower.api.export import write_model
+from fedbn_flower.api.export import FORMATS, write_model
 from fedbn_flower.cli import main
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import InputSpec
@@ -44,6 +44,28 @@ def test_a_file_gives_the_outputs_of_the_model(trained, tmp_path, format, suffix
         with torch.no_grad():
             expected = load_model(trained[run].folder, client)(inputs).numpy()
         assert np.abs(outputs_of(path, inputs) - expected).max() < 1e-5
+
+
+def test_onnx_is_told_that_any_number_of_examples_may_come(monkeypatch):
+    """The first dimension of the input is dynamic, and no other; all of it is checked where it is slow."""
+    given = {}
+
+    class Program:
+        class model_proto:
+            @staticmethod
+            def SerializeToString():
+                return b"onnx"
+
+    def export(module, arguments, **keys):
+        given.update(keys, shape=tuple(arguments[0].shape))
+        return Program
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    spec = InputSpec.parse("shape:1x8x8:10")
+    assert FORMATS["onnx"](build_model("linear", spec, False, 0), spec.zeros(2)) == b"onnx"
+    ((dynamic,),) = (given["dynamic_shapes"],)
+    assert list(dynamic) == [0]
+    assert given["shape"] == (2, 1, 8, 8)  # of a single example PyTorch would make a constant
 
 
 @pytest.mark.slow

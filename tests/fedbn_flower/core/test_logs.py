@@ -7,6 +7,7 @@ import pytest
 from flwr.common.logger import ConsoleHandler
 
 from fedbn_flower.core import logs
+from fedbn_flower.core.errors import UserError
 
 
 class Terminal(io.StringIO):
@@ -26,3 +27,20 @@ def test_colours_are_for_terminals(stream, no_colour, coloured, monkeypatch):
     handler.emit(logging.LogRecord("flwr", logging.WARNING, "", 0, "a line", None, None))
     assert "a line\n" in stream.getvalue()
     assert ("\x1b" in stream.getvalue()) == coloured
+
+
+def test_a_mistake_at_a_site_is_one_line_of_its_log_and_a_defect_has_its_traceback(monkeypatch):
+    """As Flower logs what an app raises."""
+    stream = io.StringIO()
+    monkeypatch.setattr(logs.LOGGER, "handlers", [logging.StreamHandler(stream)])
+    monkeypatch.setattr(logs.LOGGER, "filters", [])
+    logs.one_line_for_mistakes()
+    for error in (UserError("data-path: '/srv' is not allowed; expected 10 classes"), KeyError("bug")):
+        try:
+            raise error
+        except Exception as raised:
+            logs.LOGGER.error("%s raised an exception", "ClientApp", exc_info=raised)
+    first, *rest = stream.getvalue().splitlines()
+    assert first == "ClientApp raised an exception: data-path: '/srv' is not allowed; expected 10 classes"
+    assert rest[:2] == ["ClientApp raised an exception", "Traceback (most recent call last):"]
+    assert rest[-1] == "KeyError: 'bug'"

@@ -106,3 +106,11 @@ def test_a_simulation_needs_devices(run):
         UserError, match="devices: 'none' is not allowed; expected 'uniform' or others in a s"
     ):
         run(**EIGHT, protocol="fedbuff:3", concurrency=5)
+
+
+def test_clients_that_are_held_out_do_not_train(configured, tmp_path, out_of_order):
+    """Of six clients two are held out, by seed 0: clients 0 and 4."""
+    keys = {**EIGHT, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 3}
+    simulation.simulate(Federation(configured(**keys, rounds=10)), tmp_path, None)
+    trained = {int(row["partition"]) for row in rows(tmp_path, "clients.csv") if row["phase"] == "train"}
+    assert trained == {1, 2, 3, 5}

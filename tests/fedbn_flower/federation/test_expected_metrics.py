@@ -226,3 +226,15 @@ def test_a_reason_is_text_to_a_terminal_and_to_a_spreadsheet(configured, tmp_pat
     results.finish()
     assert (tmp_path / "failures.csv").read_text() == "round,phase,partition,reason\n1,train,1,'=1+1\n"
     assert "\x1b[31m=1+1" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("phase", "lie", "failures"),
+    [("train", reports(**{"train-loss": -2.5}), 0), ("evaluate", reports(loss=-2.5), 1)],
+)
+def test_a_training_loss_may_be_negative(cache_dir, tmp_path, phase, lie, failures):
+    """An objective adds terms of any sign to it; no loss of held-out examples is below 0."""
+    _, summary, (clients, _) = outcome(cache_dir, tmp_path, phase, lie)
+    assert summary["failures"] == failures
+    told = {r["train-loss"] for r in clients if (r["round"], r["partition"], r["phase"]) == ("2", "1", phase)}
+    assert told == ({"-2.5"} if phase == "train" else set())

@@ -10,6 +10,7 @@ from sklearn import metrics as sk
 
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.federation.inputs import inputs_of
@@ -138,11 +139,13 @@ def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(confi
     assert [r["auroc"] != "" for r in evaluated] == [False, True] * 2
 
 
-@pytest.mark.parametrize("fast", ["auto", "off"])
-def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast):
+@pytest.mark.parametrize(("fast", "reason"), [("auto", ""), ("off", "fast is off")])
+def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast, reason):
     """Where clients evaluate what they trained, one by one and in lockstep, and workers sum the models."""
-    keys = {**UNEQUAL, "model": "linear", "eval_model": "local", "metrics": "f1", "fast": fast}
-    summary = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path / "run", None)
+    keys = {"partition": "iid", "num_clients": 16, "eval_data": "local", "model": "linear"}
+    config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg")
+    assert why_one_by_one(inputs_of(config)) == reason
+    summary = simulate(Federation(config), tmp_path / "run", None)
     states = states_of(tmp_path / "run")
     assert states["pooled"]["confusion-matrix"].sum() == 360
     hits = np.diagonal(states["pooled"]["confusion-matrix"]).sum()

@@ -82,6 +82,14 @@ def test_the_question_is_paid_for(configured, tmp_path):
     assert power == [4 * sent for sent in uniform]
 
 
+def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
+    """Losses are of the model that clients would get, before any step of theirs."""
+    for name, steps in (("none", 0), ("some", 20)):
+        config = configured(**POWER, client="fedavg", rounds=4, fine_tune=steps, client_lr=0.3)
+        simulate(Federation(config), tmp_path / name, None)
+    assert trained(tmp_path / "some") == trained(tmp_path / "none")
+
+
 def test_who_has_more_examples_trains_more_often(configured, tmp_path):
     config = configured(
         num_clients=6, partition="dirichlet:0.3", fraction_train=0.17, selection="by-size", rounds=40,

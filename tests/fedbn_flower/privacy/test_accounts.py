@@ -280,3 +280,48 @@ def test_nobody_else_waits_for_the_accountant():
 
     code = "import sys, fedbn_flower.privacy.accounts; sys.exit('dp_accounting' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+class TestCorners:
+    def test_a_delta_at_which_those_sampled_could_be_published_is_refused(self):
+        """Of three samples with q = 0.01 one is in any with probability 1 - 0.99^3 = 0.0297."""
+        for sampling in ("poisson", "fixed"):
+            plan = Plan(sampling, 0.01, 100, 3, 0.029702)
+            with pytest.raises(
+                UserError, match="dp-delta: 0.029702 is not allowed; expected less than 0.03, the p"
+            ):
+                noise_for(8, plan)
+            assert noise_for(8, replace(plan, delta=0.02)) > 0
+        assert Plan("all", 1.0, 100, 3, 0.5).takes_part == 1
+
+    @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+    def test_next_to_no_noise_has_an_epsilon(self, sampling):
+        """Without sampling 100 Gaussians of noise 0.001 are one of 0.0001: about 1e8 / 2 and 4.27 * 1e4."""
+        factor = 2 if sampling == "fixed" else 1
+        found = epsilon(0.001, Plan(sampling, 0.1, 100, 100, 1e-5))
+        assert found == pytest.approx((factor * 1e4) ** 2 / 2 + 4.265 * factor * 1e4, rel=1e-4)
+
+    def test_a_delta_that_floats_do_not_resolve_has_a_finite_epsilon(self):
+        """It is greater than that of 1e-12, and less than without samples."""
+        plan = Plan("poisson", 0.1, 100, 100, 1e-15)
+        found = epsilon(1.0, plan)
+        assert epsilon(1.0, replace(plan, delta=1e-12)) < found < epsilon(1.0, replace(plan, sampling="all"))
+        assert epsilon(noise_for(8, plan), plan) <= 8
+
+    def test_a_million_steps_have_an_answer(self):
+        """As q sqrt(T (e - 1)) = 13.1 is the deviation of all: a Gaussian of noise 1 / 13.1, all but."""
+        found = epsilon(1.0, Plan("poisson", 0.01, 10**6, 10**6, 1e-5))
+        assert found == pytest.approx(13.108**2 / 2 + 4.0 * 13.108, rel=0.03)
+
+    @pytest.mark.parametrize(
+        ("q", "rounds", "noise", "poisson_", "fixed_"),
+        [
+            (0.1, 100, 1, 7.05, 34.2),
+            (0.1, 100, 4, 0.98, 2.54),
+            (0.01, 100, 1, 0.72, 6.64),
+            (0.01, 10, 1, 0.38, 4.38),
+        ],
+    )
+    def test_the_table_of_what_samples_of_a_fixed_size_cost(self, q, rounds, noise, poisson_, fixed_):
+        found = [epsilon(noise, Plan(s, q, 1000, rounds, 1e-5)) for s in ("poisson", "fixed")]
+        assert found == [pytest.approx(poisson_, abs=0.006), pytest.approx(fixed_, abs=0.06)]

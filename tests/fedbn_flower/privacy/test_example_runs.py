@@ -37,6 +37,22 @@ def test_epsilon_is_that_of_the_client_with_the_greatest(configured):
     assert [terms.epsilon(1), terms.epsilon(4)] == by_hand
 
 
+def test_the_noise_is_enough_for_the_client_that_needs_most(configured):
+    """Sizes 32 and 40 in batches of 32: 4 steps with all, or 8 with probability 4/5, which cost more.
+
+    Noise for the first alone would give 10.54.
+    """
+    config = small(configured, dp_noise=0, dp_epsilon=8, rounds=4, batch_size=32)
+    terms = terms_of(config, frozenset({32, 40}))
+    plans = [accounts.Plan("poisson", 1.0, 32, 4, 1e-3), accounts.Plan("poisson", 0.8, 40, 8, 1e-3)]
+    assert list(terms.plans) == plans
+    assert terms.noise == max(accounts.noise_for(8, plan) for plan in plans)
+    assert terms.epsilon(4) == pytest.approx(7.99, abs=0.01)
+    assert terms.epsilon(4) <= 8
+    first = accounts.noise_for(8, plans[0])
+    assert accounts.epsilon(first, plans[1]) == pytest.approx(10.54, abs=0.01)
+
+
 def test_clients_that_cannot_have_the_greatest_epsilon_are_left_out(configured):
     """As many steps with a smaller probability; one client has fewer examples than a batch."""
     config = small(configured, rounds=1, batch_size=8)
@@ -79,7 +95,7 @@ def test_a_run_with_a_budget(configured, tmp_path):
     assert 7.9 < found["epsilon"] <= 8 == found["planned-epsilon"]
     assert {k: found[k] for k in ("notion", "adjacency", "sampling", "claim", "published")} == {
         "notion": "example, at each client",
-        "adjacency": "add-or-remove-one-example",
+        "adjacency": "example-replaced-by-nothing",
         "sampling": "poisson",
         "claim": "simulated",
         "published": 3,

@@ -72,3 +72,32 @@ def test_what_is_no_key_is_refused(content, tmp_path):
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(UserError, match=r"resume: .*privacy\.key.* is not a key of 32 bytes"):
         Key.load(tmp_path)
+
+
+def test_no_two_sums_have_the_same_noise_but_under_a_public_key():
+    """The mark is a function of the sum, its count and the key, and tells nothing of them."""
+    one, other = np.arange(4.0), np.array([0, 1, 2, 3 + 1e-12])
+
+    def noise(key, total, within):
+        return key.numbers(3, 1, "noise", key.mark_of(total, within)).uniform(2).tolist()
+
+    places = [(Key(SECRET), one, 0.5), (Key(SECRET), other, 0.5), (Key(SECRET), one, 1.5), (Key(), one, 0.5)]
+    assert len({tuple(noise(*place)) for place in places}) == 4
+    assert noise(*places[0]) == noise(*places[0])
+    assert len({Key(SECRET).mark_of(one, 0.5), Key().mark_of(one, 0.5)}) == 2
+    public = [(Key.of_seed(1), one, 0.5), (Key.of_seed(1), other, 1.5)]
+    assert noise(*public[0]) == noise(*public[1])
+    assert noise(*public[0]) == Key.of_seed(1).numbers(3, 1, "noise").uniform(2).tolist()
+    assert Key.of_seed(1).of_client(2).mark_of(one, 0.5) == ""
+
+
+def test_a_destroyed_key_is_overwritten_and_gone(tmp_path):
+    Key().save(tmp_path)
+    path = tmp_path / NAME
+    with path.open("rb") as before:  # what is left on the disk
+        assert len(before.read()) == 65
+        Key.destroy(tmp_path)
+        before.seek(0)
+        assert before.read() == bytes(65)
+    assert not path.exists()
+    Key.destroy(tmp_path)

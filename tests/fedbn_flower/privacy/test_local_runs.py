@@ -34,7 +34,7 @@ def test_a_run_with_a_budget(configured, tmp_path):
     assert 7.9 < found["epsilon"] <= 8 == found["planned-epsilon"]
     names = ("notion", "adjacency", "sampling", "claim", "participations", "published")
     assert [found[name] for name in names] == ["client, local", "replace-one", "none", "simulated", 3, 3]
-    assert len(found["outside"]) == 7
+    assert len(found["outside"]) == 6
     written = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]
     by_round = [accounts.local_epsilon(found["noise"], t, 1e-3) for t in (1, 2, 3)]
     assert [row["epsilon"] for row in written] == by_round

@@ -73,9 +73,17 @@ class TestSecure:
         np.testing.assert_allclose(noise / step, np.rint(noise / step), atol=1e-6)
 
     def test_the_sum_is_in_it(self, mechanism):
+        """Under the key of a seed: under a secret one another sum has other noise."""
+        key = Key.of_seed(3)
+        noise, step = self.noise_of(mechanism(key, secure=True), 100)
+        moved, _ = self.noise_of(mechanism(key, secure=True, name="moved"), 100, total=2.0**40)
+        np.testing.assert_allclose((moved - noise) / step, 2.0**40)
+
+    def test_another_sum_has_other_noise(self, mechanism):
         noise, step = self.noise_of(mechanism(secure=True), 100)
         moved, _ = self.noise_of(mechanism(secure=True, name="moved"), 100, total=2.0**40)
-        np.testing.assert_allclose((moved - noise) / step, 2.0**40)
+        differences = (moved - noise) / step - 2.0**40
+        assert differences.std() == pytest.approx(2**0.5 * 2**20, rel=0.3)
 
     def test_a_hypothetical_cohort_has_a_finer_grid(self, mechanism):
         """By hand as below: 0.03."""
@@ -95,7 +103,7 @@ class TestSecure:
         """sigma_b is 50/20 = 2.5 on the count of 50."""
         found = mechanism(secure=True, adaptive=True)
         adaptive = found._terms.adaptive_clip
-        shares = np.array([found._share_within(t, 7.5, adaptive) for t in range(1, 4001)])
+        shares = np.array([found._share_within(t, 7.5, adaptive, "") for t in range(1, 4001)])
         counts = (shares - 0.5) * 50
         assert counts.mean() == pytest.approx(7.5, abs=0.15)
         assert counts.std() == pytest.approx(2.5, rel=0.05)

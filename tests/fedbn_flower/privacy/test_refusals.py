@@ -186,3 +186,22 @@ def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_pa
 def test_a_reference_run_has_no_privacy(configured):
     config = configured(**{**MANY, **DP, "reference": "pooled"})
     assert (config.dp, config.weighting) == ("none", "num-examples")
+
+
+TIED = """
+import torch
+from torch import nn
+
+def tied(spec):
+    first, second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+    second.weight = first.weight
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 8), first, second, nn.Linear(8, spec.outputs))
+"""
+
+
+def test_a_tied_parameter_counts_once(configured, tmp_path):
+    """64 inputs to 8, 8 x 8 under two names, 8 to 10 outputs: 520 + 64 + 90 numbers, by all of which noise is
+    judged."""
+    (tmp_path / "tied.py").write_text(TIED)
+    values = {**MANY, **DP, "model": f"{tmp_path / 'tied.py'}:tied", "client": "fedavg"}
+    assert Federation(configured(**values)).privacy.parameters == 64 * 8 + 8 + 8 * 8 + 8 * 10 + 10

@@ -3,7 +3,10 @@
 import csv
 import json
 import os
+import shutil
+import stat
 
+import numpy as np
 import pytest
 
 from clients import FedBNClient
@@ -11,6 +14,7 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
+from fedbn_flower.privacy.mechanism import ClientMechanism
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.resume import load_checkpoint
@@ -65,7 +69,7 @@ def test_the_default_job_with_a_budget(configured, tmp_path):
         "delta": 1e-5,
     }
     assert (found["planned-epsilon"], found["planned-rounds"], found["published"]) == (8, 3, 3)
-    assert len(found["outside"]) == 6
+    assert len(found["outside"]) == 5
 
 
 def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
@@ -209,6 +213,80 @@ def test_a_spent_budget_ends_the_run_with_its_model(configured, tmp_path, caplog
     assert summary["mean"]["accuracy"] == float(rows(tmp_path / "run")[-1]["accuracy"])
 
 
+class Dies(Observer):
+    """Ends a run in the evaluation of a round, whose model is published by then."""
+
+    def __init__(self, within):
+        self.within = within
+
+    def on_answer(self, server_round, phase, done, total):
+        if (server_round, phase) == (self.within, "evaluate"):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("dp", ["client", "local"])
+def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp):
+    """All four rounds are charged when it dies, and the checkpoint is of round 2: rounds 3 and 4 are
+    repeated,
+    to the model of the run that was not killed."""
+    values = {**MANY, **DP, "dp": dp, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4, "checkpoint_every": 2}
+    config = configured(**values | ({"weighting": "uniform"} if dp == "local" else {}))
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    simulated(config, whole)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), stopped, None, [Dies(4)])
+    assert [line["round"] for line in charges(stopped)] == [1, 2, 3, 4]
+    summary = simulated(resume(config, stopped), stopped)
+    assert summary["rounds"] == 4
+    assert len(charges(stopped)) == 4
+    assert model(stopped) == model(whole)
+
+
+def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, tmp_path, monkeypatch):
+    """Both copies go on from round 2 with the same key and the same sample. In one of them an update
+    is another
+    one: the difference of the results is not that of the sums, since their noise differs."""
+    config = configured(
+        **{**MANY, **DP, "dp_seed": -1, "rounds": 3, "checkpoint_every": 2, "fraction_evaluate": 0}
+    )
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), tmp_path / "one", None, [Stops(2)])
+    for name in ("again", "other"):
+        shutil.copytree(tmp_path / "one", tmp_path / name)
+    sums = {}
+
+    def heard(self, server_round, total, within):
+        sums[name] = total.copy()
+        published = publish(self, server_round, total, within)
+        sums[name] -= published * self.num_answers  # the noise, with the other sign
+        return published
+
+    publish = ClientMechanism.publish
+    monkeypatch.setattr(ClientMechanism, "publish", heard)
+    for name, rate in (("one", 0.01), ("again", 0.01), ("other", 0.011)):
+        changed = resume(config, tmp_path / name).model_copy(update={"client_lr": rate})
+        simulated(changed, tmp_path / name)
+    assert model(tmp_path / "one") == model(tmp_path / "again")
+    noise = {name: vector / np.linalg.norm(vector) for name, vector in sums.items()}
+    assert noise["one"] @ noise["again"] == pytest.approx(1)
+    assert abs(noise["one"] @ noise["other"]) < 0.1
+
+
+def test_what_stays_at_a_client_is_its_owners_alone_on_the_disk(configured, tmp_path):
+    config = configured(**{**MANY, **DP, "dp_seed": -1, "rounds": 2, "checkpoint_every": 1})
+    modes = set()
+
+    class Looks(Observer):
+        def on_round(self, result):
+            if result.server_round == 2:
+                files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+                modes.update(stat.S_IMODE(path.stat().st_mode) for path in files)
+
+    simulate(Federation(config), tmp_path, None, [Looks()])
+    assert modes == {0o600}
+    assert not (tmp_path / "checkpoint" / keys.NAME).exists()
+
+
 def test_more_rounds_than_a_complete_run_was_calibrated_for_are_refused(configured, tmp_path):
     config = configured(**{**MANY, **DP, "dp_noise": 0, "dp_epsilon": 8, "rounds": 2})
     simulated(config, tmp_path / "run")
@@ -274,16 +352,33 @@ def test_the_key_is_in_its_file_alone(configured, tmp_path, caplog):
 
     federation = Federation(config)
     grid = Listening(config.num_clients, config.to_user_config())
+    text, holding = "", []
+
+    class Looks(Observer):
+        def on_round(self, result):
+            nonlocal text, holding
+            text = (tmp_path / "checkpoint" / keys.NAME).read_text().strip()
+            holding = files_with(tmp_path, text)
+
     with caplog.at_level("DEBUG"):
         results = RunFolder(tmp_path, federation, grid.client_memory)
-        recorded_run(federation, grid, results, [], None)
-    text = (tmp_path / "checkpoint" / keys.NAME).read_text().strip()
-    forms = (text.encode(), bytes.fromhex(text), repr(bytes.fromhex(text)).encode())
-    holding = [path for path in tmp_path.rglob("*") if path.is_file() and holds(path.read_bytes(), forms)]
+        recorded_run(federation, grid, results, [Looks()], None)
     assert holding == [tmp_path / "checkpoint" / keys.NAME]
+    assert not files_with(tmp_path, text)  # the run is complete, and its key destroyed
+    forms = forms_of(text)
     assert not holds(caplog.text.encode(), forms)
     for message in messages:
         assert not any(holds(repr(record).encode(), forms) for record in message.content.values())
+
+
+def forms_of(text):
+    return (text.encode(), bytes.fromhex(text), repr(bytes.fromhex(text)).encode())
+
+
+def files_with(folder, text):
+    """The files in which a key stands, in any form."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if holds(path.read_bytes(), forms_of(text))]
 
 
 def holds(content, forms):

@@ -1,15 +1,17 @@
 """Whole runs in which groups take turns: who trains, what it costs, and which resume is refused."""
 
 import pytest
+from flwr.app import Message, RecordDict
 
-from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 
-from .test_runs import DP, MANY, Stops, resume, rows, simulated
+from .test_runs import DP, MANY, Stops, charges, resume, rows, simulated
 
 TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
@@ -63,10 +65,45 @@ def test_a_lost_key_ends_correlated_noise_but_not_independent_one(configured, tm
         folder = tmp_path / str(bands)
         config = configured(**{**TURNS, "dp_bands": bands, "dp_seed": -1, "rounds": 2})
         simulated(config, folder)
-        (folder / "checkpoint" / keys.NAME).unlink()
+        assert not (folder / "checkpoint" / keys.NAME).exists()  # destroyed, since the run is complete
         more = resume(config, folder, rounds=3)
         if bands == 2:
             with pytest.raises(UserError, match="resume: the key is lost, and further noise correlates"):
                 simulated(more, folder)
         else:
             assert simulated(more, folder)["privacy"]["published"] == 3
+
+
+def test_turns_are_counted_in_the_ledger(configured, tmp_path):
+    """Each round has the clients of its group; one that has had its turn of a cycle has no other in it."""
+    folder, config = tmp_path / "run", configured(**{**TURNS, "checkpoint_every": 2})
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), folder, None, [Stops(2)])
+    assert [charge["clients"] for charge in charges(folder)] == [[0, 4, 8, 12, 16], [1, 5, 9, 13, 17]]
+    path = folder / "privacy.jsonl"
+    path.write_text(path.read_text().replace("[1, 5, 9, 13, 17]", "[1, 2, 5, 9, 13, 17]"))
+    line = (
+        "privacy: client 2 has had 1 turns before round 3, in which 1 are accounted for a "
+        "client; begin a new run"
+    )
+    with pytest.raises(RunFailed, match=line):
+        simulated(resume(config, folder), folder)
+
+
+def test_a_site_without_a_partition_takes_no_turn(configured):
+    """Its node id, which is new whenever it starts, would be its group."""
+    federation = Federation(configured(**TURNS))
+    assert federation.strategy.node_directory.needed_by == "dp-sampling cyclic"
+
+    class Nameless(InlineGrid):
+        def work(self, messages, timeout):
+            for message, reply in zip(messages, super().work(messages, timeout), strict=True):
+                asked = message.metadata.message_type.startswith("query")
+                yield Message(RecordDict(), reply_to=message) if asked else reply
+
+        partition_of_node = None
+
+    with pytest.raises(
+        (RunFailed, UserError), match="has no partition-id in its node config, and dp-sampling"
+    ):
+        federation.run(Nameless(20, federation.config.to_user_config()), [])

@@ -1,7 +1,9 @@
 """Client memories on disk: what outlives a SuperNode, what is refused, what a resumed run finds."""
 
 import logging
+import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -106,7 +108,116 @@ def test_a_new_run_starts_afresh_by_default(tmp_path):
     assert remembered(tmp_path, moment(1, run=NEXT), earlier_runs=True) == 2
     save(tmp_path, moment(1, run=NEXT), memory(10))
     assert remembered(tmp_path, moment(2, run=NEXT), earlier_runs=True) == 10
-    assert rounds_kept(tmp_path) == [1, 2]  # the new one's first, and the last of the earlier run
+    assert rounds_kept(tmp_path) == [1, 1, 2]  # the earlier run's are its own
+    assert remembered(tmp_path, moment(2)) == 1
+
+
+THIRD, FOURTH = "20260103T000000000000-00000000", "20260104T000000000000-00000000"
+
+
+def files(path):
+    """Day and round of each file of a run, and the days of the runs that are marked as complete."""
+    found = sorted(path.glob("client-0-*.safetensors"))
+    marked = sorted(path.glob("client-0-*.complete"))
+    return [(p.name[15:17], int(p.stem[-6:])) for p in found], [p.name[15:17] for p in marked]
+
+
+def complete(path, run, last_round, client="client-0"):
+    return MemoryFolder(path).note_complete(client, run, last_round)
+
+
+def test_runs_that_take_turns_find_each_its_own(tmp_path):
+    """Three runs on one site at a time, as sites that are shared have them; the first is resumed last."""
+    for r, run in [(1, RUN), (1, NEXT), (2, RUN), (1, THIRD), (2, THIRD), (2, NEXT), (3, THIRD)]:
+        save(tmp_path, moment(r, run=run), memory(10 * r + int(run[7])))
+    assert files(tmp_path)[0] == [("01", 1), ("01", 2), ("02", 1), ("02", 2), ("03", 2), ("03", 3)]
+    assert remembered(tmp_path, moment(3)) == 21
+    assert remembered(tmp_path, moment(3, run=NEXT)) == 22
+    assert remembered(tmp_path, moment(4, run=THIRD)) == 33
+    assert load(tmp_path, moment(3)).last_round == 2
+    assert (
+        load(tmp_path, moment(1, run=FOURTH), earlier_runs=True).last_round == 0
+    )  # it has saved none itself
+
+
+def test_a_complete_run_keeps_its_last_memory_until_two_later_ones_are_complete(tmp_path):
+    for run in (RUN, NEXT, THIRD, FOURTH):
+        for r in (1, 2, 3):
+            save(tmp_path, moment(r, run=run), memory(r))
+    assert complete(tmp_path, RUN, 3) == 1
+    assert files(tmp_path)[0][:3] == [("01", 3), ("02", 2), ("02", 3)]
+    assert remembered(tmp_path, moment(4)) == 3
+    assert complete(tmp_path, THIRD, 3) == 1
+    kept = [("01", 3), ("02", 2), ("02", 3), ("03", 3), ("04", 2), ("04", 3)]
+    assert files(tmp_path) == (kept, ["01", "03"])
+    assert complete(tmp_path, FOURTH, 3) == 2
+    assert files(tmp_path) == ([("02", 2), ("02", 3), ("03", 3), ("04", 3)], ["03", "04"])
+    assert remembered(tmp_path, moment(4)) is None
+    assert remembered(tmp_path, moment(4, run=NEXT)) == 3  # it was interrupted, and can be resumed
+
+
+def test_of_complete_runs_the_last_to_end_count(tmp_path):
+    """The first to start was interrupted, and is resumed and complete last."""
+    for number, run in enumerate((NEXT, THIRD, RUN)):
+        save(tmp_path, moment(1, run=run), memory(1))
+        complete(tmp_path, run, 1)
+        (mark,) = tmp_path.glob(f"*{run}.complete")
+        os.utime(mark, (number, number))
+    complete(tmp_path, RUN, 1)
+    assert files(tmp_path) == ([("01", 1), ("03", 1)], ["01", "03"])
+
+
+def test_of_a_run_in_which_a_client_never_trained_nothing_is_noted(tmp_path):
+    save(tmp_path, moment(1), memory(1))
+    assert complete(tmp_path, NEXT, 5) == 0
+    assert complete(tmp_path, RUN, 5, client="client-1") == 0
+    assert files(tmp_path) == ([("01", 1)], [])
+
+
+def test_rounds_that_are_added_to_a_complete_run_make_it_one_that_trains(tmp_path):
+    for r in (1, 2):
+        save(tmp_path, moment(r), memory(r))
+    complete(tmp_path, RUN, 2)
+    save(tmp_path, moment(2, 1), memory(20))  # an answer that comes after the end of the run
+    assert files(tmp_path)[1] == ["01"]
+    save(tmp_path, moment(3, 2), memory(3))
+    assert files(tmp_path) == ([("01", 2), ("01", 3)], [])
+    for run in (NEXT, THIRD, FOURTH):
+        save(tmp_path, moment(1, run=run), memory(1))
+        complete(tmp_path, run, 1)
+    assert files(tmp_path)[0] == [("01", 2), ("01", 3), ("03", 1), ("04", 1)]
+
+
+def aged(path, days):
+    for file in path.glob("client-0-*.safetensors"):
+        os.utime(file, (time.time() - days * 86400,) * 2)
+
+
+def test_what_never_ends_goes_after_the_days_that_it_named_itself(tmp_path):
+    """The days of the run that trains do not matter, and a complete run has none."""
+    for run, days in ((RUN, 3), (NEXT, 0), (THIRD, 30)):
+        folder = MemoryFolder(tmp_path, "m", keep_days=days)
+        FolderStore(folder, "client-0", moment(1, run=run), False, False).save(memory(1))
+    (tmp_path / f"client-0-{RUN}-000009.safetensors").write_bytes(b"damaged: it does not say how long")
+    aged(tmp_path, 4)
+    save(tmp_path, moment(1, run=FOURTH), memory(1), client="client-1")
+    assert [run for run, _ in files(tmp_path)[0]] == ["01", "01", "02", "03"]  # another client's
+    folder = MemoryFolder(tmp_path, "m", keep_days=1)
+    FolderStore(folder, "client-0", moment(1, run=FOURTH), False, False).save(memory(1))
+    assert files(tmp_path)[0] == [("01", 9), ("02", 1), ("03", 1), ("04", 1)]
+    complete(tmp_path, THIRD, 1)
+    aged(tmp_path, 31)
+    save(tmp_path, moment(2, run=FOURTH), memory(2))
+    assert files(tmp_path)[0] == [("01", 9), ("02", 1), ("03", 1), ("04", 1), ("04", 2)]
+
+
+def test_what_another_run_is_about_to_write_is_left_alone(tmp_path):
+    writing, killed = (tmp_path / f".client-0-{run}-000001.safetensors.0.tmp" for run in (NEXT, RUN))
+    for path in (writing, killed):
+        path.touch()
+    save(tmp_path, moment(1), memory(1))
+    assert writing.exists()
+    assert not killed.exists()
 
 
 def newest(path):

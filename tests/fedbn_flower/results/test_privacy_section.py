@@ -78,7 +78,7 @@ def test_secure_noise_is_named_with_its_grid(tmp_path):
 
 
 def test_the_privacy_of_examples_is_said_in_words(tmp_path):
-    found = PRIVACY | {"notion": "example, at each client", "adjacency": "add-or-remove-one-example"}
+    found = PRIVACY | {"notion": "example, at each client", "adjacency": "example-replaced-by-nothing"}
     text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
     assert "From all models that the clients sent nobody can tell" in text
     assert "Protected is each single example, from everybody, the server too" in text

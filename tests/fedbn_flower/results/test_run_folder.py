@@ -152,6 +152,38 @@ def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
     assert "error: run-dir: cannot write to " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_a_disk_that_is_full_when_a_run_is_resumed_is_one_line(
+    private, cache_dir, tmp_path, monkeypatch, capsys, pictures_not_drawn
+):  # fmt: skip
+    """Whichever file it is that cannot be written; with room again the run goes on."""
+    words = ["--backend", "inline", "--local-epochs", "1", "--cache-dir", str(cache_dir)]
+    if private:
+        words += ["--dp", "client", "--dp-noise", "1", "--dp-delta", "0.1"]
+    assert cli.main([*words, "--rounds", "1", "--run-dir", str(tmp_path / "run")]) == 0
+    replace, refused = os.replace, []
+
+    def full(source, target):
+        if target.name not in refused:
+            refused.append(target.name)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", full)
+    while True:
+        known = len(refused)
+        status = cli.main(["--resume", str(tmp_path / "run"), "--rounds", "2"])
+        errors = capsys.readouterr().err
+        if len(refused) == known:
+            break
+        assert status == 2, refused
+        assert errors.count("error: ") == 1, errors
+        assert "No space left on device" in errors
+        assert "Traceback" not in errors
+    assert status == 0 or "is complete" in errors, errors
+    assert {"config.json", "metrics.csv", "clients.csv", "failures.csv", "server.safetensors"} <= set(refused)
+
+
 def test_the_writer_holds_so_much_and_fails_for_good():
     writer, done, goes_on = BackgroundWriter(), [], threading.Event()
     writer.submit(lambda: goes_on.wait(60), 2**28)

@@ -1,12 +1,14 @@
 """Runs of SuperNodes that have a ``state-dir``, and are started anew all the time."""
 
+import json
 import logging
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from safetensors.numpy import load_file
 
+from fedbn_flower import client_app
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
@@ -136,3 +138,189 @@ def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, t
     got = Federation(second).run(SuperNodes(second, tmp_path), [])
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+
+
+def cut_off(config, state_dir, before):
+    """A run of two SuperNodes that the power cuts off in this round."""
+    with pytest.raises(PowerCut):
+        run_app(config, SuperNodes(config, state_dir, cut=before))
+
+
+def expected_of(config):
+    """The model of a simulation."""
+    arrays = Federation(config).run(InlineGrid(config.num_clients, config.to_user_config()), [])
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def check_model(folder, expected):
+    model = load_file(folder / "model.safetensors")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(model[name], array, strict=True)
+
+
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_run_that_was_cut_off_finds_its_memories_after_two_others(configured, tmp_path, caplog):
+    """One of these is complete, one still trains; the first then ends in a simulation's bits."""
+    chosen, state = {"client": "fedbn", "rounds": 3}, tmp_path / "state"
+    first = configured(**chosen, run_dir=str(tmp_path / "first"))
+    cut_off(first, state, before=3)
+    for name, cut in (("second", None), ("third", 3)):
+        other = configured(**chosen, seed=7, run_dir=str(tmp_path / name))
+        cut_off(other, state, cut) if cut else run_app(other, SuperNodes(other, state))
+    again = configured(**chosen, resume=str(tmp_path / "first"))
+    caplog.clear()
+    run_app(again, SuperNodes(again, state))
+    check_model(tmp_path / "first", expected_of(first))
+    assert not warnings_in(caplog)
+    assert "memories-lost" not in json.loads((tmp_path / "first/summary.json").read_text())
+    kept = sorted((state / "default").glob("client-0-*"))
+    runs = [path.name[9:39] for path in kept]
+    # Of the complete ones the last memory and the mark; of the third, which can be resumed, every round's.
+    assert [runs.count(run) for run in dict.fromkeys(runs)] == [2, 2, 3]
+    assert [path.suffix for path in kept].count(".complete") == 2
+
+
+def test_a_memory_that_is_missing_is_told_by_site(configured, tmp_path, caplog):
+    """Partition 1 loses its disk between rounds 2 and 3; in round 4 it has the memory of round 3."""
+    chosen, state = {"client": "fedbn", "rounds": 4}, tmp_path / "state"
+    first = configured(**chosen, run_dir=str(tmp_path / "run"))
+    cut_off(first, state, before=3)
+    for path in state.rglob("client-1-*"):
+        path.unlink()
+    again = configured(**chosen, resume=str(tmp_path / "run"))
+    caplog.clear()
+    run_app(again, SuperNodes(again, state))
+    assert warnings_in(caplog) == [
+        "round 3, train: partition 1 kept a memory of round 2, and now has none: what stays there begins anew"
+    ]
+    assert json.loads((tmp_path / "run/summary.json").read_text())["memories-lost"] == {"1": [3]}
+
+
+def test_an_older_memory_is_told_too(configured, tmp_path, caplog):
+    chosen, state = {"client": "fedbn", "rounds": 3}, tmp_path / "state"
+    first = configured(**chosen, run_dir=str(tmp_path / "run"))
+    cut_off(first, state, before=3)
+    (newest,) = state.rglob("client-0-*-000002.safetensors")
+    newest.write_bytes(b"")
+    again = configured(**chosen, resume=str(tmp_path / "run"))
+    caplog.clear()
+    run_app(again, SuperNodes(again, state))
+    damaged, told = warnings_in(caplog)
+    assert str(newest) in damaged
+    assert told == "round 3, train: partition 0 kept a memory of round 2, and now has that of round 1"
+
+
+def test_a_run_of_which_no_site_has_its_memory_does_not_go_on(configured, tmp_path, caplog):
+    """As after three other runs, when the sites keep those of the last two. Its folder stays as it was."""
+    chosen, state = {"client": "fedbn", "rounds": 1}, tmp_path / "state"
+    for name in ("first", "second", "third", "fourth"):
+        config = configured(**chosen, run_dir=str(tmp_path / name))
+        run_app(config, SuperNodes(config, state))
+    for name, status in (("fourth", "goes on"), ("third", "goes on"), ("first", "ends")):
+        more = configured(client="fedbn", rounds=2, resume=str(tmp_path / name))
+        before = (tmp_path / name / "metrics.csv").read_text()
+        if status == "goes on":
+            run_app(more, SuperNodes(more, state))
+            check_model(tmp_path / name, expected_of(configured(client="fedbn", rounds=2)))
+        else:
+            with pytest.raises(
+                RunFailed, match="resume: none of 2 sites has its memory of this run any more"
+            ):
+                run_app(more, SuperNodes(more, state))
+            assert (tmp_path / name / "metrics.csv").read_text() == before
+
+
+def test_a_supernode_without_state_dir_that_is_started_anew_is_told(configured, tmp_path, caplog):
+    """All of its memory is in the process; here each message finds a new one."""
+    config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))
+    run_app(config, SuperNodes(config, None))
+    assert [line.split(",")[0] for line in warnings_in(caplog)] == ["round 2", "round 2"]
+    assert "complete" not in caplog.text  # nobody keeps files
+
+
+def test_a_site_that_does_not_hear_of_the_end_keeps_all(configured, tmp_path, caplog):
+    class Deaf(SuperNodes):
+        def work(self, messages, timeout):
+            heard = [
+                message
+                for message in messages
+                if message.metadata.message_type != "query.complete" or partition_of(message) == 0
+            ]
+            return super().work(heard, timeout)
+
+    config = configured(client="fedbn", rounds=3, run_dir=str(tmp_path / "run"), round_timeout=2)
+    with caplog.at_level(logging.INFO, "flwr.fedbn"):
+        run_app(config, Deaf(config, tmp_path / "state"))
+    line = "1 of 2 sites have not heard that the run is complete, and keep all of its memories: 1"
+    assert line in caplog.messages
+    names = {path.name[:8] + path.name[39:] for path in (tmp_path / "state/default").iterdir()}
+    assert names == {
+        "client-0.complete", "client-0-000003.safetensors", "client-1-000001.safetensors",
+        "client-1-000002.safetensors", "client-1-000003.safetensors",
+    }  # fmt: skip
+
+
+def test_the_app_that_supernodes_load_answers_it_too(configured, tmp_path):
+    config = configured(client="fedbn", rounds=3)
+    Federation(config).run(SuperNodes(config, tmp_path), [])
+    run = next((tmp_path / "default").iterdir()).name[9:39]
+    node = node_context(0, 2, config.to_user_config())
+    node.node_config["state-dir"] = str(tmp_path)
+    content = RecordDict({"config": ConfigRecord({"run": run, "server-round": 3})})
+    answer = client_app.app(Message(content, node.node_id, "query.complete"), node)
+    assert answer.has_content()
+    names = [path.name[40:] for path in sorted((tmp_path / "default").glob("client-0*"))]
+    assert names == ["000003.safetensors", "complete"]
+
+
+def test_sites_of_an_earlier_version_are_asked_nothing_new(configured, tmp_path, caplog):
+    """They do not say what they keep, so nothing is missing there, and keep it when the run is complete."""
+
+    class Earlier(SuperNodes):
+        def work(self, messages, timeout):
+            asked.update(message.metadata.message_type for message in messages)
+            for answer in super().work(messages, timeout):
+                answer.content.pop("memory", None)
+                yield answer
+
+    asked = set()
+    config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))
+    run_app(config, Earlier(config, tmp_path / "state"))
+    assert asked == {"query.partition_id", "train", "evaluate"}
+    assert not warnings_in(caplog)
+    assert not list((tmp_path / "state").rglob("*.complete"))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"found": 2**62, "kept": 1},
+        {"found": -1, "kept": 1},
+        {"found": 1.0, "kept": 1},
+        {"found": [1], "kept": [1]},
+        {"kept": 1},
+        {},
+    ],
+)
+def test_a_site_that_lies_about_its_memory_is_asked_nothing(record, configured, tmp_path, caplog):
+    class Liar(SuperNodes):
+        def work(self, messages, timeout):
+            for answer in super().work(messages, timeout):
+                if "memory" in answer.content:
+                    answer.content["memory"] = ConfigRecord(record)
+                yield answer
+
+    config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))
+    run_app(config, Liar(config, tmp_path / "state"))
+    assert not warnings_in(caplog)
+
+
+def test_a_site_cannot_be_told_of_a_path(configured, tmp_path):
+    config = configured()
+    content = RecordDict({"config": ConfigRecord({"run": "../../etc", "server-round": 1})})
+    grid = SuperNodes(config, tmp_path)
+    (answer,) = grid.send_and_receive([Message(content, next(iter(grid.get_node_ids())), "query.complete")])
+    assert "the server sent '../../etc' as the run's name" in answer.error.reason

@@ -86,6 +86,18 @@ def test_a_resumed_run_goes_on_under_the_same_id(run):
     assert second.calls == [("start", "id-1"), ("log", 2), ("end", False)]
 
 
+def test_the_ids_of_other_trackers_are_kept(run):
+    """Also when a resumed run begins in another, which adds its own."""
+    folder = run(rounds=1, observers=[Kept()]).folder
+    other = Kept()
+    other.name = "other"
+    simulate(resume=folder, rounds=2, progress=False, observers=[other])
+    assert json.loads((folder / "trackers.json").read_text()) == {"kept": "id-1", "other": "id-1"}
+    last = Kept()
+    simulate(resume=folder, rounds=3, progress=False, observers=[last])
+    assert last.calls[0] == ("start", "id-1")
+
+
 def test_a_tracker_gets_all_that_the_row_has(run):
     kept = Kept()
     (row,) = rows_of(run(rounds=1, observers=[kept]).folder)

@@ -28,6 +28,31 @@ def test_the_same_bits_and_bytes_where_workers_sum(configured, text):
     assert not apart[1][0][1]
 
 
+class Heard(InlineGrid):
+    """Keeps the codes of each answer."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.codes = []
+
+    def work(self, messages, timeout):
+        for reply in super().work(messages, timeout):
+            self.codes.append({n: array.numpy() for n, array in reply.content[COMPRESSED].items()})
+            yield reply
+
+
+@pytest.mark.parametrize("feedback", ["off", "on"])
+def test_each_client_draws_other_places_in_each_round(configured, feedback):
+    """Two clients in two rounds: four different seeds, and so four sets of places."""
+    config = configured(fraction_evaluate=0, compress="randk:0.1", error_feedback=feedback)
+    federation = Federation(config)
+    federation.strategy._takes_sums_ = False
+    grid = Heard(2, config.to_user_config())
+    federation.run(grid, [])
+    assert len(grid.codes) == 4
+    assert len({int(codes["seed"][0]) for codes in grid.codes}) == 4
+
+
 class Lying(InlineGrid):
     def work(self, messages, timeout):
         for position, reply in enumerate(super().work(messages, timeout)):

@@ -137,3 +137,25 @@ def test_which_rules_go_with_buffers():
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
         "feddyn", "fednova", "fedproto", "fedsat", "scaffold", "scaffold-momentum",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("clip", [0.0, 100.0])
+def test_an_entry_that_is_infinite_in_a_stale_model_stays_so(monkeypatch, clip):
+    """As in an attention mask: ``-inf - -inf`` would be NaN. The other entry is that of
+    `test_fedbuff_by_hand`,
+    of which no update is longer than 100."""
+
+    def masked(models):
+        return {k: {**m, "w": np.array([-np.inf, m["w"].item()], np.float32)} for k, m in models.items()}
+
+    versions, trained = masked(VERSIONS), masked(TRAINED)
+    grid = CannedGrid(4, lambda message, node: train_reply(message, trained[node]))
+    rule = FedAvg(ask_partitions=True, weighted_by_key=None, clip_update_norm=clip)
+    answers = [BufferedAnswer(*answer) for answer in BUFFER]
+    rule._buffer_ = Buffer(FedBuff(3), 5, answers, {v: record(m) for v, m in versions.items()})
+    messages = rule.configure_train(6, record(versions[5]), ConfigRecord(), grid)
+    arrays, _ = rule.aggregate_train(6, grid.send_and_receive(messages))
+    assert not rule.phase_report.failures
+    first, second = ndarrays(arrays)["w"].tolist()
+    assert first == -np.inf
+    assert second == pytest.approx(10 + (FACTOR * 1 + FACTOR * 8 + 6) / 3)

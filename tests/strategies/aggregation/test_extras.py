@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from strategies import FedNova, FedProto, FedSat
+from strategies.aggregation.fold import PartialSum
+from strategies.aggregation.vectors import Layout
+from strategies.messages.validation import Answer
 
 from ..helpers import CannedGrid, record, train_reply
 from ..rules.test_class_pairs import ANY, ONE_CLASS, a_round, prototypes
@@ -107,3 +110,13 @@ def test_the_first_prototypes_do_not_say_what_they_are_like(lie):
     a_round(rule, 1, x, [(100, 9, lie), (1, 2, ONE_CLASS)])
     assert rule.phase_report.failures.keys() == {0}
     np.testing.assert_array_equal(rule.rule_state.vectors["prototypes"], [[1, 2], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0.0, 3.0), (None, 5 / 3), (1.0, 2.0)])
+def test_extras_have_a_weight_of_their_own_also_one_of_nothing(weight, expected):
+    """3 with weight 1, and 1 with this weight, or that of its model, 2: (3 + 1 w) / (1 + w)."""
+    model = {"w": np.zeros(1, np.float32)}
+    total = PartialSum(model, Layout(model))
+    total.add(Answer(model, 1.0, MetricRecord(), RecordDict()), 1.0, 1.0, {"extra": np.array([3.0])}, 1.0)
+    total.add(Answer(model, 2.0, MetricRecord(), RecordDict()), 2.0, 1.0, {"extra": np.array([1.0])}, weight)
+    assert total.means()["extra"].tolist() == [pytest.approx(expected)]

@@ -155,10 +155,17 @@ def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):
         inputs_of(config).dataset
 
 
-def test_lockstep_is_one_by_one(run, clinics):
-    keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "natural:clinic"}
-    keys |= {"normalize": True, "model": "mlp-bn", "batch_size": 16}
-    fast, slow = (run(**keys, fast=fast).model(client=0).state_dict() for fast in ("auto", "off"))
+@pytest.mark.parametrize("normalize", [True, False])
+def test_lockstep_is_one_by_one(run, clinics, caplog, normalize):
+    """Of 16 clients, so many as train in lockstep, each of which scales its columns by itself or not."""
+    keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "iid", "num_clients": 16}
+    keys |= {"normalize": normalize, "model": "mlp-bn", "batch_size": 4}
+    with caplog.at_level("INFO", "flwr.fedbn"):
+        fast, slow = (run(**keys, fast=fast).model(client=0).state_dict() for fast in ("auto", "off"))
+    assert [line for line in caplog.messages if line.startswith("clients train")] == [
+        "clients train 8 at a time: in lockstep",
+        "clients train one by one: fast is off",
+    ]
     for name, entry in slow.items():
         torch.testing.assert_close(fast[name], entry)
 

@@ -1,0 +1,59 @@
+"""Compare this machine's clock with the SuperLink's. systemd runs it before the SuperNode of a site.
+
+    python deploy/check_clock.py superlink.example.org:443
+
+A SuperLink refuses every SuperNode whose clock is more than 5 s ahead of its own or 5 min behind it, and says
+only that its authentication is invalid. Here it is one line on stderr, and exit status 1. A SuperLink that
+does not answer is no matter of clocks: the SuperNode itself says so.
+"""
+
+import contextlib
+import ssl
+import sys
+import time
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, HTTPSConnection
+
+AHEAD, BEHIND = 5.0, 300.0
+"""Seconds by which a SuperNode's clock may be wrong: Flower's own, which is at most 5 s more generous."""
+WAIT = 10.0  # seconds
+
+
+def seconds_ahead(address: str) -> float:
+    """Return by how many seconds at least this clock is ahead of a server's at ``HOST:PORT``; 0 if unknown.
+
+    It is negative if this clock is behind. Only the ``Date`` of an answer is read. The certificate is not
+    checked, since whether it is valid yet, or still, depends on the clock.
+    """
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(OSError, HTTPException, TypeError, ValueError):
+        connection = HTTPSConnection(address, timeout=WAIT, context=unchecked)
+        before = time.time()
+        connection.request("HEAD", "/")
+        there = parsedate_to_datetime(connection.getresponse().headers["Date"]).timestamp()
+        after = time.time()
+        return max(before - (there + 1), 0.0) + min(after - there, 0.0)  # a Date has whole seconds
+    return 0.0
+
+
+def main() -> int:
+    """Check the clock; return the exit status."""
+    if len(sys.argv) != 2:
+        print("usage: check_clock.py HOST:PORT", file=sys.stderr)
+        return 2
+    ahead = seconds_ahead(sys.argv[1])
+    if -BEHIND <= ahead <= AHEAD:
+        return 0
+    minutes, seconds = divmod(round(abs(ahead)), 60)
+    off = f"{minutes // 60} h {minutes % 60} min {seconds} s {'ahead of' if ahead > 0 else 'behind'}"
+    print(
+        f"error: this machine's clock is {off} that of {sys.argv[1]}, which refuses SuperNodes more than "
+        "5 s ahead or 5 min behind: set it, and keep it by NTP (timedatectl set-ntp true)",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Memories that sites keep, as the server knows of them: which are missing, and who hears of a run's end."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies.messages.nodes import MAX_NAMES, KnowsPartitions, NodeDirectory
+from fedbn_flower.strategies.messages.wire import (
+    CONFIG,
+    FOUND,
+    KEPT,
+    MEMORY,
+    ON_DISK,
+    QUERY_COMPLETE,
+    RUN,
+    SERVER_ROUND,
+)
+
+from ..core.errors import RunFailed
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+LONGEST_WAIT = 60.0
+"""Seconds that the end of a run waits for sites to note it."""
+
+
+@dataclass
+class SiteMemories:
+    """Compares the memory that a site found with the one that it said it keeps.
+
+    A simulation keeps the memories itself, so nothing is compared there.
+
+    Parameters
+    ----------
+    nodes : NodeDirectory
+        Says which site a node is.
+    resumes : bool
+        Whether the run goes on from a checkpoint, which it does only if some site still has its memory.
+    kept : dict[str, int]
+        By partition, or node id if that is unknown, the round of the memory that a site says it keeps.
+    on_disk : bool
+        Whether a site keeps it in files, which outlive the run.
+    lost : dict[str, list[int]]
+        By the same, the rounds in which a site had not the memory that it had said it keeps.
+    """
+
+    nodes: NodeDirectory
+    resumes: bool = False
+    kept: dict[str, int] = field(default_factory=dict)
+    on_disk: bool = False
+    lost: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._answered: list[bool] = []
+        """Of each train answer in a resumed run's first round, whether the memory was there."""
+        self._enough = min(2, len(self.kept))
+        """How many of these make it certain that the run's memories are gone."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint has of it, by parameter; empty if no site keeps a memory."""
+        state = {"kept": self.kept, "on_disk": self.on_disk, "lost": self.lost}
+        return state if self.kept or self.lost else {}
+
+    def noted(
+        self, grid: Grid, server_round: int, phase: str, replies: Iterable[Message]
+    ) -> Iterable[Message]:
+        """Return a phase's replies; as they are read, a line names each site whose memory is not there."""
+        if isinstance(grid, KnowsPartitions):
+            return replies
+
+        def read(reply: Message) -> Message:
+            if reply.has_content():
+                self._note(server_round, phase, reply)
+            return reply
+
+        return map(read, replies)
+
+    def check(self) -> None:
+        """End a resumed run after the first round in which sites with a memory answered, if all lost it.
+
+        Raises
+        ------
+        RunFailed
+            When there were at least two of them, or no more than one keeps a memory.
+        """
+        if self.resumes and self._answered:
+            self.resumes = False
+            if len(self._answered) >= self._enough and not any(self._answered):
+                raise RunFailed(
+                    f"resume: none of {len(self._answered)} sites has its memory of this run any more, and "
+                    "what stays at home would begin anew; start a new run: init gives it this one's model"
+                )
+
+    def _note(self, server_round: int, phase: str, reply: Message) -> None:
+        if (answer := _answer(reply.content)) is None:
+            return
+        found, kept, on_disk = answer
+        node = reply.metadata.src_node_id
+        site = str(self.nodes.partition(node))
+        expected = self.kept.get(site, 0)
+        if expected and self.resumes and phase == MessageType.TRAIN:
+            self._answered.append(found >= expected)
+        if found < expected:
+            has = f"that of round {found}" if found else "none: what stays there begins anew"
+            LOGGER.warning(
+                "round %d, %s: %s kept a memory of round %d, and now has %s",
+                server_round, phase, self.nodes.name(node), expected, has,
+            )  # fmt: skip
+            self.lost.setdefault(site, []).append(server_round)
+        if kept:
+            self.kept[site] = kept
+            self.on_disk |= on_disk
+        else:
+            self.kept.pop(site, None)
+
+    def tell_complete(self, grid: Grid, run: str, last_round: int, timeout: float) -> None:
+        """Tell the sites that a run is complete, so that they remove what nobody will need.
+
+        One that does not hear of it keeps its memories, and a line says so.
+        """
+        waiting = set(self.kept)
+        if not waiting or not self.on_disk:
+            return
+        content = RecordDict({CONFIG: ConfigRecord({RUN: run, SERVER_ROUND: last_round})})
+        sites = {node: str(self.nodes.partition(node)) for node in grid.get_node_ids()}
+        messages = [Message(content, node, QUERY_COMPLETE) for node in sites if sites[node] in waiting]
+        replies = grid.send_and_receive(messages, timeout=min(timeout, LONGEST_WAIT))
+        asked = {message.metadata.message_id: sites[message.metadata.dst_node_id] for message in messages}
+        waiting -= {asked.get(reply.metadata.reply_to_message_id) for reply in replies if reply.has_content()}
+        if waiting:
+            LOGGER.info(
+                "%d of %d sites have not heard that the run is complete, and keep all of its memories: %s",
+                len(waiting), len(self.kept), ", ".join(sorted(waiting)[:MAX_NAMES]),
+            )  # fmt: skip
+
+
+def _answer(content: RecordDict) -> tuple[int, int, bool] | None:
+    """Return the rounds of the memory that a site found and keeps, and whether on disk; None of others."""
+    record = content.config_records.get(MEMORY)
+    if record is None:  # of an earlier version
+        return None
+    found, kept = record.get(FOUND), record.get(KEPT)
+    if not (type(found) is int and type(kept) is int and 0 <= found <= kept):
+        return None
+    return found, kept, record.get(ON_DISK) is True

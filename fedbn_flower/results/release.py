@@ -1,0 +1,166 @@
+"""What of a private run may be published: its model, its ledger, and a card that says what is guaranteed."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from ..config.registry import short
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.files import write_atomically
+from ..privacy import ledger
+from ..privacy.accounts import Plan, epsilon, local_epsilon
+from ..privacy.terms import GUARANTEE, Terms
+from .run_directory import prepare_run_folder
+from .run_reader import Run
+
+MODEL, CARD = "model.safetensors", "README.md"
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+DELTAS = (*(10.0**-k for k in range(12, 0, -1)), 0.2, 0.3, 0.5)
+"""At which a run's epsilon is found for the curve of attacks; any of them bounds it."""
+PROTECTED = {
+    "client, central": ("each client with all of its data", "everybody but the server"),
+    "client, local": ("each client with all of its data", "everybody, the server too"),
+    "example, at each client": ("each single example of a client", "everybody but that client"),
+}
+"""Who is protected from whom, by notion."""
+NEIGHBOURS = {
+    "add-or-remove-one": "a client took part at all",
+    "add-or-remove-one-example": "an example was among a client's training data",
+    "example-replaced-by-nothing": "an example was among a client's training data, whose number is public",
+    "replace-one": "a client had these data or any others",
+}
+"""What an attacker wants to know, by adjacency."""
+ASSUMED = {
+    "client, central": "The server is honest, and keeps its updates and its key to itself.",
+    "client, local": "Each client ran this project's code as it is.",
+    "example, at each client": "Each client ran this project's code as it is. Numbers of examples "
+    "and of steps are public.",
+}
+SECRET_SAMPLE = " Who was asked in which round does not become known."
+
+EpsilonAt = Callable[[float], float]
+
+
+def release(folder: Path, to: Path) -> Path:
+    """Write what may be published of a complete private run into a new folder; return its card.
+
+    Raises
+    ------
+    UserError
+        When the folder is not that of a complete run with ``dp``, or the other is not new or cannot be
+        written.
+    """
+    run = Run.read(folder, "release")
+    found = run.summary.get("privacy") if isinstance(run.summary, Mapping) else None
+    if not isinstance(found, Mapping):
+        private = run.config.get("dp", "none") != "none"
+        wanted = (
+            "complete run with dp: it has no summary" if private else "run with dp: this one is not private"
+        )
+        raise not_allowed("release", str(folder), f"the folder of a {wanted}")
+    if missing := [name for name in (MODEL, ledger.NAME) if not (folder / name).is_file()]:
+        raise not_allowed(
+            "release", str(folder), f"the folder of a complete run with dp: it has no {missing[0]}"
+        )
+    try:
+        text = _card(run, found, _epsilon_at(folder, found))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"release: what {str(folder)!r} says of privacy cannot be read ({error!r})"
+        ) from error
+    prepare_run_folder(to, "to")
+    with os_errors_as_user_errors("to", f"write to {str(to)!r}"):
+        for name in (MODEL, ledger.NAME):
+            shutil.copyfile(folder / name, to / name)
+        write_atomically(to / CARD, text)
+    return to / CARD
+
+
+def attack_success(false_positives: float, epsilon_at: EpsilonAt) -> float:
+    """Return a bound on an attack's true-positive rate at a false-positive rate.
+
+    An (epsilon, delta) allows ``min(e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))`` at the rate
+    a (Kairouz
+    et al. 2015, 1311.0776). Each delta in `DELTAS` gives a bound, and the least one counts.
+    """
+    bounds = [1.0]
+    for delta in DELTAS:
+        found = min(epsilon_at(delta), 700.0)
+        bounds += [exp(found) * false_positives + delta, 1 - exp(-found) * (1 - delta - false_positives)]
+    return max(false_positives, min(bounds))
+
+
+def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
+    """Return epsilon of what was published, as a function of delta."""
+    kept, *charges = map(json.loads, (folder / ledger.NAME).read_text().splitlines())
+    noise = float(found["noise"])
+    if found["notion"] == "client, central":
+        terms = Terms.of(kept)
+        return lambda delta: epsilon(terms.noise, replace(terms.plan, delta=delta), len(charges))
+    if found["notion"] == "client, local":
+        asked = Counter(client for charge in charges for client in charge.get("clients", ()))
+        return lambda delta: local_epsilon(noise, max(asked.values(), default=0), delta)
+    plans = [
+        (plan["probability"], plan["examples"], plan["steps"] // found["planned-rounds"] * found["published"])
+        for plan in found["accounted"]
+    ]
+    return lambda delta: max(
+        epsilon(noise, Plan("poisson", share, examples, steps, delta)) for share, examples, steps in plans
+    )
+
+
+def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
+    config, claim = run.config, found["claim"]
+    who, whom = PROTECTED[found["notion"]]
+    sampled = found["sampling"] in ("poisson", "fixed") and found["notion"] == "client, central"
+    rates = "".join(
+        f"| {100 * rate:g} % | {100 * rate:g} % | {100 * attack_success(rate, epsilon_at):.3g} % |\n"
+        for rate in FALSE_POSITIVE_RATES
+    )
+    warned = (
+        ""
+        if claim == GUARANTEE
+        else f"**This epsilon is {claim}, not guaranteed: this model protects nobody by it.**\n\n"
+    )
+    versions = dict(config.get("versions") or {}) | {"dp-accounting": version("dp-accounting")}
+    value, delta = found["epsilon"], found["delta"]
+    names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
+    return f"""# {short(str(config.get("model", "model")))}
+
+A model that was trained by federated learning under differential privacy: {run.summary.get("rounds")}
+rounds of {names}.
+
+## What is guaranteed
+
+{warned}- **Who is protected:** {who}.
+- **From whom:** {whom}, whatever they know besides and compute from these files.
+- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
+  change by a factor of
+  e^{value:.4g} = {exp(min(value, 700)):.3g} at most, but for a probability of {delta:g}.
+- **Assuming:** {ASSUMED[found["notion"]]}{SECRET_SAMPLE if sampled else ""} Other releases from the
+  same data add their epsilons to this one.
+
+The best attack that tells whether {NEIGHBOURS[found["adjacency"]]}:
+
+| it is wrong of those who did not | right by guessing | right at most |
+|---|---|---|
+{rates}
+Noise: {found["noise"]:g} times the clip, sampling `{found["sampling"]}`, {found["published"]} models
+published, claim `{claim}`.
+
+## Files
+
+- `model.safetensors`: the model.
+- `privacy.jsonl`: the ledger, a line for each model that was published.
+- Nothing else of the run is covered by this guarantee.
+
+## Versions
+
+{", ".join(f"{name} {number}" for name, number in versions.items())}
+"""
