@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import NUMBERS, Metric
+from .base import NUMBERS, Metric, other_count
 
 COUNT, SUM, SQUARES, ERRORS = range(4)
 
@@ -22,6 +22,12 @@ class OfNumbers(Metric):
     def batch(self, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:
         rows = (torch.ones_like(targets), targets, targets.square(), (targets - scores).square())
         return torch.stack([row.sum(0) for row in rows]).numpy()
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        total, squares, errors = state[SUM], state[SQUARES], state[ERRORS]
+        if (squares < 0).any() or (errors < 0).any() or (total**2 > predictions * squares * (1 + 1e-9)).any():
+            return "no numbers have such sums"
+        return other_count(state[COUNT], predictions) or super().misfit(state, predictions)
 
 
 class R2(OfNumbers):
