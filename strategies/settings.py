@@ -99,7 +99,9 @@ def allowed(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(repr(value) for value in kinds)}"
     if bool in kinds:
-        return "true or false"
+        further = [repr(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+        *first, last = ["true", "false", *further]
+        return f"{', '.join(first)} or {last}"
     if not {int, float} & set(kinds):
         return next((note for note in field.metadata if isinstance(note, str)), "text")
     noun = "a number" if float in kinds else "a whole number"

@@ -33,9 +33,9 @@ from ..data.notes import Note
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
-from ..records.metrics import pooled_metrics, round_means, spread
+from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
-from .checks.model_fit import check_fit
+from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
@@ -95,6 +95,8 @@ class Federation:
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
+        self.decide_by = decides(self.inputs)
+        """Whose metric decides, of `records.metrics.DECIDING`."""
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
@@ -198,6 +200,10 @@ class Federation:
         messages = charged(self.privacy, training.server_round, made, training.rule)
         return training.exchange.answers(MessageType.TRAIN, messages, training.on_answer)
 
+    def _medians(self, report: PhaseReport) -> dict[str, float]:
+        """Return the medians over clients, if they decide."""
+        return medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
+
     def _round(
         self,
         server_round: int,
@@ -277,10 +283,11 @@ class Federation:
         means = round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
+        means |= self._medians(evaluate_report)
         of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
         pooled = pooled_metrics(evaluate_report, means, self.problem)
         improved = due and note_evaluation(
-            self.totals, config, self.problem, server_round, {**means, **pooled}, of_global or {}
+            self.totals, config, self.problem, server_round, means, pooled, of_global or {}, self.decide_by
         )
         last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +27,7 @@ from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.readers.own_function import is_function, load_returned
+from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
@@ -106,12 +108,34 @@ class RunInputs:
             dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
         if not shape:
-            if not config.holdout_clients or data_path:
+            if data_path:
+                return dataset
+            if config.normalize == "median":
+                dataset = replace(dataset, kind=dataset.kind.scaled_by(self._median_scale(dataset)))
+            if not config.holdout_clients:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
             return replace(dataset, problem=dataset.kind.problem(rows))
         found = dataset.of_site(shape, data_path)
         return replace(found, kind=found.kind.scaled_by(self.scale)) if self.scale else found
+
+    def _median_scale(self, dataset: Dataset) -> Scale:
+        """The scale of the median client that trains, from what it would tell of its rows as a site.
+
+        Raises
+        ------
+        UserError
+            For data of a kind that tells no moments.
+        """
+        shares, kind = self._divided(dataset), dataset.kind
+        found: list[SiteMoments] = []
+        for client in sorted(set(range(self.config.num_clients)) - self.held_out_clients):
+            rows = np.sort(np.concatenate([shares.train[client], shares.val[client]]))
+            own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
+            if not (arrays := own.moments()):
+                raise not_allowed("normalize", "median", "true or false with data of this kind")
+            found.append(received(arrays, dataset.spec.shape[0], math.inf))
+        return median_scale(found)
 
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config
@@ -267,7 +291,7 @@ class RunInputs:
 
     @cached_property
     def _servers_prepare(self) -> Prepare:
-        return self.dataset.kind.prepare(self._rows_that_train(self.partitions), self.config.normalize)
+        return self.dataset.kind.prepare(self._rows_that_train(self.partitions), bool(self.config.normalize))
 
 
 @process_cache(maxsize=16)

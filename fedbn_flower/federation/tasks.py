@@ -84,7 +84,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     rows = rows_of(inputs, partition_id)
-    prepare = dataset.kind.prepare(rows["train"], config.normalize)
+    prepare = dataset.kind.prepare(rows["train"], bool(config.normalize))
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
     )

@@ -32,6 +32,7 @@ from ...config.run_config import RunConfig
 from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
+    CLIENT_MEDIAN,
     COSTS,
     DEVIATION,
     GLOBAL,
@@ -124,7 +125,7 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
             {*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, *STALENESS_OF_ROUND}
             | {SIMULATED_SECONDS, STALENESS, SENT_BYTES}
         ),
-        (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
+        (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,
         {prefix + metric.state: metric.zeros() for prefix in prefixes for metric in problem.chosen.values()},
