@@ -13,6 +13,7 @@ from fedbn_flower.clients.examples import Augment, as_they_are
 
 from ..core.errors import not_allowed
 from ..core.input_spec import InputSpec
+from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
@@ -164,6 +165,9 @@ class Dataset:
     notes: tuple[Note, ...] = ()
     digest: str = ""
     """The hash of the columns; a resumed run checks that its data are unchanged."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", tuple(map(visible, self.class_names)))
 
     @classmethod
     def without_examples(cls, spec: InputSpec) -> "Dataset":

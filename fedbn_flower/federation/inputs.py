@@ -22,6 +22,7 @@ from ..config.selection import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
+from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
@@ -193,7 +194,7 @@ class RunInputs:
     @cached_property
     def client_names(self) -> tuple[str, ...]:
         """The name of each client, where the data have names."""
-        return self.partitions.names if self.dataset.has_examples else ()
+        return tuple(map(visible, self.partitions.names)) if self.dataset.has_examples else ()
 
     @cached_property
     def evaluates_locally(self) -> bool:
