@@ -13,9 +13,10 @@ from .aggregation.vectors import Vector
 from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics, Range
 from .messages.codecs import CODECS, Codec
+from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
-from .messages.validation import Answer, ReplyRefused
+from .messages.validation import Answer
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg

@@ -16,6 +16,7 @@ from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Fold, PartialSum, 
 from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector, all_finite
+from .messages.gate import refusing
 from .messages.nodes import KnowsWhoIsFirst, log_absentees, sample, sample_size
 from .messages.npy import encoded, viewed
 from .messages.validation import LOGGER, check_metrics
@@ -184,6 +185,7 @@ class PseudoGradientStrategy(ServerRule):
         ):
             if self.mechanism and position >= sent:
                 continue  # an answer to no message of this round: its client would count twice
+            self._further_names_.admit(server_round, read.metrics, self.expected_metrics)
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
             self.phase_report.states[partition] = read.states
@@ -276,6 +278,7 @@ class PseudoGradientStrategy(ServerRule):
         for _, partition, (content, metrics, states) in self._phase_replies_.usable(
             MessageType.EVALUATE, server_round, self.__screened(replies, is_train=False), self.__read_evaluate
         ):
+            self._further_names_.admit(server_round, metrics, self.expected_metrics)
             self.phase_report.metrics[partition] = metrics
             self.phase_report.states[partition] = states
             contents.append(content)
@@ -288,6 +291,6 @@ class PseudoGradientStrategy(ServerRule):
         return self._check_and_log_replies(replies, is_train=is_train)[0]
 
     def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord, dict[str, NDArray]]:
-        _, metrics = check_metrics(content, self.weighted_by_key)
-        self.expected_metrics.check(metrics)
-        return content, metrics, self.expected_metrics.check_states(content)
+        with refusing():
+            _, metrics = check_metrics(content, self.weighted_by_key)
+            return content, metrics, self.expected_metrics.read(content, metrics)

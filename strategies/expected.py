@@ -1,19 +1,28 @@
 """The metrics that an app expects from its clients, and their ranges."""
 
+import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from .messages.validation import ReplyRefused, check_arrays
+from .messages.gate import ReplyRefused
+from .messages.validation import check_arrays
 from .messages.wire import STATES
 
 LARGEST = 3.4028235e38  # the greatest float32: losses are computed in float32
 LONGEST_NAME = 100  # characters
 MAX_COUNT = 2**43  # of a state: a sum over a million clients still fits int64
+
+LOGGER = logging.getLogger("flwr.strategies")
+
+
+def agrees(metrics: MetricRecord, states: Mapping[str, NDArray]) -> str:
+    """Return no reason against any metrics and states."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class ExpectedMetrics:
         Maximum total length of their lists.
     states : Mapping[str, NDArray]
         Arrays with the shape and dtype of each state, by name.
+    disagreement : callable
+        Returns why the metrics and the states of an answer cannot be of the same examples; "" if they can.
     """
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -71,6 +82,21 @@ class ExpectedMetrics:
     most: float = math.inf
     longest: float = math.inf
     states: Mapping[str, NDArray] = field(default_factory=dict)
+    disagreement: Callable[[MetricRecord, Mapping[str, NDArray]], str] = agrees
+
+    def read(self, content: RecordDict, metrics: MetricRecord) -> dict[str, NDArray]:
+        """Check an answer with these metrics; return its states by name.
+
+        Raises
+        ------
+        ReplyRefused
+            As `check` and `check_states`, and where metrics and states disagree.
+        """
+        self.check(metrics)
+        states = self.check_states(content)
+        if reason := self.disagreement(metrics, states):
+            raise ReplyRefused(reason)
+        return states
 
     def check(self, metrics: MetricRecord) -> None:
         """Check the metrics of one answer.
@@ -118,3 +144,38 @@ class ExpectedMetrics:
         if math.isfinite(self.most) and not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
             shown, allowed = name[:LONGEST_NAME], f"1 to {LONGEST_NAME} printable characters"
             raise ReplyRefused(f"the metric name {shown!r} is not {allowed}", "metrics")
+
+
+class FurtherNames:
+    """The names of the metrics that clients report beyond those expected: a new one costs a column.
+
+    Of a run with a bound on them (``most`` an answer), twice as many are taken, since each phase may have its
+    own, and new ones in `ROUNDS` rounds. Others are left out of the answers, with one warning.
+    """
+
+    ROUNDS = 10
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+        self._warned = False
+
+    def admit(self, server_round: int, metrics: MetricRecord, expected: ExpectedMetrics) -> None:
+        """Take the names of an answer's metrics, and remove those that are too many."""
+        if math.isinf(expected.most):
+            return
+        for name in [name for name in metrics if name not in expected.ranges and name not in self._first]:
+            rounds = {*self._first.values(), server_round}
+            if len(self._first) < 2 * expected.most and len(rounds) <= self.ROUNDS:
+                self._first[name] = server_round
+                continue
+            del metrics[name]
+            if not self._warned:
+                self._warned = True
+                LOGGER.warning(
+                    "round %d: the metric %r is left out, and so is every new one: clients have reported %d "
+                    "beyond those of the run, new ones in %d rounds",
+                    server_round,
+                    name,
+                    len(self._first),
+                    len({*self._first.values()}),
+                )

@@ -13,11 +13,11 @@ from .aggregation.buffers import Stale
 from .aggregation.fold import WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import new_mean
 from .aggregation.vectors import all_finite, finite
+from .messages.gate import ReplyRefused, refusing
 from .messages.npy import viewed
 from .messages.validation import (
     MAX_WEIGHT,
     Answer,
-    ReplyRefused,
     check_train_reply,
     clipping_factor,
     update_norm,
@@ -97,9 +97,9 @@ class ReplyReader:
         if rule._takes_sums_ and rule.arrayrecord_key not in content:
             return self._summed(content)
         cap = rule._max_weight_ or MAX_WEIGHT
-        answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
-        rule.expected_metrics.check(answer.metrics)
-        states = rule.expected_metrics.check_states(content)
+        with refusing():
+            answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
+            states = rule.expected_metrics.read(content, answer.metrics)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(replace(self.phase, model=zeros))

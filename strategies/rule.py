@@ -14,7 +14,7 @@ from .aggregation.means import MeanKind
 from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, steppable
-from .expected import ExpectedMetrics
+from .expected import ExpectedMetrics, FurtherNames
 from .flower_wrappers import warn_of_wrapper
 from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation
 from .messages.replies import PhaseReport, Replies
@@ -100,6 +100,7 @@ class ServerRule(FlowerFedAvg):
         """Which of them train; a uniform sample by default. Assign another to change it."""
         self.expected_metrics = ExpectedMetrics()
         """The allowed metrics of both phases; anything by default. Assign another to change it."""
+        self._further_names_ = FurtherNames()
         self.mechanism: Mechanism | None = None
         """Differential privacy of a run; none by default. Assign one before the first round."""
         self._buffer_: Buffer | None = None

@@ -113,7 +113,8 @@ def allowed(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(words)}"
     if bool in kinds:
-        return "true or false"
+        *first, last = ["true", "false", *words]
+        return f"{', '.join(first)} or {last}"
     if note := next((note for note in field.metadata if isinstance(note, str)), ""):
         return note
     if not {int, float} & set(kinds):

@@ -16,6 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import not_allowed
 from ..core.input_spec import InputSpec
+from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
@@ -209,6 +210,9 @@ class Dataset:
     """The hash of the columns; a resumed run checks that its data are unchanged."""
     tests_by_client: bool = False
     """See `Decoded`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", tuple(map(visible, self.class_names)))
 
     @classmethod
     def without_examples(cls, spec: InputSpec) -> Dataset:

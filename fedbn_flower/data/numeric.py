@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -156,9 +157,13 @@ class FeatureMoments:
         std[(std == 0) & (self.counts > 0)] = 1
         return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
+    def by_feature(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return by feature the number of values, their mean and their deviation; 0 without a value."""
+        return self.counts, self.means, np.sqrt(self.squares / np.maximum(self.counts, 1))
+
     @classmethod
-    def received(cls, arrays: Mapping[str, NDArray], features: int) -> FeatureMoments:
-        """Return the moments that a site sent.
+    def received(cls, arrays: Mapping[str, NDArray], features: int, most: float = math.inf) -> FeatureMoments:
+        """Return the moments that a site sent, of at most ``most`` values a feature.
 
         Raises
         ------
@@ -171,7 +176,10 @@ class FeatureMoments:
         if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("expected finite numbers of float64")
         counts, means, squares = (arrays[name] for name in names)
-        some = (counts >= 1) & (abs(means) <= LARGEST) & (squares <= counts * LARGEST**2) & (squares >= 0)
+        if (counts > most).any() or (counts % 1 != 0).any():
+            raise ValueError(f"{counts.max():.16g} values, not whole numbers in [0, {most:.16g}]")
+        within = squares + counts * means**2 <= counts * LARGEST**2 * (1 + 1e-9)
+        some = (counts >= 1) & (abs(means) <= LARGEST) & within & (squares >= 0)
         none = (counts == 0) & (means == 0) & (squares == 0)
         if not (some | none).all() or not some.any():
             raise ValueError("no numbers have such moments")

@@ -14,6 +14,7 @@ from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.problems.evaluation import Sums, evaluate_share, metrics_of_splits
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
+from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
@@ -161,11 +162,12 @@ def evaluate_new(
     answers = exchange.answers(MessageType.EVALUATE, messages)
 
     def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
-        _, metrics = check_metrics(content, NUM_EXAMPLES)
-        strategy.expected_metrics.check(metrics)
-        return metrics, strategy.expected_metrics.check_states(content)
+        with refusing():
+            _, metrics = check_metrics(content, NUM_EXAMPLES)
+            return metrics, strategy.expected_metrics.read(content, metrics)
 
     for _, partition, (metrics, states) in replies.usable(phase, server_round, answers, read):
+        strategy._further_names_.admit(server_round, metrics, strategy.expected_metrics)
         replies.report.metrics[partition] = metrics
         replies.report.states[partition] = states
     return replies.report

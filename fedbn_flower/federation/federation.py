@@ -34,9 +34,9 @@ from ..data.notes import Note
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
-from ..records.metrics import pooled_metrics, round_means, spread
+from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
-from .checks.model_fit import check_fit
+from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
@@ -98,6 +98,8 @@ class Federation:
                 ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
+        self.decide_by = decides(self.inputs)
+        """Whose metric decides, of `records.metrics.DECIDING`."""
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
@@ -215,6 +217,10 @@ class Federation:
         """Tell sites that the run is complete, once its folder is."""
         self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
 
+    def _medians(self, report: PhaseReport) -> dict[str, float]:
+        """Return the medians over clients, if they decide."""
+        return medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
+
     def _round(
         self,
         server_round: int,
@@ -294,13 +300,13 @@ class Federation:
                 self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
             )
 
-        means = round_means(
+        means = self._medians(evaluate_report) | round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
         )
         of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
         pooled = pooled_metrics(evaluate_report, means, self.problem)
         improved = due and note_evaluation(
-            self.totals, config, self.problem, server_round, {**means, **pooled}, of_global or {}
+            self.totals, config, self.problem, server_round, means, pooled, of_global or {}, self.decide_by
         )
         last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,12 +23,14 @@ from ..config.selection import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
+from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
 from ..data.readers.own_function import is_function, load_returned
+from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
@@ -69,7 +72,7 @@ class RunInputs:
         problem = self._problem(dataset)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
-        notes = (*dataset.notes, *dataset.kind.notes(config.normalize))
+        notes = (*dataset.notes, *dataset.kind.notes(bool(config.normalize)))
         return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by), notes=notes)
 
     @cached_property
@@ -129,12 +132,34 @@ class RunInputs:
             dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
         if not shape:
-            if not config.holdout_clients or data_path:
+            if data_path:
+                return dataset
+            if config.normalize == "median":
+                dataset = replace(dataset, kind=dataset.kind.scaled_by(self._median_scale(dataset)))
+            if not config.holdout_clients:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
             return replace(dataset, problem=dataset.kind.problem(rows))
         found = dataset.of_site(shape, data_path)
         return replace(found, kind=found.kind.scaled_by(self.scale)) if self.scale else found
+
+    def _median_scale(self, dataset: Dataset) -> Scale:
+        """The scale of the median client that trains, from what it would tell of its rows as a site.
+
+        Raises
+        ------
+        UserError
+            For data of a kind that tells no moments.
+        """
+        shares, kind = self._divided(dataset), dataset.kind
+        found: list[SiteMoments] = []
+        for client in sorted(set(range(self.config.num_clients)) - self.held_out_clients):
+            rows = np.sort(np.concatenate([shares.train[client], shares.val[client]]))
+            own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
+            if not (arrays := own.moments()):
+                raise not_allowed("normalize", "median", "true or false with data of this kind")
+            found.append(received(arrays, dataset.spec.shape[0], math.inf))
+        return median_scale(found)
 
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config
@@ -192,7 +217,7 @@ class RunInputs:
     @cached_property
     def client_names(self) -> tuple[str, ...]:
         """The name of each client, where the data have names."""
-        return self.partitions.names if self.dataset.has_examples else ()
+        return tuple(map(visible, self.partitions.names)) if self.dataset.has_examples else ()
 
     @cached_property
     def evaluates_locally(self) -> bool:
@@ -313,9 +338,10 @@ class RunInputs:
         """
         kind = self.dataset.kind
         if not self.initial(partition_id).spec.integers:
-            return kind.prepare(rows, self.config.normalize)
+            return kind.prepare(rows, bool(self.config.normalize))
         if self.config.normalize:
-            raise not_allowed("normalize", True, f"false: model {self.config.model!r} takes whole numbers")
+            wanted = f"false: model {self.config.model!r} takes whole numbers"
+            raise not_allowed("normalize", self.config.normalize, wanted)
         if self._why_not_integers:
             wanted = f"another one: it takes whole numbers, and {self._why_not_integers}"
             raise not_allowed("model", self.config.model, wanted)

@@ -23,7 +23,7 @@ from ..config.run_config import RunConfig
 from ..config.selection import flags
 from ..core.errors import RunFailed, not_allowed
 from ..records.columns import SERVER_LR
-from .checks.expected_metrics import expected_metrics, known_beforehand
+from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs, inputs_of
 from .participation import Clock, SeededParticipation, availability, held_out_clients, rates_of, share_of_work
@@ -66,7 +66,8 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
         raise not_allowed("strategy", config.strategy, WITH_A_STEP)
     dataset = inputs.dataset
     classes = dataset.spec.outputs if dataset.has_classes else 0
-    strategy.expected_metrics = expected_metrics(dataset.problem, classes)
+    most = most_predictions(inputs, strategy._max_weight_)
+    strategy.expected_metrics = expected_metrics(dataset.problem, classes, most)
     strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
     return strategy
 

@@ -10,7 +10,8 @@ from flwr.app import MessageType
 from fedbn_flower.clients import Problem
 
 from ..config.run_config import RunConfig
-from ..records.columns import SIMULATED_SECONDS
+from ..records.columns import GLOBAL, POOLED, SIMULATED_SECONDS
+from ..records.metrics import deciding
 from ..records.totals import FLOWER, RunTotals
 from .exchange import Exchange
 from .participation import Clock
@@ -62,33 +63,38 @@ def note_evaluation(
     config: RunConfig,
     problem: Problem,
     server_round: int,
-    of_clients: Mapping[str, float],
+    means: Mapping[str, float],
+    pooled: Mapping[str, float],
     of_global: Mapping[str, Any],
+    by: str,
 ) -> bool:
     """Note an evaluated round; return whether patience has seen none better.
 
-    ``of_clients`` are the clients' metrics over held-out examples, ``of_global`` the global model's. The
-    clients' decide where clients evaluate.
+    ``means`` are over clients, ``pooled`` over all their held-out examples, ``of_global`` the global model's.
+    ``by`` says which decide; see `deciding`.
     """
-    decides = of_clients if config.clients_evaluate else of_global
+    every = {
+        **means,
+        **{POOLED + name: value for name, value in pooled.items()},
+        **{GLOBAL + name: value for name, value in of_global.items()},
+    }
     if target := config.target_value:
         metric, wanted = target
 
-        def reached(metrics: Mapping[str, Any]) -> bool:
-            value = metrics.get(metric, math.nan)
+        def reached(value: Any) -> bool:
+            value = math.nan if value is None else value
             return bool(value >= wanted if metric in problem.higher_is_better else value <= wanted)
 
-        if totals.mean_reached is None and reached(of_clients):
+        if totals.mean_reached is None and reached(deciding(every, metric, "pooled")):
             totals.mean_reached = server_round
-        if totals.global_reached is None and reached(of_global):
+        if totals.global_reached is None and reached(of_global.get(metric)):
             totals.global_reached = server_round
-        if config.stop_at_target and reached(decides):
+        if config.stop_at_target and reached(deciding(every, metric, by)):
             totals.stopped = TARGET
-    by = problem.compared_by
-    value = decides.get(by, math.nan)
-    if not config.patience or math.isnan(value):
+    value = deciding(every, problem.compared_by, by)
+    if not config.patience or value is None or math.isnan(value):
         return False
-    higher = by in problem.higher_is_better
+    higher = problem.compared_by in problem.higher_is_better
     if totals.best is None or (value > totals.best if higher else value < totals.best):
         totals.best, totals.best_round = value, server_round
         return True

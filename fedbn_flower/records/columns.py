@@ -20,12 +20,13 @@ update, and the bound on a client's update."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
+CLIENT_MEDIAN = "client-median-"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 """Prefixes of metrics that are not those of one client."""
 
 
 def without_prefixes(name: str) -> str:
     """Return a metric's name without what says of whom or of which split it is."""
-    for prefix in (GLOBAL, CLIENT_MEAN, POOLED, f"{TEST}-"):
+    for prefix in (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, f"{TEST}-"):
         name = name.removeprefix(prefix)
     return name

@@ -24,12 +24,13 @@ MOST_CLIENTS = 12
 def pooled_states(report: PhaseReport) -> dict[str, NDArray]:
     """Return the sum over clients of each state of the further metrics, by its name in the reports.
 
-    A state that not every client sent is left out: the sum would not be that of all examples.
+    A client without any has evaluated nothing. A state that not every other client sent is left out: the sum
+    would not be that of all examples.
     """
-    names = dict.fromkeys(name for states in report.states.values() for name in states)
+    sent = [states for states in report.states.values() if states]
+    names = dict.fromkeys(name for states in sent for name in states)
     return added(
-        {name: states[name] for name in names if all(name in some for some in report.states.values())}
-        for states in report.states.values()
+        {name: states[name] for name in names if all(name in some for some in sent)} for states in sent
     )
 
 

@@ -90,7 +90,8 @@ class _SearchRunner:
         self.description = description
         self.console = console
         self.first = first
-        problem = Federation(first).problem
+        federation = Federation(first)
+        problem, self.decide_by = federation.problem, federation.decide_by
         self.by = problem.compared_by
         self.higher = self.by in problem.higher_is_better
         self.table = TrialTable(folder, [dimension.key for dimension in search.space])
@@ -122,7 +123,9 @@ class _SearchRunner:
         value = float(row["value"]) if row["value"] else None
         by_round: dict[int, float] = {}
         if row["state"] != FAILED:
-            by_round = metrics_by_round(self.folder / row["folder"], self.by, int(row["rounds"]))
+            by_round = metrics_by_round(
+                self.folder / row["folder"], self.by, int(row["rounds"]), self.decide_by
+            )
         self.study.add(self._values(row), row["state"], value, by_round)
 
     def _values(self, row: dict[str, str]) -> dict[str, Any]:
@@ -138,7 +141,7 @@ class _SearchRunner:
             def show_round(server_round: int) -> None:
                 status.update(f"{title}  round {server_round}/{config.rounds}")
 
-            observer = TrialObserver(trial, self.by, config.rounds, show_round)
+            observer = TrialObserver(trial, self.by, config.rounds, show_round, self.decide_by)
             outcome = run_trial(config, pool, observer)
         value = outcome.value
         self.study.tell(trial, outcome.state, value)

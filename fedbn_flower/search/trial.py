@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ..runtime.pools import Pool
 
 
-def metric_of(metrics: Mapping[str, object], name: str) -> float | None:
+def metric_of(metrics: Mapping[str, object], name: str, by: str) -> float | None:
     """Return a metric of a round as `deciding` chooses it; None if there is no finite value."""
-    found = deciding(metrics, name)
+    found = deciding(metrics, name, by)
     value = math.nan if found is None else float(str(found))
     return value if math.isfinite(value) else None
 
 
-def metrics_by_round(folder: Path, name: str, last_round: int) -> dict[int, float]:
+def metrics_by_round(folder: Path, name: str, last_round: int, by: str) -> dict[int, float]:
     """Return the metric (see `metric_of`) of each round in a run's folder, up to ``last_round``."""
-    rounds = {int(row["round"]): metric_of(row, name) for row in rows_of(folder / "metrics.csv")}
+    rounds = {int(row["round"]): metric_of(row, name, by) for row in rows_of(folder / "metrics.csv")}
     return {number: value for number, value in rounds.items() if value is not None and number <= last_round}
 
 
@@ -44,15 +44,18 @@ class _Pruned(Exception):
 class TrialObserver(Observer):
     """Reports a run's metric by round to Optuna, and stops the run if Optuna prunes the trial."""
 
-    def __init__(self, trial: "Trial", name: str, rounds: int, show_round: Callable[[int], None]) -> None:
+    def __init__(
+        self, trial: "Trial", name: str, rounds: int, show_round: Callable[[int], None], by: str
+    ) -> None:
         self.trial = trial
+        self.by = by
         self.name = name
         self.rounds = rounds
         self.show_round = show_round
         self.by_round: dict[int, float] = {}
 
     def on_round(self, result: RoundResult) -> None:
-        self.report(result.server_round, metric_of(result.metrics, self.name))
+        self.report(result.server_round, metric_of(result.metrics, self.name, self.by))
         self.show_round(result.server_round)
 
     def report(self, server_round: int, value: float | None) -> None:
@@ -101,7 +104,7 @@ def run_trial(config: "RunConfig", pool: "Pool | None", observer: TrialObserver)
     state, problem = COMPLETE, ""
     try:
         if done:
-            for server_round, value in metrics_by_round(folder, observer.name, done).items():
+            for server_round, value in metrics_by_round(folder, observer.name, done, observer.by).items():
                 observer.report(server_round, value)
         complete_run(config, done, pool, observer)
     except _Pruned:

@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from .gate import ReplyRefused, answers, record_of
 from .validation import LOGGER
 from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
 MAX_NAMES = 8  # per log line
+MAX_PARTITIONS = 2**53
 NOT_ARRIVED = frozenset({3, 4, 5})
 """Flower's error codes of a message or reply that did not arrive: the app has not answered."""
 
@@ -289,18 +291,22 @@ class NodeDirectory:
 
     def _query(self, grid: Grid, nodes: list[int]) -> None:
         self._silent |= set(nodes)
+
+        def read(content: RecordDict) -> int | None:
+            held = record_of(content, PARTITION, ConfigRecord).get(PARTITION_ID)
+            if held is None or (type(held) is int and 0 <= held < MAX_PARTITIONS):
+                return held
+            raise ReplyRefused(f"{PARTITION_ID!r} is {held!r}, not a whole number in [0, 2^53)")
+
         content = RecordDict()
         messages = [Message(content, node, QUERY_PARTITION_ID) for node in nodes]
         replies = grid.send_and_receive(messages, timeout=self.query_timeout)
-        destinations = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        for reply in replies:
-            node = destinations.get(reply.metadata.reply_to_message_id)
-            if node is None or (reply.has_error() and reply.error.code in NOT_ARRIVED):
-                continue
+        arrived = (reply for reply in replies if not (reply.has_error() and reply.error.code in NOT_ARRIVED))
+        for node, held in answers(messages, arrived, read):
             self._silent.discard(node)
-            record = reply.content.config_records.get(PARTITION) if reply.has_content() else None
-            partition_id = record and record.get(PARTITION_ID)
-            self._claims[node] = partition_id if type(partition_id) is int and partition_id >= 0 else None
+            if isinstance(held, ReplyRefused):
+                LOGGER.warning("node %d does not say which partition it holds: %s", node, held)
+            self._claims[node] = None if isinstance(held, ReplyRefused) else held
 
 
 def _are(names: list[str]) -> str:

@@ -1,6 +1,5 @@
 """Match the replies of a phase to its messages, order them, and record why one was not used."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,22 +10,15 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import InconsistentMessageReplies
 from numpy.typing import NDArray
 
+from .gate import ERROR, ReplyRefused, content_of, printable
 from .nodes import NodeDirectory
-from .validation import LOGGER, ReplyRefused
+from .validation import LOGGER
 
 T = TypeVar("T")
 
 NO_ANSWER = "no answer came, or the app left it out"
-ERROR = "error"  # the client itself reported a failure
 TOO_FEW = "too few answers"
-MESSAGE = "Exception ClientAppException occurred. Message: "
 MAX_REASONS = 1000  # distinct reasons that are counted
-ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, the cursor
-    r"|(?:\x1b[]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links
-    r"|\x1b[ -/]*[0-~]?"
-)
-MAX_REASON = 500  # characters kept of a reason: a malicious client may send megabytes
 
 
 @dataclass
@@ -88,7 +80,7 @@ class Replies:
         received, errors = 0, 0
         for position, node, reply in self._in_order(replies):
             try:
-                content = _content(reply)
+                content = content_of(reply)
                 received += 1
                 answer = read(content)
             except ReplyRefused as refusal:
@@ -175,29 +167,3 @@ class Replies:
         times = self._times[reason]
         if set(str(times)[1:]) <= {"0"} and str(times)[0] == "1":
             LOGGER.warning("%s%s", line, f" (for the {times}th time)" if times > 1 else "")
-
-
-def printable(reason: str) -> str:
-    """Return a client's reason as one line of bounded length, without escape and control characters."""
-    plain = ESCAPES.sub("", reason[:MAX_REASON])
-    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
-
-
-def cause(reason: str) -> str:
-    """Return the message of a reason that is a traceback; other reasons are returned as they are.
-
-    Flower's Ray workers begin a traceback with their process and address, which differ between runs.
-    """
-    end = reason[-4 * MAX_REASON :]
-    message = end.rpartition(MESSAGE)[2] if MESSAGE in end else ""
-    if not message and '", line ' in reason and "\n" in reason:
-        message = next((line for line in reversed(end.splitlines()) if line.strip(" '>")), "")
-    return message.strip().removesuffix("'>").strip() or reason
-
-
-def _content(reply: Message) -> RecordDict:
-    if reply.has_error():
-        raise ReplyRefused(cause(reply.error.reason or "") or f"error code {reply.error.code}", ERROR)
-    if not reply.has_content():
-        raise ReplyRefused("empty message", ERROR)
-    return reply.content

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from ..aggregation.vectors import squared_norm
+from .gate import NPY_HEADER_BYTES, ReplyRefused
 from .npy import decoded
 from .wire import METRICS
 
@@ -21,20 +22,6 @@ Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
 
 MAX_WEIGHT = 2.0**53
 MAX_LENGTH = 1e18  # L2 norm of an entry; its square still fits float32, with room for a weighted sum
-
-NPY_HEADER_BYTES = 4096
-
-
-class ReplyRefused(Exception):
-    """A client's answer cannot be used; the message says why.
-
-    ``kind`` is set if the two apps disagree: ``names``, ``shape``, ``records``, ... It is empty if the
-    problem may be this client's alone, such as a value that is not finite.
-    """
-
-    def __init__(self, message: str, kind: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..messages.validation import MAX_WEIGHT, Answer, ReplyRefused, positive_number
+from ..messages.gate import ReplyRefused
+from ..messages.validation import MAX_WEIGHT, Answer, positive_number
 from ..messages.wire import LOCAL_NORM, LOCAL_STEPS, NUM_EXAMPLES
 from ..settings import setting
 

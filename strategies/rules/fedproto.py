@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
+from ..messages.gate import ReplyRefused, record_of
 from ..messages.npy import encoded
-from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.validation import Answer, check_arrays
 from ..messages.wire import NUM_EXAMPLES, PROTOTYPES
 from ..settings import setting
 from .fedavg import FedAvg
@@ -50,9 +51,7 @@ class FedProto(FedAvg):
         return {PROTOTYPES: ArrayRecord({n: encoded(a) for n, a in arrays.items()})} if arrays else {}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = answer.content.get(PROTOTYPES)
-        if not isinstance(record, ArrayRecord):
-            raise ReplyRefused(f"the ArrayRecord {PROTOTYPES!r} is missing", "no prototypes")
+        record = record_of(answer.content, PROTOTYPES, ArrayRecord)
         arrays = check_arrays(record, self._expected())
         sums, shares = (arrays.get(name, np.empty(0)) for name in (SUMS, SHARES))
         if sums.ndim != 2 or shares.shape != sums.shape[:1] or not len(shares):

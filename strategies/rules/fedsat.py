@@ -7,7 +7,8 @@ from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.gate import ReplyRefused, record_of
+from ..messages.validation import Answer, check_arrays
 from ..messages.wire import STRUGGLE
 from ..settings import setting
 
@@ -44,9 +45,7 @@ class FedSat(PseudoGradientStrategy):
     )
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = answer.content.get(STRUGGLE)
-        if not isinstance(record, ArrayRecord):
-            raise ReplyRefused(f"the ArrayRecord {STRUGGLE!r} is missing", "no scores")
+        record = record_of(answer.content, STRUGGLE, ArrayRecord)
         expected = {SCORES: np.zeros(self.num_classes)} if self.num_classes else None
         scores = check_arrays(record, expected).get(SCORES, np.empty(0))
         if scores.ndim != 1 or not len(scores) or scores.min() < 0 or scores.max() > 1:

@@ -9,7 +9,8 @@ from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..messages.validation import Answer, ReplyRefused, check_arrays
+from ..messages.gate import record_of
+from ..messages.validation import Answer, check_arrays
 from ..messages.wire import CONTROL
 from ..settings import setting
 
@@ -38,9 +39,7 @@ class Scaffold(PseudoGradientStrategy):
         return {CONTROL: round.layout.parameters_record(state.vector("c", like=x))}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = answer.content.get(CONTROL)
-        if not isinstance(record, ArrayRecord):
-            raise ReplyRefused(f"the ArrayRecord {CONTROL!r} is missing", "no control")
+        record = record_of(answer.content, CONTROL, ArrayRecord)
         expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
         return Extras(vectors={CONTROL: round.layout.flatten_parameters(check_arrays(record, expected))})
 

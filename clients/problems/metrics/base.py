@@ -13,6 +13,14 @@ from numpy.typing import NDArray
 from ...modules.lazy_torch import torch
 
 CLASSES, LABELS, NUMBERS = "classes", "labels", "numbers"
+ROUNDING = 1e-6
+"""Of values, and relative of counts: float32 counts the pixels of large volumes to that."""
+
+
+def other_count(counts: NDArray, predictions: float) -> str:
+    """Return that one of the counts is not the number of predictions; "" if all are."""
+    others = counts[np.abs(counts - predictions) > ROUNDING * predictions]
+    return f"it is of {others[0]:.16g} predictions, not of {predictions:.16g}" if len(others) else ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,17 @@ class Metric:
             values = np.atleast_1d(self.values(total))
         defined = values[~np.isnan(values)]
         return float(defined.mean()) if len(defined) else float("nan")
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        """Return why this is no state of so many predictions; "" if it may be one.
+
+        A state comes from a client, which may send any numbers. By default each value is to be in the range.
+        """
+        with np.errstate(all="ignore"):
+            values = np.atleast_1d(self.values(state))
+        low, high = self.range
+        outside = values[(values < low - ROUNDING) | (values > high + ROUNDING)]
+        return f"its value is {outside[0]:.4g}, not in [{low:g}, {high:g}]" if len(outside) else ""
 
     def by_class(self, names: Sequence[str]) -> Self:
         """Return this metric with a column for each of the names, if it has a value for each; else itself.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import LABELS, Metric
+from .base import LABELS, Metric, other_count
 
 BINS = 15
 COUNT, HITS, CONFIDENCE = range(3)
@@ -39,6 +39,14 @@ class Ece(Metric):
         bins = torch.bucketize(confidence.contiguous(), edges)
         rows = (torch.ones_like(confidence), hits.double(), confidence)
         return torch.stack([torch.bincount(bins, row, minlength=BINS) for row in rows]).double().numpy()
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        most = state[COUNT] * (1 + 1e-9)
+        if (state < 0).any() or (state[1:] > most).any() or (state[:2] % 1).any():
+            return "no predictions have such counts"
+        if self.predicted.kind == LABELS:
+            predictions = predictions * self.predicted.size
+        return other_count(state[COUNT].sum(keepdims=True), predictions) or super().misfit(state, predictions)
 
     def values(self, total: NDArray) -> NDArray[np.float64]:
         gaps = np.abs(total[HITS] - total[CONFIDENCE])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import LABELS, Metric, Predicted
+from .base import LABELS, Metric, Predicted, other_count
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -29,6 +29,10 @@ class OfConfusion(Metric):
             return torch.bincount(cells.flatten(), minlength=4 * size).view(size, 2, 2).numpy()
         cells = targets * size + scores.argmax(1)
         return torch.bincount(cells, minlength=size * size).view(size, size).numpy()
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        counts = np.atleast_1d(state.sum((-2, -1)))
+        return other_count(counts, predictions) or super().misfit(state, predictions)
 
     def counts(self, total: NDArray) -> Counts:
         """Return TP, FP, FN and TN, int64 (k,), of each label, or of each class from `first` on."""

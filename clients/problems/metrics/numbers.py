@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import NUMBERS, Metric
+from .base import NUMBERS, Metric, other_count
 
 COUNT, ERRORS = range(2)
 LEAST, BITS = -160, 24
@@ -48,6 +48,14 @@ class OfNumbers(Metric):
                 _digits(squares, 2 * LEAST, OF_SQUARES),
             ]
         )
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        digits = state[ERRORS + 1 :]
+        most = 3 * 2.0**BITS * predictions  # a square is the sum of three products
+        whole = bool(((np.abs(digits) <= most) & (digits % 1 == 0)).all())
+        if not whole or (state[ERRORS] < 0).any() or any(_spread(column) < 0 for column in state.T):
+            return "no numbers have such sums"
+        return other_count(state[COUNT], predictions) or super().misfit(state, predictions)
 
 
 class R2(OfNumbers):

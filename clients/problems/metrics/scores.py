@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import CLASSES, Metric, Predicted
+from .base import CLASSES, Metric, Predicted, other_count
 
 LOG_ODDS = 20.0  # of the last threshold
 
@@ -79,6 +79,9 @@ class OfScores(Metric):
         found = torch.bucketize(scores.contiguous(), thresholds(bins - 1), right=True)
         cells = (2 * torch.arange(count) + truth) * bins + found
         return torch.bincount(cells.flatten(), minlength=count * 2 * bins).view(count, 2, bins).numpy()
+
+    def misfit(self, state: NDArray, predictions: float) -> str:
+        return other_count(state.sum((1, 2)), predictions) or super().misfit(state, predictions)
 
     def values(self, total: NDArray) -> NDArray[np.float64]:
         return np.array([self.of_curve(curve(histogram)) for histogram in total])

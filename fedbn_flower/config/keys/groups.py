@@ -77,8 +77,10 @@ class Data(KeyGroup):
     val_fraction: float = setting(
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
-    normalize: bool = setting(
-        False, description="standardise images per channel, numbers per feature, alike at all clients"
+    normalize: bool | Literal["median"] = setting(
+        False,
+        description="standardise images per channel, numbers per feature, alike at all clients: by mean and "
+        "deviation of all values, or with median by the medians of the clients' means and deviations",
     )
     feature_shift: Annotated[str, SHIFT_FORMS] = setting(
         PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
@@ -225,6 +227,12 @@ class Evaluation(KeyGroup):
     )
     target_accuracy: float = setting(
         0.0, ge=0, le=1, description="the same as target accuracy=VALUE; 0 for none"
+    )
+    decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
+        "auto",
+        description="whose metric patience, stop-at-target and a search go by: of all held-out examples, "
+        "the clients' mean or median, or the server's; auto is the server's where it evaluates what clients "
+        "do, else pooled",
     )
     stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
     holdout_clients: int = setting(

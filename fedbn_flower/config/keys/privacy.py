@@ -133,7 +133,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
     if config.selection != "uniform":
         yield "selection", config.selection, "'uniform', since who trains would tell of the clients' data,"
     if config.normalize:
-        yield "normalize", True, "false, since its means are of all training data,"
+        yield "normalize", config.normalize, "false, since its means are of all training data,"
     if config.inspect:
         yield "inspect", True, "false, since counts are of all training data,"
     if config.patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -74,14 +75,20 @@ class Moments:
             mean, std = mean.astype(np.float32), std.astype(np.float32)
         return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
+    def by_feature(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return by channel the number of values, and mean and deviation of intensities in [0, 1]."""
+        mean = self.sums / self.count
+        std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
+        return np.full(mean.shape, self.count), mean / self.top, std / self.top
+
     def arrays(self) -> dict[str, NDArray]:
         """Return what a site sends of its images."""
         deep = {"top": np.array([float(self.top)])} if self.top > MAX_INTENSITY else {}
         return {"count": np.array([self.count]), "sums": self.sums, "squares": self.squares, **deep}
 
     @classmethod
-    def received(cls, arrays: Mapping[str, NDArray], channels: int) -> Moments:
-        """Return the moments that a site sent.
+    def received(cls, arrays: Mapping[str, NDArray], channels: int, most: float = math.inf) -> Moments:
+        """Return the moments that a site sent, of at most ``most`` values a channel.
 
         Raises
         ------
@@ -96,8 +103,10 @@ class Moments:
             raise ValueError("expected finite numbers of float64")
         count, sums, squares = float(arrays["count"][0]), arrays["sums"], arrays["squares"]
         top = int(arrays["top"][0]) if "top" in arrays else MAX_INTENSITY
+        if not 1 <= count <= most or count % 1:
+            raise ValueError(f"{count:.16g} values, not a whole number in [1, {most:.16g}]")
         possible = (sums >= 0) & (squares >= sums) & (squares <= top * sums)
-        if top not in TOPS or count < 1 or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
+        if top not in TOPS or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
             raise ValueError("no images have such sums")
         return cls(count, sums, squares, top)
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fedbn_flower.clients import Problem
+import math
+from collections.abc import Mapping
+from functools import partial
+
+from flwr.app import MetricRecord
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import PROBLEMS, Problem
 from fedbn_flower.clients.modules.head import features
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import ExpectedMetrics, Range
@@ -25,6 +32,7 @@ from ...config.run_config import RunConfig
 from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,
+    CLIENT_MEDIAN,
     COSTS,
     DEVIATION,
     GLOBAL,
@@ -43,6 +51,8 @@ from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
 """How many further metrics a client may report in one reply, and how many numbers their lists may hold."""
+COUNT_OF = {"": "eval-examples", f"{TEST}-": f"{TEST}-examples"}
+"""The number of predictions that a split's metrics are of, by the prefix of their names."""
 ROUNDING = 1e-6  # relative error of a mean over many examples
 
 
@@ -75,10 +85,26 @@ def _trains_as_built_in(config: RunConfig) -> bool:
     return not custom and config.objective in OBJECTIVE.names
 
 
-def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
+def most_predictions(inputs: RunInputs, most_examples: float) -> float:
+    """Return the cap on the numbers of examples and predictions that a client reports of its evaluation.
+
+    It is ``max-num-examples``, of a text or a mask times its characters or pixels; where the server has the
+    held-out examples, at least all of these. `MAX_WEIGHT` without that key.
+    """
+    if not most_examples:
+        return MAX_WEIGHT
+    dataset = inputs.dataset
+    if dataset.has_examples:
+        most_examples = max(most_examples, len(dataset.test), len(inputs.partitions.val_rows))
+    shape, predicts = dataset.spec.shape, dataset.spec.predicts
+    each = math.prod(shape[1:]) if predicts == "masks" else shape[0] if predicts == "characters" else 1
+    return min(most_examples * each, MAX_WEIGHT)
+
+
+def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -> ExpectedMetrics:
     """Return the ranges of the metrics of a problem, with ``classes`` classes or 0.
 
-    The training loss may be any number: objectives add terms to it.
+    ``most`` bounds every number of examples. The training loss may be any number: objectives add terms to it.
     """
     held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
@@ -86,12 +112,12 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
     prefixes = ("", f"{TEST}-")
     ranges = {prefix + name: known for prefix in prefixes for name, known in held_out.items()}
     ranges |= {f"train-{name}": Range() if name == LOSS else known for name, known in held_out.items()}
-    ranges[NUM_EXAMPLES] = Range(1, MAX_WEIGHT, whole=True)
-    for name in (TRAIN_EXAMPLES, "eval-examples", f"{TEST}-examples"):
-        ranges[name] = Range(0, MAX_WEIGHT, whole=True)
+    ranges[NUM_EXAMPLES] = Range(1, most, whole=True)
+    ranges[TRAIN_EXAMPLES] = Range(0, MAX_WEIGHT, whole=True)
+    ranges |= dict.fromkeys(COUNT_OF.values(), Range(0, most, whole=True))
     ranges[LOCAL_STEPS] = Range(0, MAX_WEIGHT)
     if classes:
-        counts = Range(0, MAX_WEIGHT, whole=True, length=classes)
+        counts = Range(0, most, whole=True, length=classes)
         ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
     return ExpectedMetrics(
         ranges,
@@ -99,8 +125,51 @@ def expected_metrics(problem: Problem, classes: int) -> ExpectedMetrics:
             {*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, *STALENESS_OF_ROUND}
             | {SIMULATED_SECONDS, STALENESS, SENT_BYTES}
         ),
-        (GLOBAL, CLIENT_MEAN, POOLED, WORST, WORST_TENTH, DEVIATION),
+        (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, WORST, WORST_TENTH, DEVIATION),
         FURTHER,
         LONGEST,
         {prefix + metric.state: metric.zeros() for prefix in prefixes for metric in problem.chosen.values()},
+        partial(disagreement, problem),
     )
+
+
+def disagreement(problem: Problem, metrics: MetricRecord, states: Mapping[str, NDArray]) -> str:
+    """Return why an answer's counts and states cannot be of its number of predictions; "" if they can.
+
+    Where a split was evaluated, the states of the run's further metrics are there, and each is of as many
+    predictions as the answer says, which is capped: a state weighs no more than any other report.
+    """
+    for prefix, key in COUNT_OF.items():
+        count = metrics.get(key)
+        if reason := _of_classes(problem, metrics, prefix, key):
+            return reason
+        if not any(prefix + name in metrics for name in problem.metrics) or not problem.chosen:
+            continue
+        if not isinstance(count, int | float):
+            return f"{key!r} is missing, the number of predictions of the states"
+        by_state = {prefix + metric.state: metric for metric in problem.chosen.values()}
+        if missing := by_state.keys() - states.keys():
+            return f"the state {min(missing)!r} of the run's metrics is missing"
+        for name, metric in ((prefix + metric.state, metric) for metric in problem.chosen.values()):
+            if _counts_as_built_in(problem) and (reason := metric.misfit(states[name], count)):
+                return f"{name}: {reason}"
+    return ""
+
+
+def _of_classes(problem: Problem, metrics: MetricRecord, prefix: str, key: str) -> str:
+    """Return why counts by class cannot be; "" if they can, or are not there."""
+    hits, examples = metrics.get(prefix + CLASS_HITS), metrics.get(prefix + CLASS_EXAMPLES)
+    if not (isinstance(hits, list) and isinstance(examples, list)):
+        return ""
+    if any(hit > number for hit, number in zip(hits, examples, strict=True)):
+        return f"{prefix + CLASS_HITS!r} is above {prefix + CLASS_EXAMPLES!r}"
+    count = metrics.get(key)
+    if _counts_as_built_in(problem) and isinstance(count, int | float) and sum(examples) != count:
+        return f"{prefix + CLASS_EXAMPLES!r} sums to {sum(examples)}, and {key!r} is {count}"
+    return ""
+
+
+def _counts_as_built_in(problem: Problem) -> bool:
+    """Whether the predictions of an example, and what is counted of them, are those of a built-in problem."""
+    own = (type(problem).predictions, type(problem).predicted, type(problem).by_class)
+    return any(own == (cls.predictions, cls.predicted, cls.by_class) for cls in PROBLEMS.values())

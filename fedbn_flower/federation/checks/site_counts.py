@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
+from fedbn_flower.strategies.messages.gate import printable, text_of
+from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import COUNTS, QUERY_COUNTS
 
 from ...config.run_config import RunConfig
-from ...core.errors import RunFailed, not_allowed
+from ...core.errors import not_allowed
 from ...core.partition_id import partition_id_of
 from ...data import Dataset
 from ...data.statistics import Feature, class_counts, class_pixels, features
@@ -24,7 +29,11 @@ from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 from .site_statistics import answers_of_sites
 
-Name = Annotated[str, Field(max_length=200)]
+LOGGER = logging.getLogger("flwr.fedbn")
+LONGEST = 2**24
+"""Characters of a site's answer."""
+
+Name = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 
 
 class _Counts(BaseModel):
@@ -82,8 +91,10 @@ class SiteCounts(_Counts):
             ],
         )
 
-    def check(self, inputs: RunInputs) -> None:
-        """Raise ValueError where the classes are not those of the run."""
+    def check(self, inputs: RunInputs, most: float) -> None:
+        """Raise ValueError where classes are not those of the run, or examples are more than ``most``."""
+        if max(self.train, self.val, self.test) > most:
+            raise ValueError(f"{max(self.train, self.val, self.test)} examples, at most {most:.16g}")
         spec, dataset = inputs.dataset.spec, inputs.dataset
         known = dataset.has_classes or dataset.has_masks
         if len(self.classes) != (spec.outputs if known else 0):
@@ -92,6 +103,14 @@ class SiteCounts(_Counts):
             raise ValueError(f"{sum(self.classes)} examples have a class, of {self.train}")
         if any(len(feature.edges) != len(feature.counts) + 1 for feature in self.features):
             raise ValueError("a feature has not a count for each bin")
+        counted = [
+            *self.classes,
+            *(n for feature in self.features for n in (*feature.counts, feature.missing)),
+        ]
+        if max(counted, default=0) > MAX_WEIGHT:
+            raise ValueError("a count is above 2^53")
+        if any(not a <= b for f in self.features for a, b in pairwise(f.edges)):
+            raise ValueError("the edges of a feature do not ascend")
 
 
 def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
@@ -112,28 +131,36 @@ def answer_counts(message: Message, context: Context) -> Message:
 def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
     """Return the counts of every connected site, by partition or node id.
 
+    A site whose answer cannot be used, or that has other features than most have, is left out with a warning.
+
     Raises
     ------
     RunFailed
-        When a site does not answer, or its answer cannot be used with the others.
+        When no site's answer can be used.
     """
-    found: dict[int, SiteCounts] = {}
-    for site, content in answers_of_sites(QUERY_COUNTS, inputs, strategy, grid).items():
+    most = strategy._max_weight_ or MAX_WEIGHT
+
+    def read(content: RecordDict) -> SiteCounts:
         try:
-            counts = SiteCounts.model_validate_json(str(content.config_records[COUNTS][COUNTS]))
-            counts.check(inputs)
-        except (KeyError, ValidationError, ValueError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise RunFailed(f"{QUERY_COUNTS}: site {site}: {reason}") from None
-        found[site] = counts
-        first = next(iter(found.values()))
-        if _described(counts) != _described(first):
-            raise RunFailed(f"{QUERY_COUNTS}: site {site}: it has other features than site {min(found)}")
-    return found
+            counts = SiteCounts.model_validate_json(text_of(content, COUNTS, COUNTS, LONGEST))
+            counts.check(inputs, most)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ReplyRefused(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except ValueError as error:
+            raise ReplyRefused(str(error)) from None
+        return counts
+
+    found = answers_of_sites(QUERY_COUNTS, inputs, strategy, grid, read)
+    ((described, _),) = Counter(map(_described, found.values())).most_common(1)
+    for site, counts in found.items():
+        if _described(counts) != described:
+            LOGGER.warning("%s: site %s: it has other features than the others: left out", QUERY_COUNTS, site)
+    return {site: counts for site, counts in found.items() if _described(counts) == described}
 
 
-def _described(counts: SiteCounts) -> list[tuple[object, ...]]:
-    return [(f.name, f.edges, f.values) for f in counts.features]
+def _described(counts: SiteCounts) -> tuple[tuple[object, ...], ...]:
+    return tuple((f.name, tuple(f.edges), f.values) for f in counts.features)
 
 
 def features_of_sites(sites: Mapping[int, SiteCounts]) -> list[Feature]:

@@ -3,60 +3,82 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
+from fedbn_flower.strategies.messages.gate import answers, numbers_of
 from fedbn_flower.strategies.messages.npy import encoded
+from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 
 from ...config.run_config import RunConfig
 from ...core.errors import RunFailed, not_allowed
-from ...data.images.moments import Moments, Scale
-from ...data.numeric import FeatureMoments
+from ...data.images.moments import Scale
+from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ..inputs import RunInputs
 from ..tasks import inputs_at
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = 8
 """Values of a mean that the log shows."""
+MOST_ARRAYS = 8
+"""Arrays of a site's moments."""
+
+T = TypeVar("T")
 
 
 def answers_of_sites(
-    query: str, inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid
-) -> dict[int, RecordDict]:
-    """Return the answers of the connected nodes that take part to a query, by partition or node id.
+    query: str,
+    inputs: RunInputs,
+    strategy: PseudoGradientStrategy,
+    grid: Grid,
+    read: Callable[[RecordDict], T],
+) -> dict[int, T]:
+    """Return what ``read`` makes of the nodes' answers to a query, by partition or node id.
+
+    The nodes are those connected that take part. One whose answer cannot be used, or does not come within
+    ``round-timeout`` seconds, is left out, with a warning that names it. So a site costs only itself: it may
+    still train, by what the others have told.
 
     Raises
     ------
     RunFailed
-        When one of them cannot answer, or does not within ``round-timeout`` seconds.
+        When no answer can be used.
     """
     nodes = strategy.node_directory
     members, _ = nodes.taking_part(strategy.node_participation, 1)
     messages = [Message(RecordDict(), node, query) for node in members]
     replies = grid.send_and_receive(messages, timeout=inputs.config.round_timeout)
-    asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-    found: dict[int, RecordDict] = {}
-    for reply in replies:
-        node = asked.pop(reply.metadata.reply_to_message_id, None)
-        if node is None:
-            continue
-        if reply.has_error():
-            raise RunFailed(f"{query}: {nodes.name(node)}: {reply.error.reason}")
-        found[nodes.partition(node)] = reply.content
-    if asked:
-        missing = ", ".join(nodes.name(node) for node in sorted(asked.values(), key=nodes.rank))
-        raise RunFailed(f"{query}: no answer within {inputs.config.round_timeout:g} s from {missing}")
+    found: dict[int, T] = {}
+    lines: list[str] = []
+    silent = set(members)
+    for node, answer in answers(messages, replies, read):
+        silent.discard(node)
+        if isinstance(answer, ReplyRefused):
+            lines.append(f"{query}: {nodes.name(node)}: {answer}")
+        else:
+            found[nodes.partition(node)] = answer
+    if silent:
+        missing = ", ".join(nodes.name(node) for node in sorted(silent, key=nodes.rank))
+        lines.append(f"{query}: no answer within {inputs.config.round_timeout:g} s from {missing}")
+    if not found:
+        raise RunFailed("; ".join(lines[:SHOWN]) or f"{query}: no site takes part")
+    for line in lines:
+        LOGGER.warning("%s: left out", line)
     return dict(sorted(found.items()))
 
 
 def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, list[float]]:
     """Return mean and deviation over the training examples of all sites, as sites get them.
 
-    They are by channel of images, by column of tables, and by the first axis of other numbers.
+    They are by channel of images, by column of tables, and by the first axis of other numbers: of all values,
+    or of the median site with ``normalize`` ``median``. Sites that stand out are named in a warning.
 
     Empty without ``normalize``, and where the server has the data.
 
@@ -65,29 +87,44 @@ def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
     UserError
         When the data are text.
     RunFailed
-        When a site does not answer with the moments of at least one example of such data.
+        When no site answers with the moments of at least one example of such data.
     """
     config, spec = inputs.config, inputs.dataset.spec
     if not config.normalize or inputs.dataset.has_examples:
         return {}
     if spec.predicts == "characters":
-        raise not_allowed("normalize", True, f"false, since the data are {spec}")
-    found: Any = None
-    answers = answers_of_sites(QUERY_MOMENTS, inputs, strategy, grid)
-    for site, content in answers.items():
-        arrays = {name: array.numpy() for name, array in content.array_records[MOMENTS].items()}
-        kind = type(found) if found else Moments if "sums" in arrays else FeatureMoments
+        raise not_allowed("normalize", config.normalize, f"false, since the data are {spec}")
+    most = (strategy._max_weight_ or MAX_WEIGHT) * math.prod(spec.shape[1:])
+
+    def read(content: RecordDict) -> SiteMoments:
         try:
-            here = kind.received(arrays, spec.shape[0])
+            return received(numbers_of(content, MOMENTS, MOST_ARRAYS, spec.shape[0]), spec.shape[0], most)
         except ValueError as error:
-            raise RunFailed(f"{QUERY_MOMENTS}: site {site}: {error}") from None
-        found = found + here if found else here
-    scale = found.scale()
+            raise ReplyRefused(str(error)) from None
+
+    sites = _of_one_kind(answers_of_sites(QUERY_MOMENTS, inputs, strategy, grid, read))
+    by_median = config.normalize == "median"
+    names = {f"site {site}": moments for site, moments in sites.items()}
+    for line in () if by_median else notable(names):
+        LOGGER.warning("normalize: %s; normalize 'median' goes by the median site", line)
+    scale = (median_scale if by_median else pooled_scale)(list(sites.values()))
     means, stds = (", ".join(f"{value:.4g}" for value in values[:SHOWN]) for values in scale)
     more = ", ..." if len(scale.mean) > SHOWN else ""
-    told = (f"{means}{more}", f"{stds}{more}", len(answers))
-    LOGGER.info("normalize: mean %s, deviation %s, over the training examples of %d sites", *told)
+    over = "medians" if by_median else "over the training examples"
+    told = (f"{means}{more}", f"{stds}{more}", over, len(sites))
+    LOGGER.info("normalize: mean %s, deviation %s, %s of %d sites", *told)
     return {FEATURE_MEAN: list(scale.mean), FEATURE_STD: list(scale.std)}
+
+
+def _of_one_kind(sites: Mapping[int, SiteMoments]) -> dict[int, SiteMoments]:
+    """Return the sites whose moments are of the kind that most have: images, or numbers."""
+    ((kind, _),) = Counter(map(type, sites.values())).most_common(1)
+    for site, moments in sites.items():
+        if type(moments) is not kind:
+            LOGGER.warning(
+                "%s: site %s: data of another kind than the others': left out", QUERY_MOMENTS, site
+            )
+    return {site: moments for site, moments in sites.items() if type(moments) is kind}
 
 
 def received_scale(config: ConfigRecord) -> Scale | None:

@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from fedbn_flower.strategies import Candidates, PseudoGradientStrategy, ReplyRefused, Selection
+from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 from fedbn_flower.strategies.messages.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
@@ -108,8 +109,9 @@ class SelectionOfRound:
         replies.expect(phase, server_round, messages)
 
         def read(answer: RecordDict) -> float:
-            _, metrics = check_metrics(answer, NUM_EXAMPLES)
-            self.strategy.expected_metrics.check(metrics)
+            with refusing():
+                _, metrics = check_metrics(answer, NUM_EXAMPLES)
+                self.strategy.expected_metrics.check(metrics)
             loss = metrics.get(LOSS)
             if not isinstance(loss, float):
                 raise ReplyRefused(f"no {LOSS!r}")

@@ -7,10 +7,14 @@ from operator import add
 import numpy as np
 import pytest
 
+from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.data.images.moments import Moments
+from fedbn_flower.data.numeric import FeatureMoments
+from fedbn_flower.data.site_scales import median_scale, notable, pooled_scale
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import inputs_at
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime import InlineGrid
@@ -86,15 +90,28 @@ def test_without_normalize_nobody_is_asked(configured, sites):
     assert "feature-mean" not in grid.messages[0].content["config"]
 
 
-def test_a_site_that_does_not_answer_ends_the_run(configured, sites):
-    config = configured(**SHAPE)
+def test_a_site_that_does_not_answer_is_left_out_and_all_of_them_end_the_run(configured, sites, caplog):
+    config = configured(**SHAPE, rounds=1)
     silent, failing = sites(config), sites(config)
     silent.work = lambda messages, timeout: iter(())
     with pytest.raises(RunFailed, match=r"no answer within .* from partition 0, partition 1"):
         Federation(config).run(silent, [])
-    failing.contexts[1].node_config["data-path"] = "nowhere.csv"
-    with pytest.raises(RunFailed, match=r"query.moments: partition 1: .*no such file or folder"):
-        Federation(config).run(failing, [])
+    failing.contexts[1].node_config["data-path"] = "/srv/ward 7/nowhere.csv"
+    federation = Federation(config)
+    federation.run(failing, [])
+    alone = Moments.of(images_of(failing.contexts[0].node_config)).scale()
+    kept = {"feature-mean": list(alone.mean), "feature-std": list(alone.std)}
+    assert federation.totals.normalization == kept
+    (line,) = [text for text in caplog.messages if text.startswith("query.moments: partition 1: ")]
+    assert line.endswith(": left out")
+    assert "'nowhere.csv'" in line
+    assert not [text for text in caplog.messages if "/srv" in text]
+
+
+def images_of(node_config):
+    """The training images of a site."""
+    config = RunConfig.of({"dataset": "shape:1x8x8:10"})
+    return inputs_at(config, node_config).dataset.train.columns["x"]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +121,16 @@ def test_a_site_that_does_not_answer_ends_the_run(configured, sites):
         ({"sums": np.array([1, 1])}, "of 1 channels"),
         ({"sums": np.array([2.0**60])}, "no images"),
         ({"sums": np.array([5.0]), "squares": np.array([5.0])}, "no images"),
-        ({"count": np.array([0.0])}, "no images"),
+        ({"count": np.array([0.0])}, r"0 values, not a whole number in \[1, 100\]"),
+        ({"count": np.array([4.5])}, r"4.5 values, not a whole number in \[1, 100\]"),
+        ({"count": np.array([101.0])}, r"101 values, not a whole number in \[1, 100\]"),
     ],
 )
 def test_sums_that_no_images_have_are_refused(sums, reason):
     right = {"count": np.array([4.0]), "sums": np.array([6.0]), "squares": np.array([14.0])}
     assert Moments.received(right, 1).count == 4
     with pytest.raises(ValueError, match=reason):
-        Moments.received(right | sums, 1)
+        Moments.received(right | sums, 1, 100)
 
 
 def test_text_cannot_be_normalised(configured):
@@ -120,3 +139,82 @@ def test_text_cannot_be_normalised(configured):
     )
     with pytest.raises(UserError, match=r"normalize: True .* the data are 80 characters of 97"):
         Federation(config).run(Sites(config, [{"partition-id": 0}, {"partition-id": 1}]), [])
+
+
+def of_values(*values):
+    return FeatureMoments.of(np.array(values, np.float32).reshape(len(values), -1), range(1))
+
+
+def test_the_median_site_by_hand():
+    """Means 1, 2 and 1e30, deviations 1, 0 and 0; one site has no value, and does not count."""
+    sites = [of_values(0, 2), of_values(2, 2), of_values(1e30), of_values(np.nan)]
+    assert median_scale(sites) == ((2.0,), (1.0,))
+    assert median_scale(sites[:2]) == ((1.5,), (0.5,))
+    assert median_scale(sites[3:]) == ((0.0,), (0.0,))
+    assert pooled_scale(sites[:2]).mean == (1.5,)
+
+
+def test_images_of_the_median_site_by_hand():
+    """Intensities 0 and 102, 51, 255: means 0.2, 0.2, 1; deviations 0.2, 0, 0: the median is 0."""
+    parts = [[[[[0, 102]]]], [[[[51, 51]]]], [[[[255, 255]]]]]
+    assert median_scale([Moments.of(np.array(part, np.uint8)) for part in parts]) == ((0.2,), (1.0,))
+
+
+def test_whoever_decides_or_is_far_is_named():
+    honest = {f"site {i}": of_values(*np.arange(10) + i) for i in range(3)}
+    assert list(notable(honest)) == []
+    (line,) = notable(honest | {"site 9": of_values(*[5.0] * 31)})
+    assert line == "site 9 has 50.8% of all values"
+    (line,) = notable(honest | {"site 9": of_values(3e38)})
+    assert line.startswith("site 9 is far from the others: feature 0 has mean 3e+38 and deviation 0 there")
+    (line,) = notable(honest | {"site 9": of_values(-1e6, 1e6)})
+    assert "deviation 1e+06 there" in line
+    two = {"a": of_values(*range(9)), "b": of_values(1)}
+    assert list(notable(two)) == []
+    two["a"] = of_values(*range(10))
+    assert list(notable(two)) == ["a has 90.9% of all values"]
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"counts": np.array([1.5])}, "whole numbers"),
+        ({"counts": np.array([101.0])}, r"101 values, not whole numbers in \[0, 100\]"),
+        ({"squares": np.array([1e77])}, "no numbers have such moments"),
+        ({"squares": np.array([-1.0])}, "no numbers have such moments"),
+    ],
+)
+def test_moments_that_no_numbers_have_are_refused(lie, reason):
+    right = {"counts": np.array([2.0]), "means": np.array([3e38]), "squares": np.array([0.0])}
+    assert FeatureMoments.received(right, 1, 100).counts == 2
+    with pytest.raises(ValueError, match=reason):
+        FeatureMoments.received(right | lie, 1, 100)
+
+
+def test_sites_and_a_simulation_have_the_scale_of_the_median_client(configured, sites, tmp_path):
+    """Of two clients, that is the mean of both; bits alike."""
+    simulated = configured(client="fedavg", normalize="median")
+    places = [{"data-path": str(tmp_path / f"site-{i}")} for i in (0, 1)]
+    config = configured(**SHAPE | {"normalize": "median"})
+    grid = sites(config)
+    scales = [Moments.of(images_of(folder)).scale() for folder in places]
+    facts = inputs_of(simulated).dataset.kind.facts
+    assert facts["mean"] == pytest.approx(np.mean([s.mean for s in scales], 0))
+    assert facts["std"] == pytest.approx(np.mean([s.std for s in scales], 0))
+    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
+    federation = Federation(config)
+    got = federation.run(grid, [])
+    kept = {"feature-mean": list(facts["mean"]), "feature-std": list(facts["std"])}
+    assert federation.totals.normalization == kept
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [("true", True), ("false", False), (True, True), ("median", "median"), ("1", True)]
+)
+def test_the_key_takes_true_false_and_median(configured, value, kept):
+    assert configured(normalize=value).normalize == kept
+    assert configured(normalize=value).to_user_config()["normalize"] == kept
+    with pytest.raises(UserError, match="normalize: 'mean' is not allowed; expected true, false or 'median'"):
+        configured(normalize="mean")

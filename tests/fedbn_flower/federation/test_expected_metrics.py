@@ -238,3 +238,33 @@ def test_a_training_loss_may_be_negative(cache_dir, tmp_path, phase, lie, failur
     assert summary["failures"] == failures
     told = {r["train-loss"] for r in clients if (r["round"], r["partition"], r["phase"]) == ("2", "1", phase)}
     assert told == ({"-2.5"} if phase == "train" else set())
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (reports(eval_examples=2**53), "'eval-examples' is 9007199254740992, not a whole number in [0, 500]"),
+        (reports(test_examples=501), "'test-examples' is 501, not a whole number in [0, 500]"),
+        (counts(2**53), "'num-examples' is 9007199254740992, not a whole number in [1, 500]"),
+        (reports(class_hits=[9] * 10, class_examples=[8] * 10), "'class-hits' is above 'class-examples'"),
+        (
+            reports(class_hits=[0] * 10, class_examples=[40] * 10),
+            "'class-examples' sums to 400, and 'eval-examples' is 360",
+        ),
+    ],
+)
+def test_a_client_counts_no_more_examples_than_it_has(cache_dir, tmp_path, lie, reason):
+    """The whole test set of 360 is the server's own, and more than `max-num-examples` would be too much."""
+    keys = {"max-num-examples": 500, "weighting": "num-examples", "rounds": 2}
+    _, summary, _ = outcome(cache_dir, tmp_path, "evaluate", lie, **keys)
+    assert reason in (tmp_path / "failures.csv").read_text()
+    assert list(summary["clients"]) == ["0", "2"]
+
+
+def test_the_cap_is_of_characters_and_pixels_where_these_are_predicted(configured):
+    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "fedavg"}
+    masks = {"dataset": "shape:1x8x8:3:masks", "model": "unet", "client": "fedavg"}
+    for keys, most in ((text, 80 * 7), (masks, 64 * 7), ({"dataset": "shape:1x8x8:10"}, 7)):
+        expected = Federation(configured(**keys, max_num_examples=7)).strategy.expected_metrics
+        assert expected.ranges["eval-examples"].high == most
+    assert Federation(configured()).strategy.expected_metrics.ranges["eval-examples"].high == 2**53

@@ -5,12 +5,14 @@ import json
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
-from clients import Regression
+from clients import CLIENTS, FedAvgClient, Regression
 from fedbn_flower import UserError, load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.totals import ends_run, note_evaluation
 from fedbn_flower.records.events import Observer
+from fedbn_flower.records.metrics import medians
 from fedbn_flower.records.totals import RunTotals
 from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
@@ -197,7 +199,58 @@ def test_a_loss_is_better_where_it_is_lower(configured):
     config, problem = configured(**FALLING, patience=2), Regression()
     totals, noted = RunTotals(), []
     for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
-        improved = note_evaluation(totals, config, problem, server_round, {"loss": loss}, {})
+        improved = note_evaluation(totals, config, problem, server_round, {"loss": loss}, {}, {}, "pooled")
         noted.append((improved, ends_run(totals, config, server_round)))
     assert noted == [(True, False), (True, False), (False, False), (False, True)]
     assert (totals.best, totals.best_round, totals.stopped) == (1.0, 2, "patience")
+
+
+def lying_about(accuracy):
+    class Lying(FedAvgClient):
+        def evaluate(self, parameters, config):
+            loss, count, metrics = super().evaluate(parameters, config)
+            lies = self.task.seed[1] == 1 and config["server-round"] == 1
+            return loss, count, metrics | ({"accuracy": accuracy} if lies else {})
+
+    return Lying
+
+
+@pytest.mark.parametrize("decide_by", ["auto", "server", "median", "mean", "pooled"])
+def test_whose_metric_decides(configured, tmp_path, monkeypatch, decide_by):
+    """One of three clients claims in round 1 that all is right: it moves the means, not median and server."""
+    monkeypatch.setitem(CLIENTS, "lying", lying_about(1.0))
+    keys = {"client": "lying", "partition": "iid", "num_clients": 3, "rounds": 3, "local_epochs": 1}
+    keys |= {"val_fraction": 0.2, "patience": 5, "client_lr": 0.003, "strategy": "fedavg", "batch_size": 128}
+    folder = tmp_path / "run"
+    output = simulate(Federation(configured(**keys, decide_by=decide_by)), folder, None)
+    of_server = [float(row["global-accuracy"]) for row in rows(folder)]
+    honest = 1 + int(np.argmax(of_server))
+    assert honest > 1
+    assert output["best-round"] == (1 if decide_by in ("mean", "pooled") else honest)
+    medians = [row.get("client-median-accuracy") for row in rows(folder)]
+    if decide_by == "median":
+        assert [float(m) for m in medians] == pytest.approx(of_server)
+    else:
+        assert medians == [None] * 3
+
+
+def test_by_default_the_server_decides_where_it_evaluates_what_clients_do(configured):
+    def decides(**keys):
+        return Federation(configured(**keys)).decide_by
+
+    assert decides(client="fedavg") == decides(fraction_evaluate=0.0, client="fedavg") == "server"
+    assert decides() == decides(client="fedavg", eval_model="local") == "pooled"
+    assert decides(client="fedavg", fine_tune=1) == "pooled"
+    with pytest.raises(
+        UserError, match="decide-by: 'server' is not allowed; expected another one with local"
+    ):
+        decides(decide_by="server")
+    with pytest.raises(
+        UserError, match="decide-by: 'median' is not allowed; expected 'server' with fraction"
+    ):
+        decides(decide_by="median", client="fedavg", fraction_evaluate=0.0)
+
+
+def test_a_median_is_of_those_that_report_by_hand():
+    reported = [MetricRecord({"loss": loss}) for loss in (1.0, 5.0, 1e30, 2.0)] + [MetricRecord({"a": 1})]
+    assert medians(reported, Regression()) == {"client-median-loss": 3.5}

@@ -104,10 +104,12 @@ def test_of_a_table_categories_and_missing_values_are_counted_and_no_number_leav
         ({"train": 0}, "greater than or equal to 1"),
         ({"classes": [1, 2]}, "2 classes are counted"),
         ({"classes": [0] * 10}, "0 examples have a class, of 721"),
-        ({"features": []}, "it has other features than site 0"),
+        ({"features": []}, "it has other features than the others"),
+        ({"train": 2**60}, r"at most 9007199254740992"),
+        ({"classes": [721] + [2**61] + [0] * 8}, "examples have a class, of 721"),
     ],
 )
-def test_counts_that_cannot_be_are_refused(
+def test_counts_that_cannot_be_cost_their_site(
     inspected, configured, write_site, tmp_path, monkeypatch, changed, reason
 ):
     write_site(configured(), 0, tmp_path / "site")
@@ -119,7 +121,16 @@ def test_counts_that_cannot_be_are_refused(
         return honest(inputs, partition).model_copy(update=changed if len(told) == 2 else {})
 
     monkeypatch.setattr(SiteCounts, "of", lie)
-    with pytest.raises(RunFailed, match=rf"query.counts: site 1: .*{reason}"):
+    found, log, page = inspected([tmp_path / "site"] * 2, dataset="shape:1x8x8:10")
+    assert re.search(rf"query.counts: (partition|site) 1: .*{reason}.*: left out", log)
+    assert list(found.sites) == [0]
+    assert "The data of 1 SuperNodes" in page
+
+
+def test_without_counts_there_is_no_page(inspected, configured, write_site, tmp_path, monkeypatch):
+    write_site(configured(), 0, tmp_path / "site")
+    monkeypatch.setattr(SiteCounts, "model_dump_json", lambda self: "[" * 10**5)
+    with pytest.raises(RunFailed, match=r"query.counts: partition 0: .*; query.counts: partition 1: "):
         inspected([tmp_path / "site"] * 2, dataset="shape:1x8x8:10")
 
 

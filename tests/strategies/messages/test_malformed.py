@@ -6,7 +6,8 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from strategies.messages.validation import ReplyRefused, check_entries
+from strategies import ReplyRefused
+from strategies.messages.validation import check_entries
 
 from ..helpers import OF_MODELS, CannedGrid, record, train_reply
 from .lies import CONTENT_LIES, ENTRY_LIES, EXPLODED, MESSAGE_LIES, MODEL, RULE_LIES, lie_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg
-from strategies.messages.replies import MAX_REASON, cause, printable
+from strategies.messages.gate import MAX_REASON, cause, printable
 
 from ..helpers import MODEL, CannedGrid, moved, record, train_reply
 
