@@ -166,7 +166,7 @@ class Federation:
         for line in refusals.lines():
             LOGGER.warning("%s", line)
         divergence.check_end()
-        if sampled and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
+        if sampled and config.share_evaluating and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )

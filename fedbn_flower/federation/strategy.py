@@ -67,7 +67,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     dataset = inputs.dataset
     classes = dataset.spec.outputs if dataset.has_classes else 0
     strategy.expected_metrics = expected_metrics(dataset.problem, classes)
-    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    strategy.fraction_evaluate = config.share_evaluating  # Flower's constructor would warn of a 0
     return strategy
 
 

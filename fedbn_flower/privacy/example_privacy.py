@@ -19,7 +19,7 @@ from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
 NOTION = "example, at each client"
 OUTSIDE = (
-    "metrics of training and evaluation: metrics.csv, clients.csv, the summary, trackers and logs",
+    "the server's own examples, on which it evaluates: metrics.csv, the summary, trackers and logs",
     "how many examples a client has, how many steps it takes, and whether it answers",
     "several examples of one person: their epsilons add up",
     "what stays at a client, and checkpoints, which hold the clients' memories",

@@ -25,8 +25,7 @@ from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
 NOTION = "client, local"
 OUTSIDE = (
-    "metrics of training and evaluation, and how many examples a client has: they leave it beside its "
-    "update, for metrics.csv, clients.csv, the summary, trackers and logs",
+    "the server's own examples, on which it evaluates: metrics.csv, the summary, trackers and logs",
     "whether and when a client answers",
     "several runs on the same data: their epsilons add up",
     "the code and the configuration of the run, which each client has to trust",

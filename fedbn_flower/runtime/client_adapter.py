@@ -55,6 +55,7 @@ from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
+from ..privacy.site import refuse_evaluation, training_config, update_of_failure, without_metrics
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
@@ -155,8 +156,11 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {**records, **({STATES: _record(states)} if states else {})}
 
 
-def _fit(client: FedAvgClient, message: Message) -> Update:
-    result = client.fit(_received(client, message), _config(message))
+def _fit(client: FedAvgClient, message: Message, config: RunConfig) -> Update:
+    try:
+        result = client.fit(_received(client, message), training_config(config, _config(message)))
+    except FloatingPointError as error:
+        return update_of_failure(config, _received(client, message), error)
     return result if isinstance(result, Update) else Update(*result)
 
 
@@ -174,6 +178,7 @@ def _trained(
     """
     if config.dp == "local":
         update = _released(message, context, client, update)
+    update = without_metrics(config, update)
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
@@ -212,13 +217,15 @@ def train(message: Message, context: Context) -> Message:
         context.state[SHOWN] = ConfigRecord()
         for note in what_is_learnt(inputs_at(config, context.node_config), partition_id_of(context) or 0):
             LOGGER.info("%s", note)
-    return _trained(message, client, _fit(client, message), context, config)
+    return _trained(message, client, _fit(client, message, config), context, config)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    client = _client(message, context, _config_at(message, context))
+    config = _config_at(message, context)
+    refuse_evaluation(config)
+    client = _client(message, context, config)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
     )
@@ -267,7 +274,7 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
         if group is None:
             return app(message, context)
         client = _client(message, context, config)
-        return _trained(message, client, _fit(client, message), context, config, group)
+        return _trained(message, client, _fit(client, message, config), context, config, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -285,7 +292,8 @@ def _train_in_lockstep(
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context, config) for message, context in pairs]
-        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+        settings = training_config(config, _config(messages[0]))
+        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), settings)
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, config, group) for message, context in pairs]
@@ -295,7 +303,7 @@ def _train_in_lockstep(
     ) -> Message:
         try:
             if isinstance(result, Exception):
-                raise result
+                result = update_of_failure(config, _received(client, message), result)
             return _trained(message, client, result, context, config, group)
         except Exception as error:  # one client's failure is no other's
             return _failed(message, error)

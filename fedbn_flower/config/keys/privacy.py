@@ -23,10 +23,14 @@ WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
 EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
 """Those that train once a round, by DP-SGD with ``dp`` example."""
+NO_METRICS = ("eval_model", "fine_tune", "holdout_clients")
+"""Keys that are of no use where clients send no metrics."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
+AT_CLIENTS = frozenset({"local", "example"})
+"""The notions that protect clients from the server too: whatever leaves a client has noise, or is public."""
 
 
 class Privacy(KeyGroup):
@@ -178,6 +182,9 @@ def _unfit_at_clients(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
             yield flag_of(key), value, f"{default!r}, {why},"
     if config.dp_secure_noise:
         yield "dp-secure-noise", True, "false, since clients add the noise,"
+    for key in NO_METRICS:
+        if (value := getattr(config, key)) != (default := type(config).model_fields[key].default):
+            yield flag_of(key), value, f"{default!r}, since clients send no metrics,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 

@@ -116,4 +116,7 @@ def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
     if not inputs.config.clients_evaluate and not inputs.server_evaluates:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
-        yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
+        asked = "fraction-evaluate: 0.0 asks no client"
+        if not inputs.config.clients_report:
+            asked = f"dp: with {inputs.config.dp!r} clients send no metrics"
+        yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"
