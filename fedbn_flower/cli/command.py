@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "report_commands",
     "export": "report_commands",
     "inspect": "inspect_command",
+    "ledger": "ledger_command",
 }
 """What may stand in the place of flags, each with the module of its function."""
 USER_ERROR, INTERRUPTED = 2, 130  # exit status

@@ -22,6 +22,7 @@ from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
+from .checks.example_wise import check_example_wise
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
 
@@ -83,6 +84,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
+    if config.dp == "example":
+        check_example_wise(inputs)
     rows = rows_of(inputs, partition_id)
     prepare = dataset.kind.prepare(rows["train"], config.normalize)
     train, test = (

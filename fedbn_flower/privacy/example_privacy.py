@@ -14,6 +14,7 @@ from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_installed, epsilon, noise_for
+from .composition import Release
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
@@ -93,12 +94,23 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
     """
     plans: list[Plan] = []
     for size in sorted(sizes - {0}):
-        batch = min(config.batch_size or size, size)
-        one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
-        steps = config.rounds * config.local_epochs * (-(-size // batch) - one_is_left)
-        if not plans or steps > plans[-1].rounds:
-            plans.append(Plan("poisson", batch / size, size, steps, config.dp_delta))
+        if not plans or plan_of(config, size).rounds > plans[-1].rounds:
+            plans.append(plan_of(config, size))
     return tuple(plans)
+
+
+def plan_of(config: RunConfig, size: int) -> Plan:
+    """Return the plan of a client with so many examples; its rounds are steps of the whole run."""
+    batch = min(config.batch_size or size, size)
+    one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
+    steps = config.rounds * config.local_epochs * (-(-size // batch) - one_is_left)
+    return Plan("poisson", batch / size, size, steps, config.dp_delta)
+
+
+def release_of_round(config: RunConfig, size: int, noise: float) -> Release:
+    """Return what one round releases of a client with so many examples."""
+    plan = plan_of(config, size)
+    return Release(noise, plan.probability, plan.rounds // config.rounds)
 
 
 class ExamplePrivacy(PrivacyAtClients):

@@ -6,21 +6,39 @@ splits, metrics after training, or statistics of the data gets a refusal.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 
+from flwr.app import ConfigRecord, Context, Error, Message
 from flwr.common import Scalar
 
-from fedbn_flower.clients import NamedArrays, Update
-from fedbn_flower.strategies.messages.wire import EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS
+from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
+from fedbn_flower.strategies.messages.replies import printable
+from fedbn_flower.strategies.messages.wire import EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
 
-from ..config.keys.privacy import AT_CLIENTS
+from ..config.keys.privacy import AT_CLIENTS, NO_SEED
 from ..config.run_config import RunConfig
-from ..core.errors import UserError
+from ..core.files import path_of
+from ..core.partition_id import partition_id_of
+from ..core.private import ErrorCode
+from .composition import Release
+from .example_privacy import release_of_round
+from .floors import Floors, Refused
+from .local_privacy import noise_of
+from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
 PUBLIC = frozenset({LOCAL_STEPS, LOCAL_NORM})
 """What of the training metrics is public with ``dp`` example: it follows from the numbers of examples."""
+UPDATE = "update"
+LONGEST_NAME = 100
+"""Characters of a run's name that a ledger keeps."""
+ROUNDING = 1 + 1e-9
+"""Factor on a run's budget, which the noise was found for."""
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
@@ -30,11 +48,11 @@ def refuse_statistics(config: RunConfig, what: str) -> None:
 
     Raises
     ------
-    UserError
+    Refused
         With ``dp`` local or example.
     """
     if config.dp in AT_CLIENTS:
-        raise UserError(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
+        raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
 def refuse_evaluation(config: RunConfig) -> None:
@@ -42,11 +60,11 @@ def refuse_evaluation(config: RunConfig) -> None:
 
     Raises
     ------
-    UserError
+    Refused
         With ``dp`` local or example.
     """
     if not config.clients_report:
-        raise UserError(f"privacy: with dp {config.dp!r} this client sends no metrics")
+        raise Refused(f"privacy: with dp {config.dp!r} this client sends no metrics")
 
 
 def training_config(config: RunConfig, received: dict[str, Scalar]) -> dict[str, Scalar]:
@@ -67,6 +85,17 @@ def without_metrics(config: RunConfig, update: Update) -> Update:
     return Update(update.arrays, update.num_examples, public, update.records)
 
 
+def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) -> Update:
+    """Return an update in which what is not trained is as it was received.
+
+    With ``dp`` example only gradients have noise, and a model might write other things into its buffers.
+    """
+    trained = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
+    entries, before = by_name(update.arrays, client.shared_names), received.by_name()
+    sent = {name: entries[name] if name in trained else before[name] for name in entries}
+    return Update(NamedArrays(sent), update.num_examples, update.metrics, update.records)
+
+
 def update_of_failure(config: RunConfig, received: NamedArrays, error: Exception) -> Update:
     """Return what counts in the place of an update that is not finite.
 
@@ -82,3 +111,126 @@ def update_of_failure(config: RunConfig, received: NamedArrays, error: Exception
         raise error
     LOGGER.warning("%s; this update counts 0", error)
     return Update(NamedArrays(received.by_name()), COUNTS_AS_ONE, {})
+
+
+@dataclass(frozen=True)
+class SitePrivacy:
+    """The privacy of one site in one run: its owner's bounds, and its ledger.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run's, as this site has it.
+    floors : Floors
+        Of the site's owner.
+    ledger : SiteLedger, optional
+        In the node's ``state-dir``; None without one, and where the notion does not hold at the site.
+    flower_run : int
+        Flower's number of the run.
+    """
+
+    config: RunConfig
+    floors: Floors
+    ledger: SiteLedger | None
+    flower_run: int
+
+    @classmethod
+    def of(cls, config: RunConfig, context: Context) -> SitePrivacy:
+        """Return the privacy of a site.
+
+        Raises
+        ------
+        UserError
+            When the node config has bounds that cannot be used, or the run asks for less than these.
+        """
+        floors = Floors.of(context.node_config)
+        floors.check(config)
+        if config.dp == "local":
+            floors.check_noise(noise_of(config))
+        ledger, state_dir = None, context.node_config.get("state-dir")
+        if state_dir and config.dp in AT_CLIENTS:
+            ledger = SiteLedger(path_of_ledger(path_of(str(state_dir)), name_at_site(context)))
+        return cls(config, floors, ledger, context.run_id)
+
+    def charge_training(self, task: LocalTask, asked: ConfigRecord) -> None:
+        """Charge a round of training to the ledger, before it begins.
+
+        Raises
+        ------
+        UserError
+            When the noise is below the owner's bound, a budget is spent, or the ledger cannot be read or
+            written.
+        """
+        config = self.config
+        if config.dp == "local":
+            self._charge(Release(noise_of(config) / 2), UPDATE, asked)
+        elif config.dp == "example" and task.private and len(task.train):
+            noise = task.private(0).noise
+            self.floors.check_noise(noise)
+            self._charge(release_of_round(config, len(task.train), noise), UPDATE, asked)
+
+    def _charge(self, release: Release, what: str, asked: ConfigRecord) -> None:
+        if not self.ledger:
+            return
+        config, noise = self.config, release.noise if self.config.dp_seed == NO_SEED else 0.0
+        entry = Entry(
+            run=printable(str(asked.get(RUN, "")))[:LONGEST_NAME],
+            flower_run=self.flower_run,
+            round=number if type(number := asked.get(SERVER_ROUND)) is int else 0,
+            what=what,
+            notion=config.dp,
+            unit="",
+            noise=noise,
+            probability=release.probability,
+            count=release.count,
+            delta=self.floors.dp_max_delta or config.dp_delta,
+        )
+        self.ledger.charge(entry, self._check)
+
+    def _check(self, entries: Sequence[Entry], new: Entry) -> None:
+        """Refuse a release with which the run's budget, or the owner's, would be exceeded."""
+        config, most = self.config, self.floors.dp_max_epsilon
+        if config.dp_epsilon and config.dp_seed == NO_SEED:
+            of_run = of_same_run(entries, new)
+            spent = epsilon_of([*of_run, new], config.dp_delta)
+            if spent > config.dp_epsilon * ROUNDING:
+                raise Refused(
+                    f"privacy: this client's budget is spent: it has answered {len(of_run)} times in this "
+                    f"run, and once more would have epsilon {spent:.3f}, above {config.dp_epsilon:g}"
+                )
+        if most and new.epsilon > most:
+            before = epsilon_of(entries, new.delta)
+            raise Refused(
+                f"dp-max-epsilon: this site's budget of {most:g} is spent: epsilon is {before:.3f} over all "
+                f"runs, and would be {new.epsilon:.3f} with this answer"
+            )
+
+
+def name_at_site(context: Context) -> str:
+    """Return what a client's ledger is called: by its data where it has its own, whatever its number."""
+    if data_path := context.node_config.get("data-path"):
+        return name_of_data(str(data_path))
+    return f"client-{partition_id_of(context)}"
+
+
+def name_of_data(data_path: str) -> str:
+    """Return a name for data in a path."""
+    resolved = str(path_of(data_path).resolve())
+    return f"data-{hashlib.sha256(resolved.encode()).hexdigest()[:12]}"
+
+
+Answers = Callable[[Message, Context], Message]
+
+
+def refusals_in_one_line(answer: Answers) -> Answers:
+    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer."""
+
+    @wraps(answer)
+    def answered(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Refused as refusal:
+            LOGGER.warning("refused: %s", refusal)
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal)), reply_to=message)
+
+    return answered

@@ -1,6 +1,5 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,7 +54,16 @@ from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
-from ..privacy.site import refuse_evaluation, training_config, update_of_failure, without_metrics
+from ..privacy.site import (
+    SitePrivacy,
+    name_of_data,
+    only_trained,
+    refusals_in_one_line,
+    refuse_evaluation,
+    training_config,
+    update_of_failure,
+    without_metrics,
+)
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment, client_name
@@ -78,6 +86,7 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
+    SitePrivacy.of(RunConfig.of(context.run_config), context)
     asked = message.content.config_records[CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(DIGEST_OF_START):
@@ -87,12 +96,9 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
 
 
 def _released(message: Message, context: Context, client: FedAvgClient, update: Update) -> Update:
-    """An update with the noise of local privacy. A node with a ``state-dir`` has a ledger there."""
-    config, path = RunConfig.of(context.run_config), None
-    if state_dir := context.node_config.get("state-dir"):
-        run = Moment.of(message.content.config_records[CONFIG]).run
-        path = path_of(str(state_dir)) / config.memory_name / f"{_name(context)}-{run}.privacy.jsonl"
-    return released(config, client, _received(client, message), update, round_of(message), path)
+    """An update with the noise of local privacy."""
+    config = RunConfig.of(context.run_config)
+    return released(config, client, _received(client, message), update, round_of(message))
 
 
 def round_of(message: Message) -> int:
@@ -123,8 +129,7 @@ def _name(context: Context) -> str:
     partition_id = partition_id_of(context)
     if partition_id is not None:
         return client_name(partition_id)
-    data_path = path_of(str(context.node_config["data-path"])).resolve()
-    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
+    return name_of_data(str(context.node_config["data-path"]))
 
 
 def _received(client: FedAvgClient, message: Message) -> Received:
@@ -156,7 +161,9 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {**records, **({STATES: _record(states)} if states else {})}
 
 
-def _fit(client: FedAvgClient, message: Message, config: RunConfig) -> Update:
+def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
+    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    privacy.charge_training(client.task, message.content.config_records[CONFIG])
     try:
         result = client.fit(_received(client, message), training_config(config, _config(message)))
     except FloatingPointError as error:
@@ -178,6 +185,8 @@ def _trained(
     """
     if config.dp == "local":
         update = _released(message, context, client, update)
+    if config.dp == "example":
+        update = only_trained(client, _received(client, message), update)
     update = without_metrics(config, update)
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
@@ -209,6 +218,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 
 
 @app.train()
+@refusals_in_one_line
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     config = _config_at(message, context)
@@ -217,13 +227,15 @@ def train(message: Message, context: Context) -> Message:
         context.state[SHOWN] = ConfigRecord()
         for note in what_is_learnt(inputs_at(config, context.node_config), partition_id_of(context) or 0):
             LOGGER.info("%s", note)
-    return _trained(message, client, _fit(client, message, config), context, config)
+    return _trained(message, client, _fit(client, message, context, config), context, config)
 
 
 @app.evaluate()
+@refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     config = _config_at(message, context)
+    SitePrivacy.of(RunConfig.of(context.run_config), context)
     refuse_evaluation(config)
     client = _client(message, context, config)
     loss, num_examples, metrics = _evaluations.find(
@@ -274,7 +286,8 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
         if group is None:
             return app(message, context)
         client = _client(message, context, config)
-        return _trained(message, client, _fit(client, message, config), context, config, group)
+        update = _fit(client, message, context, config)
+        return _trained(message, client, update, context, config, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 

@@ -6,14 +6,18 @@ import json
 import numpy as np
 import pytest
 
+from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.privacy.site import only_trained
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
+from tests.clients.helpers import make_client
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from . import test_example_runs, test_local_runs
 from .asked import Site
+from .test_local_release import Tied
 from .test_runs import model, rows, simulated
 
 NOTIONS = {"local": test_local_runs.small, "example": test_example_runs.small}
@@ -60,6 +64,23 @@ def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
     before = np.concatenate([initial[name].ravel() for name in reply.content["arrays"]])
     assert np.std(sent - before) == pytest.approx(0.001, rel=0.05)
     assert "diverged" in Site(configured(model="2nn", client="fedavg")).refusal("train", client_lr=1e30)
+
+
+def test_a_site_checks_itself_that_training_protects_examples(configured):
+    """A server that skips its own check: prototypes of the classes would leave without noise."""
+    config = test_example_runs.small(configured, objective="fedproto", strategy="fedproto", model="2nn")
+    assert "objective FedProto does not set `example_wise`" in Site(config).refusal("train")
+    config = test_example_runs.small(configured, model="mlp-bn", client="fedbn")
+    assert "BatchNorm mixes examples" in Site(config).refusal("train")
+
+
+def test_of_what_is_not_trained_a_site_sends_back_what_it_got():
+    client = make_client(FedAvgClient, model=Tied())
+    received = client.get_parameters({})
+    moved = NamedArrays({name: array + 1 for name, array in received.by_name().items()})
+    sent = only_trained(client, received, Update(moved, 3, {"local-steps": 2})).arrays.by_name()
+    for name, before in received.by_name().items():
+        np.testing.assert_array_equal(sent[name], before + (name != "count"))
 
 
 def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
