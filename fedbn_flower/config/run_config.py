@@ -149,8 +149,11 @@ class RunConfig(
 
     @property
     def clients_report(self) -> bool:
-        """Whether clients send metrics: under the notions that protect them from the server they do not."""
-        return self.dp not in AT_CLIENTS
+        """Whether clients send metrics.
+
+        Under the notions that protect them from the server they do if ``dp-metrics`` pays for it.
+        """
+        return self.dp not in AT_CLIENTS or self.dp_metrics > 0
 
     @property
     def share_evaluating(self) -> float:

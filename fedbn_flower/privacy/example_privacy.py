@@ -14,7 +14,7 @@ from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_installed, epsilon, noise_for
-from .composition import Release
+from .composition import Release, composed_epsilon
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
@@ -50,9 +50,12 @@ class ExampleTerms:
     plans: tuple[Plan, ...]
     rounds: int
 
-    def epsilon(self, rounds: int) -> float:
-        """Return the greatest epsilon of a client that has trained in so many rounds."""
-        steps = ((plan, plan.rounds // self.rounds * rounds) for plan in self.plans)
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds, with its metrics."""
+        steps = [(plan, plan.rounds // self.rounds * rounds) for plan in self.plans]
+        if metrics:
+            of_training = (Release(self.noise, plan.probability, count) for plan, count in steps)
+            return max(composed_epsilon([one, metrics], self.plans[0].delta) for one in of_training)
         return max(epsilon(self.noise, plan, count) for plan, count in steps)
 
     def mechanism_for(self, seed: int, partition_id: int) -> partial[ExampleMechanism]:
@@ -143,9 +146,9 @@ class ExamplePrivacy(PrivacyAtClients):
         if self.config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def epsilon(self, rounds: int) -> float:
-        """Return the greatest epsilon of a client that has trained in so many rounds."""
-        return self.terms.epsilon(rounds)
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds, with its metrics."""
+        return self.terms.epsilon(rounds, metrics)
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""

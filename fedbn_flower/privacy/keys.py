@@ -26,7 +26,7 @@ LENGTH = 32  # bytes: 256 bits
 ONLY_OWNER = 0o600
 BLOCK = 2**15  # numbers that are made together
 
-Purpose = Literal["sampling", "noise", "count", "examples"]
+Purpose = Literal["sampling", "noise", "count", "examples", "metrics val", "metrics test"]
 
 
 class Key:

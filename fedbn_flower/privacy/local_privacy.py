@@ -18,6 +18,7 @@ from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
+from .composition import Release, composed_epsilon
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
@@ -92,8 +93,10 @@ class LocalPrivacy(PrivacyAtClients):
         if config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def epsilon(self, rounds: int) -> float:
-        """Return epsilon of a client that has trained in so many rounds."""
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return epsilon of a client that has trained in so many rounds, with its metrics."""
+        if metrics:
+            return composed_epsilon([Release(self.noise / 2, count=rounds), metrics], self.config.dp_delta)
         return local_epsilon(self.noise, rounds, self.config.dp_delta)
 
     def _note(self, clients: Sequence[int]) -> None:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import compress
+from typing import Literal, cast
 
 from flwr.app import ConfigRecord, Context, Error, Message
 from flwr.common import Scalar
@@ -24,11 +26,13 @@ from ..config.run_config import RunConfig
 from ..core.files import path_of
 from ..core.partition_id import partition_id_of
 from ..core.private import ErrorCode
+from ..records.columns import TEST, VALIDATION
 from .composition import Release
 from .example_privacy import release_of_round
 from .floors import Floors, Refused
 from .local_privacy import noise_of
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
+from .site_metrics import metrics_noise, noisy_metrics
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -55,16 +59,19 @@ def refuse_statistics(config: RunConfig, what: str) -> None:
         raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
-def refuse_evaluation(config: RunConfig) -> None:
-    """Refuse to evaluate for the server, where a client sends no metrics.
+def refuse_evaluation(config: RunConfig, splits: str) -> None:
+    """Refuse to evaluate for the server, where a client sends no metrics, or on training examples.
 
     Raises
     ------
     Refused
-        With ``dp`` local or example.
+        With ``dp`` local or example, without ``dp-metrics`` or for other splits than the held-out ones.
     """
     if not config.clients_report:
         raise Refused(f"privacy: with dp {config.dp!r} this client sends no metrics")
+    names = splits.split(",")
+    if config.dp in AT_CLIENTS and (set(names) - {TEST, VALIDATION} or len(set(names)) < len(names)):
+        raise Refused(f"privacy: with dp {config.dp!r} this client is not evaluated on {splits[:100]!r}")
 
 
 def training_config(config: RunConfig, received: dict[str, Scalar]) -> dict[str, Scalar]:
@@ -169,6 +176,31 @@ class SitePrivacy:
             self.floors.check_noise(noise)
             self._charge(release_of_round(config, len(task.train), noise), UPDATE, asked)
 
+    def metrics(
+        self, client: FedAvgClient, received: NamedArrays, asked: ConfigRecord, server_round: int
+    ) -> dict[str, float]:
+        """Return a client's metrics of a model with noise, once they are charged to the ledger.
+
+        Of the first split they have their plain names. Numbers of examples are those with ``dp`` example, and
+        1 with ``dp`` local.
+
+        Raises
+        ------
+        UserError
+            As `charge_training`.
+        """
+        config, found = self.config, {}
+        client.load_to_evaluate(received)
+        for i, split in enumerate(str(asked[EVAL_SPLITS]).split(",")):
+            self.floors.check_noise(noise := metrics_noise(config))
+            self._charge(Release(noise), f"metrics of {split}", asked)
+            prefix = f"{split}-" if i else ""
+            noisy = noisy_metrics(config, client, cast("Literal['val', 'test']", split), server_round)
+            found |= {prefix + name: value for name, value in noisy.items()}
+            count = len(client.task.evaluation[split]) if config.dp == "example" else COUNTS_AS_ONE
+            found[f"{split}-examples" if i else "eval-examples"] = count
+        return found
+
     def _charge(self, release: Release, what: str, asked: ConfigRecord) -> None:
         if not self.ledger:
             return
@@ -190,13 +222,15 @@ class SitePrivacy:
     def _check(self, entries: Sequence[Entry], new: Entry) -> None:
         """Refuse a release with which the run's budget, or the owner's, would be exceeded."""
         config, most = self.config, self.floors.dp_max_epsilon
-        if config.dp_epsilon and config.dp_seed == NO_SEED:
-            of_run = of_same_run(entries, new)
+        budget = config.dp_epsilon if new.what == UPDATE else config.dp_metrics
+        if budget and config.dp_seed == NO_SEED:
+            alike = [(entry.what == UPDATE) == (new.what == UPDATE) for entry in entries]
+            of_run = of_same_run([*compress(entries, alike)], new)
             spent = epsilon_of([*of_run, new], config.dp_delta)
-            if spent > config.dp_epsilon * ROUNDING:
+            if spent > budget * ROUNDING:
                 raise Refused(
                     f"privacy: this client's budget is spent: it has answered {len(of_run)} times in this "
-                    f"run, and once more would have epsilon {spent:.3f}, above {config.dp_epsilon:g}"
+                    f"run, and once more would have epsilon {spent:.3f}, above {budget:g}"
                 )
         if most and new.epsilon > most:
             before = epsilon_of(entries, new.delta)

@@ -38,6 +38,7 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
+from ..config.keys.privacy import AT_CLIENTS
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import described, not_allowed
@@ -234,10 +235,14 @@ def train(message: Message, context: Context) -> Message:
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    config = _config_at(message, context)
-    SitePrivacy.of(RunConfig.of(context.run_config), context)
-    refuse_evaluation(config)
+    config, asked = _config_at(message, context), message.content.config_records[CONFIG]
+    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
     client = _client(message, context, config)
+    if config.dp in AT_CLIENTS:
+        metrics = privacy.metrics(client, _received(client, message), asked, round_of(message))
+        reported = _reported({NUM_EXAMPLES: metrics["eval-examples"], **metrics})
+        return Message(RecordDict(reported), reply_to=message)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))
     )

@@ -71,6 +71,12 @@ class Privacy(KeyGroup):
         description="draw discrete noise exactly, on a grid that updates are rounded to, against attacks on "
         "the rounding of floats; it costs more epsilon",
     )
+    dp_metrics: float = setting(
+        0.0,
+        ge=0,
+        description="with local and example, the epsilon that all metrics of a client cost it beside "
+        "training: they leave it clipped, with noise; 0 for no metrics",
+    )
     dp_seed: int = setting(
         NO_SEED,
         ge=NO_SEED,
@@ -184,7 +190,7 @@ def _unfit_at_clients(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "dp-secure-noise", True, "false, since clients add the noise,"
     for key in NO_METRICS:
         if (value := getattr(config, key)) != (default := type(config).model_fields[key].default):
-            yield flag_of(key), value, f"{default!r}, since clients send no metrics,"
+            yield flag_of(key), value, f"{default!r}, since clients send no other metrics than dp-metrics,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 
@@ -203,6 +209,8 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
 
 
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    if config.dp_metrics:
+        yield "dp-metrics", config.dp_metrics, "0, since the server is trusted with metrics,"
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
     if config.dp_secure_noise and config.dp_sampling in ("fixed", "cyclic"):

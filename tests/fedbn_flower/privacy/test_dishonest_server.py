@@ -121,11 +121,16 @@ def test_what_is_of_no_use_without_metrics_is_refused(notion, caplog):
         ({"fine_tune": 2}, "fine-tune: 2 is not allowed; expected 0"),
         ({"holdout_clients": 1}, "holdout-clients: 1 is not allowed; expected 0"),
     ):
-        with pytest.raises(ValueError, match=f"^{line}, since clients send no metrics, with dp"):
+        with pytest.raises(
+            ValueError, match=f"^{line}, since clients send no other metrics than dp-metrics, with dp"
+        ):
             notion(**keys)
 
 
 def test_a_run_in_which_nothing_is_evaluated_is_told_beforehand(configured):
     config = test_local_runs.small(configured, dataset="shape:1x8x8:10")
     (line,) = [line for line in Federation(config).warnings if "nothing is evaluated" in line]
-    assert line == "dp: with 'local' clients send no metrics, and the server lacks data: nothing is evaluated"
+    assert line == (
+        "dp: with 'local' clients send no metrics without dp-metrics, and the server lacks data: nothing is "
+        "evaluated"
+    )
