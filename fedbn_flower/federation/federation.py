@@ -20,6 +20,7 @@ from fedbn_flower.strategies.messages.wire import (
     CLIENT_LR,
     CLIENT_LR_DECAY,
     DIGEST_OF_START,
+    DP_NOISE,
     EVAL_SPLITS,
     FINE_TUNE,
     RUN,
@@ -30,6 +31,7 @@ from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..data.notes import Note
+from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
@@ -39,6 +41,7 @@ from .checks.model_fit import check_fit
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
+from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
@@ -113,6 +116,19 @@ class Federation:
     def warnings(self) -> list[str]:
         """What is no mistake but hardly meant."""
         return [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())]
+
+    @one_line_ends_the_run()
+    def ask_sizes(self, grid: Grid) -> None:
+        """Ask sites with data of their own how many examples they have, where privacy is accounted by these.
+
+        Raises
+        ------
+        UserError, RunFailed
+            As `run`; when a site does not answer.
+        """
+        if isinstance(self.privacy, ExamplePrivacy) and not self.privacy.known:
+            check_nodes(self.strategy, grid, self.config.num_clients)
+            self.privacy.learn(sites_sizes(self.inputs, self.strategy, grid).values())
 
     @one_line_ends_the_run()
     def run(
@@ -221,6 +237,7 @@ class Federation:
         moment: dict[str, Any] = {
             RUN: self.run_name,
             **self.totals.normalization,
+            **({DP_NOISE: self.privacy.noise} if isinstance(self.privacy, ExamplePrivacy) else {}),
             CHECKPOINT_ROUND: last_sure_checkpoint(config, server_round),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }

@@ -22,9 +22,11 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from ..data.dataset import Kind
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
+from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
@@ -181,7 +183,7 @@ class RunInputs:
         if self.config.eval_data != "auto":
             return self.config.eval_data == "local"
         dataset = self.dataset
-        by_client = dataset.kind.prepares_by_client and not self.config.normalize
+        by_client = dataset.kind.prepares_by_client and not (self.config.normalize or self.prepares_publicly)
         return dataset.has_examples and by_client and not self.without_held_out
 
     @cached_property
@@ -267,7 +269,27 @@ class RunInputs:
 
     @cached_property
     def _servers_prepare(self) -> Prepare:
-        return self.dataset.kind.prepare(self._rows_that_train(self.partitions), self.config.normalize)
+        return self.prepare(self._rows_that_train(self.partitions))
+
+    def prepare(self, rows: NDArray[np.int64]) -> Prepare:
+        """Return the function by which a client with these training rows turns a batch into tensors.
+
+        Where single examples are protected it depends on no rows: numbers of tables have a public scale.
+        """
+        if self.prepares_publicly:
+            return self._public_kind.prepare(rows, True)
+        return self.dataset.kind.prepare(rows, self.config.normalize)
+
+    @property
+    def prepares_publicly(self) -> bool:
+        """Whether what clients would compute from their rows is replaced by what ``dp-scale`` says."""
+        return self.config.dp == "example" and self.dataset.kind.prepares_by_client
+
+    @cached_property
+    def _public_kind(self) -> Kind:
+        kind = self.dataset.kind
+        columns, numbers = kind.facts["columns"], kind.facts["numbers"]
+        return kind.scaled_by(public_scale(self.config.dp_scale, columns, numbers))
 
 
 @process_cache(maxsize=16)

@@ -3,7 +3,7 @@
 Epsilon is the greatest of the clients' (parallel composition), as if each trained in every round.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
+from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_installed, epsilon, noise_for
 from .composition import Release, composed_epsilon
@@ -123,22 +124,40 @@ class ExamplePrivacy(PrivacyAtClients):
     ----------
     config : RunConfig
         With ``dp`` example.
-    terms : ExampleTerms
-        The run's.
+    terms : ExampleTerms, optional
+        The run's; None where only the sites know how many examples they have, until `learn`.
     """
 
     notion = NOTION
     adjacency = "add-or-remove-one-example"
     sampling = "poisson"
 
-    def __init__(self, config: RunConfig, terms: ExampleTerms) -> None:
-        super().__init__(config, terms.noise)
-        self.terms = terms
+    def __init__(self, config: RunConfig, terms: ExampleTerms | None) -> None:
+        super().__init__(config, terms.noise if terms else config.dp_noise)
+        self.known = terms
+
+    @property
+    def terms(self) -> ExampleTerms:
+        """The run's terms.
+
+        Raises
+        ------
+        UserError
+            When they are not known: the sites were not asked.
+        """
+        if not self.known:
+            raise UserError("dp: what sites have to account is known once they have said their sizes")
+        return self.known
+
+    def learn(self, sizes: Iterable[int]) -> None:
+        """Find the terms for sites with so many examples."""
+        self.known = terms_of(self.config, frozenset(sizes))
+        self.noise = self.known.noise
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
-        smallest = self.terms.plans[0].population
-        if self.config.dp_delta > 1 / smallest:
+        smallest = self.known.plans[0].population if self.known else 0
+        if smallest and self.config.dp_delta > 1 / smallest:
             yield (
                 f"dp-delta: {self.config.dp_delta:g} is above 1/{smallest}, for the client with {smallest} "
                 "examples: to publish one of them whole would be within it"

@@ -32,8 +32,6 @@ class Floors(BaseModel):
         The budget of this site's data over all runs.
     dp_min_noise, dp_max_clip : float
         Bounds on z and C of a run.
-    dp_unit : str
-        The column whose values are protected, instead of single examples.
     """
 
     model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -43,7 +41,6 @@ class Floors(BaseModel):
     dp_max_delta: float = setting(0.0, gt=0, lt=1, description="a number in (0, 1)")
     dp_min_noise: float = setting(0.0, gt=0, description="a number > 0")
     dp_max_clip: float = setting(inf, gt=0, description="a number > 0")
-    dp_unit: str = setting("", min_length=1, description="the name of a column")
 
     @classmethod
     def of(cls, node_config: Mapping[str, UserConfigValue]) -> Floors:

@@ -9,26 +9,34 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import compress
-from typing import Literal, cast
 
 from flwr.app import ConfigRecord, Context, Error, Message
 from flwr.common import Scalar
 
 from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
 from fedbn_flower.strategies.messages.replies import printable
-from fedbn_flower.strategies.messages.wire import EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
+from fedbn_flower.strategies.messages.wire import (
+    DP_NOISE,
+    EVAL_SPLITS,
+    LOCAL_NORM,
+    LOCAL_STEPS,
+    RUN,
+    SERVER_ROUND,
+)
 
 from ..config.keys.privacy import AT_CLIENTS, NO_SEED
 from ..config.run_config import RunConfig
 from ..core.files import path_of
 from ..core.partition_id import partition_id_of
 from ..core.private import ErrorCode
+from ..core.process_cache import process_cache
 from ..records.columns import TEST, VALIDATION
+from .accounts import epsilon, noise_for
 from .composition import Release
-from .example_privacy import release_of_round
+from .example_privacy import ExampleTerms, plan_of, release_of_round
 from .floors import Floors, Refused
 from .local_privacy import noise_of
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
@@ -90,6 +98,35 @@ def without_metrics(config: RunConfig, update: Update) -> Update:
         return Update(update.arrays, COUNTS_AS_ONE, {}, update.records)
     public = {name: value for name, value in update.metrics.items() if name in PUBLIC}
     return Update(update.arrays, update.num_examples, public, update.records)
+
+
+def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) -> LocalTask:
+    """Return the task of a site with data of its own, with DP-SGD that is accounted by its own examples.
+
+    With ``dp-epsilon`` the noise is what the server found for the sizes of all sites, if it is enough here.
+
+    Raises
+    ------
+    Refused
+        When the noise would give this site more than ``dp-epsilon``, or it has no training examples.
+    """
+    if not len(task.train):
+        raise Refused("privacy: this site has no training examples")
+    plan, noise = plan_of(config, len(task.train)), config.dp_noise
+    if config.dp_epsilon:
+        sent = asked.get(DP_NOISE)
+        noise = sent if type(sent) is float else _noise_for(config.dp_epsilon, plan)
+        if not epsilon(noise, plan) <= config.dp_epsilon * ROUNDING:
+            raise Refused(
+                f"privacy: the noise {noise:g} that the server sends gives this site epsilon "
+                f"{epsilon(noise, plan):.3f}, above dp-epsilon {config.dp_epsilon:g}"
+            )
+    assert config.clip
+    terms = ExampleTerms(noise, config.clip, (plan,), config.rounds)
+    return replace(task, private=terms.mechanism_for(config.dp_seed, task.seed[-1]))
+
+
+_noise_for = process_cache(maxsize=16)(noise_for)
 
 
 def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) -> Update:
@@ -189,13 +226,14 @@ class SitePrivacy:
         UserError
             As `charge_training`.
         """
-        config, found = self.config, {}
+        config = self.config
+        found: dict[str, float] = {}
         client.load_to_evaluate(received)
         for i, split in enumerate(str(asked[EVAL_SPLITS]).split(",")):
             self.floors.check_noise(noise := metrics_noise(config))
             self._charge(Release(noise), f"metrics of {split}", asked)
             prefix = f"{split}-" if i else ""
-            noisy = noisy_metrics(config, client, cast("Literal['val', 'test']", split), server_round)
+            noisy = noisy_metrics(config, client, split, server_round)
             found |= {prefix + name: value for name, value in noisy.items()}
             count = len(client.task.evaluation[split]) if config.dp == "example" else COUNTS_AS_ONE
             found[f"{split}-examples" if i else "eval-examples"] = count
@@ -211,7 +249,6 @@ class SitePrivacy:
             round=number if type(number := asked.get(SERVER_ROUND)) is int else 0,
             what=what,
             notion=config.dp,
-            unit="",
             noise=noise,
             probability=release.probability,
             count=release.count,

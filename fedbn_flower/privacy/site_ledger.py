@@ -35,9 +35,8 @@ class Entry:
         The round, as the server says.
     what : str
         ``update``, or ``metrics`` of a split.
-    notion, unit : str
-        What its noise protects: ``local`` or ``example``, and the column of the units in the place of
-        examples.
+    notion : str
+        What its noise protects: ``local`` or ``example``.
     noise, probability, count
         As in `Release`.
     delta : float
@@ -51,7 +50,6 @@ class Entry:
     round: int
     what: str
     notion: str
-    unit: str
     noise: float
     probability: float
     count: int

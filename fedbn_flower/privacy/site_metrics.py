@@ -9,7 +9,7 @@ whatever the data are: ``mean + N(0, k z^2 I)``.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,14 @@ from fedbn_flower.clients.problems.evaluation import evaluation_batch
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.process_cache import process_cache
+from ..records.columns import TEST, VALIDATION
 from .accounts import local_noise_for
-from .keys import Key
+from .keys import Key, Purpose
 
 LOSS_CAP = 5.0
 """The greatest loss of an example that counts."""
 LOSS = "loss"
+PURPOSES: Mapping[str, Purpose] = {VALIDATION: "metrics val", TEST: "metrics test"}
 
 
 _noise_for = process_cache(maxsize=16)(local_noise_for)
@@ -51,9 +53,7 @@ def metrics_noise(config: RunConfig) -> float:
     return _noise_for(config.dp_metrics, planned(config), config.dp_delta) / 2
 
 
-def noisy_metrics(
-    config: RunConfig, client: FedAvgClient, split: Literal["val", "test"], server_round: int
-) -> dict[str, float]:
+def noisy_metrics(config: RunConfig, client: FedAvgClient, split: str, server_round: int) -> dict[str, float]:
     """Return the metrics of the loaded model on a split, with noise, each in its range.
 
     Parameters
@@ -74,7 +74,7 @@ def noisy_metrics(
         deviation /= max(1, len(values))
     secret = config.dp_seed == NO_SEED
     key = Key() if secret else Key.of_seed(config.dp_seed).of_client(client.task.seed[-1])
-    noise = key.numbers(server_round, 1, f"metrics {split}").normal(len(names))
+    noise = key.numbers(server_round, 1, PURPOSES[split]).normal(len(names))
     means = values.sum(0) / max(1, len(values))
     noisy = np.clip(means + deviation * noise, 0.0, 1.0)
     caps = [LOSS_CAP if name == LOSS else 1.0 for name in names]
@@ -100,4 +100,4 @@ def values_of_examples(client: FedAvgClient, examples: Examples) -> NDArray[np.f
             values |= {name: score / counts for name, score in problem.scores(output, targets).items()}
             found.append(np.stack([values[name].double().cpu().numpy() for name in names], axis=1))
     table = np.concatenate(found or [np.zeros((0, len(names)))])
-    return np.clip(np.nan_to_num(table, nan=1.0), 0.0, 1.0)
+    return np.asarray(np.clip(np.nan_to_num(table, nan=1.0), 0.0, 1.0), np.float64)

@@ -47,6 +47,7 @@ from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.checks.site_counts import answer_counts
+from ..federation.checks.site_sizes import answer_sizes
 from ..federation.checks.site_statistics import answer_moments, received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
@@ -63,6 +64,7 @@ from ..privacy.site import (
     refuse_evaluation,
     training_config,
     update_of_failure,
+    with_own_mechanism,
     without_metrics,
 )
 from ..records.columns import TRAIN
@@ -78,6 +80,7 @@ app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
 app.query("counts")(answer_counts)
+app.query("sizes")(answer_sizes)
 
 _evaluations = Evaluations()
 
@@ -93,6 +96,8 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
     if digest := asked.get(DIGEST_OF_START):
         check_start(inputs_at(config, context.node_config, scale), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config, scale)
+    if config.dp == "example" and "data-path" in context.node_config:
+        task = with_own_mechanism(config, task, asked)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
 
 
@@ -240,8 +245,8 @@ def evaluate(message: Message, context: Context) -> Message:
     refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
     client = _client(message, context, config)
     if config.dp in AT_CLIENTS:
-        metrics = privacy.metrics(client, _received(client, message), asked, round_of(message))
-        reported = _reported({NUM_EXAMPLES: metrics["eval-examples"], **metrics})
+        noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
+        reported = _reported({NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict(reported), reply_to=message)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: client.evaluate(_received(client, message), _config(message))

@@ -30,6 +30,7 @@ def recorded_run(
     """
     observers = list(observers)
     if federation.privacy:
+        federation.ask_sizes(grid)
         done = checkpoint.server_round if checkpoint else 0
         federation.strategy.mechanism = federation.privacy.begin(results.path, done, _repeats_bits(results))
     info = run_info(federation, results.path, checkpoint)

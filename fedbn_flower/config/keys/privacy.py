@@ -77,6 +77,11 @@ class Privacy(KeyGroup):
         description="with local and example, the epsilon that all metrics of a client cost it beside "
         "training: they leave it clipped, with noise; 0 for no metrics",
     )
+    dp_scale: str = setting(
+        "",
+        description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
+        "commas; others stay as they are, since the clients' own means would tell of single rows",
+    )
     dp_seed: int = setting(
         NO_SEED,
         ge=NO_SEED,
@@ -151,6 +156,7 @@ def check_privacy(config: "RunConfig") -> None:
 def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
     yield from _unfit_noise(config)
+    yield from _unfit_scale(config)
     if config.dp == "client":
         yield from _unfit_client(config, settings)
     else:
@@ -206,6 +212,11 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "precision", config.precision, "'fp32'"
     if set(config.client.split("+")) - EXAMPLE_CLIENTS:
         yield "client", config.client, f"one of {', '.join(sorted(EXAMPLE_CLIENTS))}, or some of these"
+
+
+def _unfit_scale(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.dp_scale and config.dp != "example":
+        yield "dp-scale", config.dp_scale, "none, since clients' own means do not leave them,"
 
 
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:

@@ -40,7 +40,13 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         return
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
-    if dataset.kind.prepares_by_client and not (local or config.normalize):
+    if inputs.prepares_publicly:
+        if not config.dp_scale:
+            yield (
+                "dp-scale: none, so numbers of the table stay as they are; name the mean and deviation of "
+                "each column that are known without looking at the rows, COLUMN=MEAN:DEVIATION"
+            )
+    elif dataset.kind.prepares_by_client and not (local or config.normalize):
         why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "

@@ -225,15 +225,6 @@ def test_a_loss_of_class_counts_is_refused(configured):
         Federation(small(configured, loss="class-balanced"))
 
 
-def test_data_whose_sizes_are_not_known_here_are_refused(configured, tmp_path):
-    wanted = r"^dataset: .* is not allowed; expected images or text here with dp 'example': it does not know"
-    with pytest.raises(UserError, match=wanted):
-        Federation(configured(**DP, dataset="shape:1x8x8:10"))
-    inputs = Federation(small(configured)).inputs
-    with pytest.raises(UserError, match=r"^data-path: .* is not allowed; expected no data of a node"):
-        task_of(type(inputs)(inputs.config, str(tmp_path)), 0)
-
-
 def test_a_delta_that_is_too_great_and_a_public_key_are_warned_of(configured):
     lines = list(Federation(small(configured, dp_delta=0.1)).privacy.notices())
     assert [line.partition(":")[0] for line in lines] == ["dp-delta", "dp-seed"]

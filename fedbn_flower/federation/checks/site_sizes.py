@@ -1,0 +1,49 @@
+"""Ask sites with data of their own how many training examples they have, where that number is public."""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
+from fedbn_flower.strategies.messages.wire import QUERY_SIZES, SIZES
+
+from ...config.run_config import RunConfig
+from ...core.errors import RunFailed
+from ...core.partition_id import partition_id_of
+from ...privacy.floors import Refused
+from ...privacy.site import SitePrivacy, refusals_in_one_line
+from ...records.columns import TRAIN
+from ..inputs import RunInputs
+from ..tasks import inputs_at, rows_of
+from .site_statistics import answers_of_sites
+
+
+@refusals_in_one_line
+def answer_sizes(message: Message, context: Context) -> Message:
+    """Tell how many training examples a site has, with ``dp`` example: there the number is public."""
+    config = RunConfig.of(context.run_config)
+    SitePrivacy.of(config, context)
+    if config.dp != "example":
+        raise Refused(f"privacy: with dp {config.dp!r} this site does not tell how many examples it has")
+    count = len(rows_of(inputs_at(config, context.node_config), partition_id_of(context) or 0)[TRAIN])
+    return Message(RecordDict({SIZES: ConfigRecord({TRAIN: count})}), reply_to=message)
+
+
+def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
+    """Return the number of training examples of every connected site, by partition or node id.
+
+    Raises
+    ------
+    RunFailed
+        When a site does not answer, or not with a positive whole number.
+    """
+    found: dict[int, int] = {}
+    for site, content in answers_of_sites(QUERY_SIZES, inputs, strategy, grid).items():
+        record = content.get(SIZES)
+        count = record.get(TRAIN) if isinstance(record, ConfigRecord) else None
+        if type(count) is not int or not 0 < count <= MAX_WEIGHT:
+            raise RunFailed(f"{QUERY_SIZES}: site {site}: {count!r} training examples")
+        found[site] = count
+    return found
