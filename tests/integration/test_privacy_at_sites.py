@@ -81,8 +81,8 @@ def test_a_budget_holds_over_runs_of_real_supernodes(configured, write_site, cac
     found = {int(row["partition"]): row["reason"] for row in failures(tmp_path / "second")}
     for i in range(SITES):
         line = (
-            f"dp-max-epsilon: this site's budget of {budgets[i]:g} is spent: epsilon is {once[i]:.3f} over all "
-            f"runs, and would be {twice[i]:.3f} with this answer"
+            f"dp-max-epsilon: this site's budget of {budgets[i]:g} is spent: epsilon is {once[i]:.3f} over "
+            f"all runs, and would be {twice[i]:.3f} with this answer"
         )
         assert found[i] == line
         assert logs[i].count(line) == 1
