@@ -38,6 +38,14 @@ def complete(message: Message, context: Context) -> Message:
     return answer_complete(message, context)
 
 
+@app.query("sizes")
+def sizes(message: Message, context: Context) -> Message:
+    """Tell how many training examples the node has, where that is public."""
+    from .federation.checks.site_sizes import answer_sizes
+
+    return answer_sizes(message, context)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model."""

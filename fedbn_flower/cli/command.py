@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "report_commands",
     "inspect": "inspect_command",
     "release": "report_commands",
+    "ledger": "ledger_command",
 }
 """What may stand in the place of flags, each with the module of its function."""
 USER_ERROR, INTERRUPTED = 2, 130  # exit status

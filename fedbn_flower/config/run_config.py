@@ -26,7 +26,7 @@ from .keys import RUN_KEYS
 from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
-from .keys.privacy import check_privacy
+from .keys.privacy import AT_CLIENTS, check_privacy
 from .registry import MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
@@ -148,9 +148,22 @@ class RunConfig(
         return self.patience > 0 or self.stop_at_target
 
     @property
+    def clients_report(self) -> bool:
+        """Whether clients send metrics.
+
+        Under the notions that protect them from the server they do if ``dp-metrics`` pays for it.
+        """
+        return self.dp not in AT_CLIENTS or self.dp_metrics > 0
+
+    @property
+    def share_evaluating(self) -> float:
+        """The share of the clients that are asked to evaluate: ``fraction-evaluate``, or 0."""
+        return self.fraction_evaluate if self.clients_report else 0.0
+
+    @property
     def clients_evaluate(self) -> bool:
         """Whether clients evaluate on held-out examples."""
-        return self.eval_model == "local" or self.fraction_evaluate > 0
+        return self.clients_report and (self.eval_model == "local" or self.fraction_evaluate > 0)
 
     def held_out_splits(self, final: bool) -> str:
         """The splits a round evaluates on: the test set, unless a validation share stands in for it."""

@@ -4,11 +4,14 @@ Nothing here imports torch: a SuperNode starts a process for every message, and 
 what it does for a number.
 """
 
+import hashlib
+
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.strategies.messages.wire import PARTITION, PARTITION_ID
 
 from .errors import not_allowed
+from .files import path_of
 
 
 def partition_id_of(context: Context) -> int | None:
@@ -25,6 +28,12 @@ def partition_id_of(context: Context) -> int | None:
     if partition_id is None and "data-path" in context.node_config:
         return None
     raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
+
+
+def name_of_data(data_path: str) -> str:
+    """Return what the files of a client are called that has data of its own in this path."""
+    resolved = str(path_of(data_path).resolve())
+    return f"data-{hashlib.sha256(resolved.encode()).hexdigest()[:12]}"
 
 
 def answer_partition_id(message: Message, context: Context) -> Message:

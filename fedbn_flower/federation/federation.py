@@ -21,6 +21,7 @@ from fedbn_flower.strategies.messages.wire import (
     CLIENT_LR,
     CLIENT_LR_DECAY,
     DIGEST_OF_START,
+    DP_NOISE,
     EVAL_SPLITS,
     FINE_TUNE,
     RUN,
@@ -31,6 +32,7 @@ from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..data.notes import Note
+from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
@@ -40,6 +42,7 @@ from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
+from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
@@ -124,6 +127,19 @@ class Federation:
 
     @usual_surroundings()
     @one_line_ends_the_run()
+    def ask_sizes(self, grid: Grid) -> None:
+        """Ask sites with data of their own how many examples they have, where privacy is accounted by these.
+
+        Raises
+        ------
+        UserError, RunFailed
+            As `run`; when a site does not answer.
+        """
+        if isinstance(self.privacy, ExamplePrivacy) and not self.privacy.known:
+            check_nodes(self.strategy, grid, self.config.num_clients)
+            self.privacy.learn(sites_sizes(self.inputs, self.strategy, grid).values())
+
+    @one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None
     ) -> ArrayRecord:
@@ -179,7 +195,7 @@ class Federation:
         for line in refusals.lines():
             LOGGER.warning("%s", line)
         divergence.check_end()
-        if sampled and config.fraction_evaluate and not (result.evaluate.metrics or result.global_metrics):
+        if sampled and config.share_evaluating and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )
@@ -244,6 +260,7 @@ class Federation:
         moment: dict[str, Any] = {
             RUN: self.run_name,
             **self.totals.normalization,
+            **({DP_NOISE: self.privacy.noise} if isinstance(self.privacy, ExamplePrivacy) else {}),
             CHECKPOINT_ROUND: last_sure_checkpoint(config, server_round),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }

@@ -25,10 +25,12 @@ from ..core.files import digest_of
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
+from ..data.dataset import Kind
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
+from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
@@ -230,7 +232,7 @@ class RunInputs:
         if self.config.eval_data != "auto":
             return self.config.eval_data == "local"
         dataset = self.dataset
-        by_client = dataset.kind.prepares_by_client and not self.config.normalize
+        by_client = dataset.kind.prepares_by_client and not (self.config.normalize or self.prepares_publicly)
         return dataset.has_examples and (by_client or self.tests_by_client) and not self.without_held_out
 
     @property
@@ -331,6 +333,8 @@ class RunInputs:
     def prepare(self, rows: NDArray[np.int64], partition_id: int = 0) -> Prepare:
         """Return what turns a batch of a client with these training rows into what its model takes.
 
+        Where single examples are protected it depends on no rows: numbers of tables have a public scale.
+
         Raises
         ------
         UserError
@@ -338,6 +342,8 @@ class RunInputs:
         """
         kind = self.dataset.kind
         if not self.initial(partition_id).spec.integers:
+            if self.prepares_publicly:
+                return self._public_kind.prepare(rows, True)
             return kind.prepare(rows, bool(self.config.normalize))
         if self.config.normalize:
             wanted = f"false: model {self.config.model!r} takes whole numbers"
@@ -359,6 +365,17 @@ class RunInputs:
     @cached_property
     def _servers_prepare(self) -> Prepare:
         return self.prepare(self._rows_that_train(self.partitions))
+
+    @property
+    def prepares_publicly(self) -> bool:
+        """Whether what clients would compute from their rows is replaced by what ``dp-scale`` says."""
+        return self.config.dp == "example" and self.dataset.kind.prepares_by_client
+
+    @cached_property
+    def _public_kind(self) -> Kind:
+        kind = self.dataset.kind
+        columns, numbers = kind.facts["columns"], kind.facts["numbers"]
+        return kind.scaled_by(public_scale(self.config.dp_scale, columns, numbers))
 
 
 def predicted_by(problem: type[Problem] | None) -> str:

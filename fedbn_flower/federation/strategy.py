@@ -68,7 +68,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     classes = dataset.spec.outputs if dataset.has_classes else 0
     most = most_predictions(inputs, strategy._max_weight_)
     strategy.expected_metrics = expected_metrics(dataset.problem, classes, most)
-    strategy.fraction_evaluate = config.fraction_evaluate  # Flower's constructor would warn of a 0
+    strategy.fraction_evaluate = config.share_evaluating  # Flower's constructor would warn of a 0
     return strategy
 
 

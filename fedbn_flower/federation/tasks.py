@@ -16,12 +16,13 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
+from .checks.example_wise import check_example_wise
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
 
@@ -77,12 +78,11 @@ def check_start(inputs: RunInputs, digest: str) -> None:
 @process_cache(maxsize=4096)
 def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     """The task of a client, by the inputs of its run in this process; see `local_task`."""
-    if inputs.data_path and inputs.config.dp == "example":
-        wanted = "no data of a node with dp 'example': the server has to know how many examples there are"
-        raise not_allowed("data-path", inputs.data_path, wanted)
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
+    if config.dp == "example":
+        check_example_wise(inputs)
     rows = rows_of(inputs, partition_id)
     prepare = inputs.prepare(rows["train"], partition_id)
     train, test = (
@@ -128,7 +128,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         tells_classes=not inputs.data_path,
         constant=initial.constant,
         private=example_terms(inputs).mechanism_for(config.dp_seed, partition_id)
-        if config.dp == "example"
+        if config.dp == "example" and not inputs.data_path
         else None,
     )
 

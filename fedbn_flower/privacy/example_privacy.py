@@ -5,7 +5,7 @@ Neighbours differ in
 an example that is replaced by nothing: the number of examples is public, and sampling goes by it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,15 +14,17 @@ from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
+from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
+from .composition import Release, composed_epsilon
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 from .terms import FILES_OUTSIDE
 
 NOTION = "example, at each client"
 OUTSIDE = (
-    f"metrics of training and evaluation, and logs; {FILES_OUTSIDE}",
+    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
     "how many examples a client has, how many steps it takes, and whether it answers",
     "several examples of one person: their epsilons add up",
     "what stays at a client, and checkpoints, which hold the clients' memories",
@@ -52,9 +54,12 @@ class ExampleTerms:
     plans: tuple[Plan, ...]
     rounds: int
 
-    def epsilon(self, rounds: int) -> float:
-        """Return the greatest epsilon of a client that has trained in so many rounds."""
-        steps = ((plan, plan.rounds // self.rounds * rounds) for plan in self.plans)
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds, with its metrics."""
+        steps = [(plan, plan.rounds // self.rounds * rounds) for plan in self.plans]
+        if metrics:
+            of_training = (Release(self.noise, plan.probability, count) for plan, count in steps)
+            return max(composed_epsilon([one, metrics], self.plans[0].delta) for one in of_training)
         return max(epsilon(self.noise, plan, count) for plan, count in steps)
 
     def mechanism_for(self, seed: int, partition_id: int) -> partial[ExampleMechanism]:
@@ -98,12 +103,23 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
     """
     plans: list[Plan] = []
     for size in sorted(sizes - {0}):
-        batch = min(config.batch_size or size, size)
-        one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
-        steps = config.rounds * config.local_epochs * (-(-size // batch) - one_is_left)
-        if not plans or steps > plans[-1].rounds:
-            plans.append(Plan("poisson", batch / size, size, steps, config.dp_delta))
+        if not plans or plan_of(config, size).rounds > plans[-1].rounds:
+            plans.append(plan_of(config, size))
     return tuple(plans)
+
+
+def plan_of(config: RunConfig, size: int) -> Plan:
+    """Return the plan of a client with so many examples; its rounds are steps of the whole run."""
+    batch = min(config.batch_size or size, size)
+    one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
+    steps = config.rounds * config.local_epochs * (-(-size // batch) - one_is_left)
+    return Plan("poisson", batch / size, size, steps, config.dp_delta)
+
+
+def release_of_round(config: RunConfig, size: int, noise: float) -> Release:
+    """Return what one round releases of a client with so many examples."""
+    plan = plan_of(config, size)
+    return Release(noise, plan.probability, plan.rounds // config.rounds)
 
 
 class ExamplePrivacy(PrivacyAtClients):
@@ -113,22 +129,40 @@ class ExamplePrivacy(PrivacyAtClients):
     ----------
     config : RunConfig
         With ``dp`` example.
-    terms : ExampleTerms
-        The run's.
+    terms : ExampleTerms, optional
+        The run's; None where only the sites know how many examples they have, until `learn`.
     """
 
     notion = NOTION
     adjacency = "example-replaced-by-nothing"
     sampling = "poisson"
 
-    def __init__(self, config: RunConfig, terms: ExampleTerms) -> None:
-        super().__init__(config, terms.noise)
-        self.terms = terms
+    def __init__(self, config: RunConfig, terms: ExampleTerms | None) -> None:
+        super().__init__(config, terms.noise if terms else config.dp_noise)
+        self.known = terms
+
+    @property
+    def terms(self) -> ExampleTerms:
+        """The run's terms.
+
+        Raises
+        ------
+        UserError
+            When they are not known: the sites were not asked.
+        """
+        if not self.known:
+            raise UserError("dp: what sites have to account is known once they have said their sizes")
+        return self.known
+
+    def learn(self, sizes: Iterable[int]) -> None:
+        """Find the terms for sites with so many examples."""
+        self.known = terms_of(self.config, frozenset(sizes))
+        self.noise = self.known.noise
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
-        smallest = self.terms.plans[0].population
-        if self.config.dp_delta > 1 / smallest:
+        smallest = self.known.plans[0].population if self.known else 0
+        if smallest and self.config.dp_delta > 1 / smallest:
             yield (
                 f"dp-delta: {self.config.dp_delta:g} is above 1/{smallest}, for the client with {smallest} "
                 "examples: to publish one of them whole would be within it"
@@ -136,9 +170,9 @@ class ExamplePrivacy(PrivacyAtClients):
         if self.config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def epsilon(self, rounds: int) -> float:
-        """Return the greatest epsilon of a client that has trained in so many rounds."""
-        return self.terms.epsilon(rounds)
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds, with its metrics."""
+        return self.terms.epsilon(rounds, metrics)
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""

@@ -29,7 +29,7 @@ NAME = "privacy.key"
 LENGTH = 32  # bytes: 256 bits
 BLOCK = 2**15  # numbers that are made together
 
-Purpose = Literal["sampling", "noise", "count", "examples"]
+Purpose = Literal["sampling", "noise", "count", "examples", "metrics val", "metrics test"]
 
 
 class Key:

@@ -7,7 +7,6 @@ No sampling hides a client from whoever reads its messages, so its epsilon is th
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
@@ -19,15 +18,14 @@ from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
+from .composition import Release, composed_epsilon
 from .keys import Key
-from .ledger import Charge, Ledger
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 from .terms import FILES_OUTSIDE
 
 NOTION = "client, local"
 OUTSIDE = (
-    "metrics of training and evaluation, and how many examples a client has: they leave it beside its "
-    f"update, and logs; {FILES_OUTSIDE}",
+    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
     "whether and when a client answers",
     "several runs on the same data: their epsilons add up",
     "the code and the configuration of the run, which each client has to trust",
@@ -96,8 +94,10 @@ class LocalPrivacy(PrivacyAtClients):
         if config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
-    def epsilon(self, rounds: int) -> float:
-        """Return epsilon of a client that has trained in so many rounds."""
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return epsilon of a client that has trained in so many rounds, with its metrics."""
+        if metrics:
+            return composed_epsilon([Release(self.noise / 2, count=rounds), metrics], self.config.dp_delta)
         return local_epsilon(self.noise, rounds, self.config.dp_delta)
 
     def _note(self, clients: Sequence[int]) -> None:
@@ -117,9 +117,8 @@ def released(
     received: NamedArrays,
     update: Update,
     server_round: int,
-    path: Path | None,
 ) -> Update:
-    """Return what a client sends in the place of an update; its own ledger is charged first.
+    """Return what a client sends in the place of an update.
 
     The trained entries move by a clipped and noisy update. Others are those received.
 
@@ -135,20 +134,15 @@ def released(
         What training gave.
     server_round : int
         The round.
-    path : Path, optional
-        The client's ledger; None in a simulation, where the run's has all clients.
 
     Raises
     ------
     UserError
-        When it has further records, its budget is spent, or its ledger cannot be read or written. Then
-        nothing may leave.
+        When it has further records. Then nothing may leave.
     """
     if update.records:
         raise UserError(f"privacy: dp 'local' does not protect the record {min(update.records)!r}")
     assert config.clip
-    if path:
-        _charge(config, config.clip, server_round, path)
     secret = config.dp_seed == NO_SEED
     key = Key() if secret else Key.of_seed(config.dp_seed).of_client(client.task.seed[-1])
     mechanism = LocalMechanism(config.clip, noise_of(config), key.numbers(server_round, 1, "noise"))
@@ -157,25 +151,3 @@ def released(
     sent = mechanism.release({n: before[n] for n in names}, {n: after[n] for n in names})
     by_every_name = {alias: array for n, array in sent.items() for alias in client.aliases.get(n, (n,))}
     return Update(NamedArrays({**before, **by_every_name}), update.num_examples, update.metrics)
-
-
-def _charge(config: RunConfig, clip: float, server_round: int, path: Path) -> None:
-    """Charge a client's release to its ledger.
-
-    Raises
-    ------
-    UserError
-        See `released`.
-    """
-    noise, rounds = noise_of(config), config.rounds if config.dp_epsilon else 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    terms = {"notion": NOTION, "noise": noise, "rounds": rounds}
-    kept = Ledger(path, terms, "state-dir")
-    if kept.terms != terms:
-        raise UserError(f"privacy: the ledger {str(path)!r} was begun with other noise; begin a new run")
-    count = len(kept.charges) + 1
-    if rounds and count > rounds:
-        raise UserError(f"privacy: this client's budget is spent: it has sent {rounds} updates of {rounds}")
-    attempt = len(kept.of_round(server_round)) + 1
-    spent = local_epsilon(noise, count, config.dp_delta)
-    kept.charge(Charge(server_round, attempt, clip, clip, spent, digest=""))

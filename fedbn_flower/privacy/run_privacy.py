@@ -14,8 +14,10 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..records.columns import PRIVACY
 from . import ledger
+from .composition import Release
 from .ledger import Charge, Ledger
 from .mechanism import ClientMechanism
+from .site_metrics import evaluations_until, metrics_noise, planned
 from .terms import GUARANTEE, SIMULATED
 
 PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
@@ -109,6 +111,7 @@ class PrivacyAtClients(RunPrivacy):
         assert config.clip
         self.noise, self.clip = noise, config.clip
         self._charged = 0
+        self._evaluations = 0
 
     def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
         """Keep the ledger of a run in a folder; return None, since the server adds no noise.
@@ -135,6 +138,7 @@ class PrivacyAtClients(RunPrivacy):
             raise not_allowed("rounds", config.rounds, wanted)
         for charge in self._ledger.charges:
             self._note(charge.clients)
+            self._note_evaluations(charge.round)
         self._check_budget(done)
         return None
 
@@ -145,7 +149,8 @@ class PrivacyAtClients(RunPrivacy):
             return
         attempt = len(self._ledger.of_round(server_round)) + 1
         self._note(clients)
-        spent, listed = self.epsilon(self._participations()), tuple(clients if self.lists_clients else ())
+        self._note_evaluations(server_round)
+        spent, listed = self._spent, tuple(clients if self.lists_clients else ())
         self._ledger.charge(Charge(server_round, attempt, self.clip, self.clip, spent, "", listed))
 
     def record(self) -> dict[str, Any]:
@@ -167,15 +172,36 @@ class PrivacyAtClients(RunPrivacy):
             "claim": GUARANTEE if config.dp_seed == NO_SEED else SIMULATED,
             "epsilon": found.epsilon if found else 0.0,
             "delta": config.dp_delta,
-            "planned-epsilon": config.dp_epsilon or self.epsilon(config.rounds),
+            "planned-epsilon": self._planned,
             "planned-rounds": config.rounds,
             "published": len(found.charges) if found else 0,
             "noise": self.noise,
         }
 
     @abstractmethod
-    def epsilon(self, rounds: int) -> float:
-        """Return the greatest epsilon of a client that has trained in so many rounds."""
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return the greatest epsilon of a client that has trained in so many rounds, with its metrics."""
+
+    @property
+    def _planned(self) -> float:
+        config = self.config
+        if config.dp_metrics:
+            return self.epsilon(config.rounds, Release(metrics_noise(config), count=planned(config)))
+        return config.dp_epsilon or self.epsilon(config.rounds)
+
+    @property
+    def _spent(self) -> float:
+        """Epsilon so far, with the metrics of the round that is about to begin."""
+        if not self._evaluations:
+            return self.epsilon(self._participations())
+        metrics = Release(metrics_noise(self.config), count=self._evaluations)
+        return self.epsilon(self._participations(), metrics)
+
+    def _note_evaluations(self, server_round: int) -> None:
+        """Count on how many splits each client is evaluated in a round, if metrics are paid for."""
+        if self.config.dp_metrics:
+            until = (evaluations_until(self.config, number) for number in (server_round - 1, server_round))
+            self._evaluations += -next(until) + next(until)
 
     def _note(self, clients: Sequence[int]) -> None:
         """Count a charged round, as if each client trained in it."""

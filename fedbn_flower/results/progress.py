@@ -94,7 +94,7 @@ class ProgressBar(Observer):
     """A bar that advances with every client's answer, with the metrics below it."""
 
     def __init__(self, config: RunConfig, console: Console, name: str = "") -> None:
-        evaluates = config.eval_model == "aggregated" and config.fraction_evaluate > 0
+        evaluates = config.eval_model == "aggregated" and config.share_evaluating > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if evaluates else [])]
         self._metrics = ""
         self._bar = _MetricsBelow(

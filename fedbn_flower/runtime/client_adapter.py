@@ -45,6 +45,7 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
+from ..config.keys.privacy import AT_CLIENTS
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import described, not_allowed
@@ -53,6 +54,7 @@ from ..core.partition_id import answer_partition_id, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.checks.site_counts import answer_counts
+from ..federation.checks.site_sizes import answer_sizes
 from ..federation.checks.site_statistics import answer_moments, received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
@@ -61,6 +63,16 @@ from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
+from ..privacy.site import (
+    SitePrivacy,
+    only_trained,
+    refusals_in_one_line,
+    refuse_evaluation,
+    training_config,
+    update_of_failure,
+    with_own_mechanism,
+    without_metrics,
+)
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
@@ -75,9 +87,8 @@ app = ClientApp()
 app.query("partition_id")(answer_partition_id)
 app.query("moments")(answer_moments)
 app.query("counts")(answer_counts)
-
+app.query("sizes")(answer_sizes)
 app.query("complete")(answer_complete)
-
 _evaluations = Evaluations()
 
 
@@ -86,21 +97,21 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
+    SitePrivacy.of(RunConfig.of(context.run_config), context)
     asked = message.content.config_records[CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(DIGEST_OF_START):
         check_start(inputs_at(config, context.node_config, scale), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config, scale)
+    if config.dp == "example" and "data-path" in context.node_config:
+        task = with_own_mechanism(config, task, asked)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
 
 
 def _released(message: Message, context: Context, client: FedAvgClient, update: Update) -> Update:
-    """An update with the noise of local privacy. A node with a ``state-dir`` has a ledger there."""
-    config, path = RunConfig.of(context.run_config), None
-    if state_dir := context.node_config.get("state-dir"):
-        run = Moment.of(message.content.config_records[CONFIG]).run
-        path = path_of(str(state_dir)) / config.memory_name / f"{name_of(context)}-{run}.privacy.jsonl"
-    return released(config, client, _received(client, message), update, round_of(message), path)
+    """An update with the noise of local privacy."""
+    config = RunConfig.of(context.run_config)
+    return released(config, client, _received(client, message), update, round_of(message))
 
 
 def round_of(message: Message) -> int:
@@ -171,8 +182,13 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
     return {MEMORY: ConfigRecord({FOUND: found, KEPT: kept, ON_DISK: on_disk})}
 
 
-def _fit(client: FedAvgClient, message: Message) -> Update:
-    result: object = client.fit(_received(client, message), _config(message))
+def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
+    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    privacy.charge_training(client.task, message.content.config_records[CONFIG])
+    try:
+        result: object = client.fit(_received(client, message), training_config(config, _config(message)))
+    except FloatingPointError as error:
+        return update_of_failure(config, _received(client, message), error)
     if isinstance(result, Update):
         return result
     if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
@@ -201,6 +217,9 @@ def _trained(
     """
     if config.dp == "local":
         update = _released(message, context, client, update)
+    if config.dp == "example":
+        update = only_trained(client, _received(client, message), update)
+    update = without_metrics(config, update)
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
@@ -236,6 +255,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 
 @app.train()
 @usual_surroundings()
+@refusals_in_one_line
 def train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     config = _config_at(message, context)
@@ -246,14 +266,22 @@ def train(message: Message, context: Context) -> Message:
         inputs = inputs_at(config, context.node_config, scale)
         for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
-    return _trained(message, client, _fit(client, message), context, config)
+    return _trained(message, client, _fit(client, message, context, config), context, config)
 
 
 @app.evaluate()
 @usual_surroundings()
+@refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    client = _client(message, context, _config_at(message, context))
+    config, asked = _config_at(message, context), message.content.config_records[CONFIG]
+    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
+    client = _client(message, context, config)
+    if config.dp in AT_CLIENTS:
+        noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
+        reported = _reported({NUM_EXAMPLES: noisy["eval-examples"], **noisy})
+        return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: _evaluated(client, message)
     )
@@ -303,7 +331,8 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
         if group is None:
             return app(message, context)
         client = _client(message, context, config)
-        return _trained(message, client, _fit(client, message), context, config, group)
+        update = _fit(client, message, context, config)
+        return _trained(message, client, update, context, config, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return _failed(message, error)
 
@@ -321,7 +350,8 @@ def _train_in_lockstep(
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context, config) for message, context in pairs]
-        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), _config(messages[0]))
+        settings = training_config(config, _config(messages[0]))
+        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), settings)
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, config, group) for message, context in pairs]
@@ -331,7 +361,7 @@ def _train_in_lockstep(
     ) -> Message:
         try:
             if isinstance(result, Exception):
-                raise result
+                result = update_of_failure(config, _received(client, message), result)
             return _trained(message, client, result, context, config, group)
         except Exception as error:  # one client's failure is no other's
             return _failed(message, error)

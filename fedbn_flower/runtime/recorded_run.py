@@ -31,6 +31,7 @@ def recorded_run(
     """
     observers = list(observers)
     if federation.privacy:
+        federation.ask_sizes(grid)
         done = checkpoint.server_round if checkpoint else 0
         with os_errors_as_user_errors("run-dir", f"write to {str(results.path)!r}"):
             mechanism = federation.privacy.begin(results.path, done, _repeats_bits(results))

@@ -67,9 +67,9 @@ def work_of(federation: Federation) -> Work:
     tasks = (local_task(config, i, {}) for i in range(config.num_clients))
     steps = float(np.mean([training.steps(task.train) for task in tasks]))
     trained = config.clients_a_round
-    sampled = int(config.num_training * config.fraction_evaluate + 1e-9)
+    sampled = int(config.num_training * config.share_evaluating + 1e-9)
     after_training = config.eval_model == "local"
-    evaluating = trained if after_training else max(1, sampled) if config.fraction_evaluate else 0
+    evaluating = trained if after_training else max(1, sampled) if config.share_evaluating else 0
     split = config.held_out_splits(final=False)
     full = len(federation.dataset.test) if split == TEST else len(shares.val_rows)
     rows = shares.test if split == TEST else shares.val

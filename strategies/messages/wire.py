@@ -16,6 +16,7 @@
 | `MEMORY` | ConfigRecord | the answers | which memory the client found, and which it keeps |
 | `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | of its training examples, by channel or column |
 | `COUNTS` | ConfigRecord | the answer to `QUERY_COUNTS` | counts of the node's data, as JSON |
+| `SIZES` | ConfigRecord | the answer to `QUERY_SIZES` | how many training examples the node has |
 """
 
 from flwr.app import MessageType
@@ -24,6 +25,7 @@ QUERY_PARTITION_ID = f"{MessageType.QUERY}.partition_id"
 QUERY_MOMENTS = f"{MessageType.QUERY}.moments"
 QUERY_COUNTS = f"{MessageType.QUERY}.counts"
 QUERY_COMPLETE = f"{MessageType.QUERY}.complete"  # its `CONFIG` names a `RUN` that will not be resumed
+QUERY_SIZES = f"{MessageType.QUERY}.sizes"
 
 ARRAYS = "arrays"
 CONFIG = "config"
@@ -39,6 +41,7 @@ PARTITION = "partition"
 MOMENTS = "moments"
 COUNTS = "counts"
 MEMORY = "memory"
+SIZES = "sizes"
 
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"
@@ -55,6 +58,7 @@ DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without
 PROXIMAL_MU = "proximal-mu"
 FEATURE_MEAN = "feature-mean"  # by channel or column, where sites with data of their own standardise alike
 FEATURE_STD = "feature-std"
+DP_NOISE = "dp-noise"  # z of example-level privacy, found for the sizes of all sites
 
 # In METRICS, from the clients.
 NUM_EXAMPLES = "num-examples"

@@ -22,10 +22,14 @@ WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
 EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
 """Those that train once a round, by DP-SGD with ``dp`` example."""
+NO_METRICS = ("eval_model", "fine_tune", "holdout_clients")
+"""Keys that are of no use where clients send no metrics."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
+AT_CLIENTS = frozenset({"local", "example"})
+"""The notions that protect clients from the server too: whatever leaves a client has noise, or is public."""
 
 
 class Privacy(KeyGroup):
@@ -65,6 +69,17 @@ class Privacy(KeyGroup):
         False,
         description="draw discrete noise exactly, on a grid that updates are rounded to, against attacks on "
         "the rounding of floats; it costs more epsilon",
+    )
+    dp_metrics: float = setting(
+        0.0,
+        ge=0,
+        description="with local and example, the epsilon that all metrics of a client cost it beside "
+        "training: they leave it clipped, with noise; 0 for no metrics",
+    )
+    dp_scale: str = setting(
+        "",
+        description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
+        "commas; others stay as they are, since the clients' own means would tell of single rows",
     )
     dp_seed: int = setting(
         NO_SEED,
@@ -126,6 +141,7 @@ def check_privacy(config: "RunConfig") -> None:
 def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
     yield from _unfit_noise(config)
+    yield from _unfit_scale(config)
     if config.dp == "client":
         yield from _unfit_client(config, settings)
     else:
@@ -162,6 +178,9 @@ def _unfit_at_clients(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
             yield flag_of(key), value, f"{default!r}, {why},"
     if config.dp_secure_noise:
         yield "dp-secure-noise", True, "false, since clients add the noise,"
+    for key in NO_METRICS:
+        if (value := getattr(config, key)) != (default := type(config).model_fields[key].default):
+            yield flag_of(key), value, f"{default!r}, since clients send no other metrics than dp-metrics,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 
@@ -179,7 +198,14 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "client", config.client, f"one of {', '.join(sorted(EXAMPLE_CLIENTS))}, or some of these"
 
 
+def _unfit_scale(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.dp_scale and config.dp != "example":
+        yield "dp-scale", config.dp_scale, "none, since clients' own means do not leave them,"
+
+
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    if config.dp_metrics:
+        yield "dp-metrics", config.dp_metrics, "0, since the server is trusted with metrics,"
     if config.dp_sampling == "all" and config.fraction_train < 1:
         yield "fraction-train", config.fraction_train, "1.0 with dp-sampling 'all'"
     if config.dp_secure_noise and config.dp_sampling in ("fixed", "cyclic"):

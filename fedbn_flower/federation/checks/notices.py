@@ -43,7 +43,13 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
     yield from of_leaks(dataset)
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
     local = inputs.evaluates_locally
-    if dataset.kind.prepares_by_client and not (local or config.normalize):
+    if inputs.prepares_publicly:
+        if not config.dp_scale:
+            yield (
+                "dp-scale: none, so numbers of the table stay as they are; name the mean and deviation of "
+                "each column that are known without looking at the rows, COLUMN=MEAN:DEVIATION"
+            )
+    elif dataset.kind.prepares_by_client and not (local or config.normalize):
         why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "
@@ -119,4 +125,7 @@ def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
     if not inputs.config.clients_evaluate and not inputs.server_evaluates:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
-        yield f"fraction-evaluate: 0.0 asks no client, and the server lacks {lacks}: nothing is evaluated"
+        asked = "fraction-evaluate: 0.0 asks no client"
+        if not inputs.config.clients_report:
+            asked = f"dp: with {inputs.config.dp!r} clients send no metrics without dp-metrics"
+        yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"

@@ -6,16 +6,15 @@ import numpy as np
 
 from fedbn_flower.clients import trainable_names
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
-from fedbn_flower.clients.modules.dp_sgd import obstacle
 from fedbn_flower.clients.modules.parameter_names import aliases
 
-from ...config.registry import LOSS, OBJECTIVE, models_named
 from ...core.errors import not_allowed
 from ...privacy.client_privacy import ClientPrivacy
 from ...privacy.example_privacy import ExamplePrivacy
 from ...privacy.local_privacy import LocalPrivacy
 from ..inputs import RunInputs
 from ..tasks import example_terms
+from .example_wise import check_example_wise
 
 
 def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | LocalPrivacy | None:
@@ -50,15 +49,5 @@ def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | LocalPriva
 
 def _example_privacy(inputs: RunInputs) -> ExamplePrivacy:
     """Return the privacy of a run in which clients train by DP-SGD."""
-    config, dataset = inputs.config, inputs.dataset
-    if not dataset.has_examples or dataset.kind.prepares_by_client:
-        why = "it tells statistics of them" if dataset.has_examples else "it does not know how many there are"
-        raise not_allowed("dataset", config.dataset, f"images or text here with dp 'example': {why}")
-    objective, loss = OBJECTIVE.find(config.objective), LOSS.find(config.loss)
-    for partition_id, name in enumerate(models_named(config.model)):
-        if why := obstacle(inputs.initial(partition_id).module, objective, loss):
-            key, value = ("model", name) if why.startswith("BatchNorm") else ("objective", config.objective)
-            if why.startswith("loss"):
-                key, value = "loss", config.loss
-            raise not_allowed(key, value, f"another one with dp 'example': {why}")
-    return ExamplePrivacy(config, example_terms(inputs))
+    check_example_wise(inputs)
+    return ExamplePrivacy(inputs.config, example_terms(inputs) if inputs.dataset.has_examples else None)

@@ -24,6 +24,7 @@ from ...core.errors import not_allowed
 from ...core.partition_id import partition_id_of
 from ...data import Dataset
 from ...data.statistics import Feature, class_counts, class_pixels, features
+from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
 from ...records.columns import TEST, TRAIN, VALIDATION
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
@@ -119,9 +120,13 @@ def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
     return found
 
 
+@refusals_in_one_line
 def answer_counts(message: Message, context: Context) -> Message:
     """Tell the counts of a site's data."""
-    inputs = inputs_at(RunConfig.of(context.run_config), context.node_config)
+    config = RunConfig.of(context.run_config)
+    SitePrivacy.of(config, context)
+    refuse_statistics(config, "counts")
+    inputs = inputs_at(config, context.node_config)
     if not inputs.dataset.has_examples:
         raise not_allowed("data-path", "", "a data-path in the node config")
     counts = SiteCounts.of(inputs, partition_id_of(context) or 0)

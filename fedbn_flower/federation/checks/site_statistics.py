@@ -21,6 +21,7 @@ from ...config.run_config import RunConfig
 from ...core.errors import RunFailed, not_allowed
 from ...data.images.moments import Scale
 from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
+from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
 from ..inputs import RunInputs
 from ..tasks import inputs_at
 
@@ -134,9 +135,12 @@ def received_scale(config: ConfigRecord) -> Scale | None:
     return Scale(*(tuple(map(float, config[name])) for name in (FEATURE_MEAN, FEATURE_STD)))  # type: ignore[arg-type]
 
 
+@refusals_in_one_line
 def answer_moments(message: Message, context: Context) -> Message:
     """Tell the moments of a site's training examples."""
     config = RunConfig.of(context.run_config)
+    SitePrivacy.of(config, context)
+    refuse_statistics(config, "moments")
     dataset = inputs_at(config, context.node_config).dataset
     moments = dataset.kind.moments() if dataset.has_examples else {}
     if not moments:

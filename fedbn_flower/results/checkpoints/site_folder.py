@@ -3,7 +3,6 @@
 Nothing here imports torch: that would be most of what a SuperNode does to remove a file.
 """
 
-import hashlib
 import logging
 
 from flwr.app import Context, Message, RecordDict
@@ -12,7 +11,7 @@ from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
 
 from ...config.run_config import RunConfig
 from ...core.files import path_of
-from ...core.partition_id import partition_id_of
+from ...core.partition_id import name_of_data, partition_id_of
 from .memory_folder import MemoryFolder, client_name, run_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -23,8 +22,7 @@ def name_of(context: Context) -> str:
     partition_id = partition_id_of(context)
     if partition_id is not None:
         return client_name(partition_id)
-    data_path = path_of(str(context.node_config["data-path"])).resolve()
-    return f"data-{hashlib.sha256(str(data_path).encode()).hexdigest()[:12]}"
+    return name_of_data(str(context.node_config["data-path"]))
 
 
 def answer_complete(message: Message, context: Context) -> Message:

@@ -209,7 +209,8 @@ REFUSED = {
     f"{EXPECTED}": {"patience": 2, "val_fraction": 0.2},
     f"stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
     f"published, {EXPECTED}": {"stop_at_target": True, "target_accuracy": 0.9},
-    f"model: 'mlp-bn' is not allowed; expected another one {EXPECTED}: BatchNorm mixes examples, as in the "
+    f"model: 'mlp-bn' is not allowed; expected one with GroupNorm, such as 'simple-cnn-gn', {EXPECTED}: "
+    "BatchNorm mixes examples, as in the "
     "layer '2'": {"model": "mlp-bn", "client": "fedbn"},
     **{
         f"client: {name!r} is not allowed; expected one of fedavg, fedbn, fedper, silobn, or some of these "
@@ -238,15 +239,6 @@ def test_what_is_refused_in_one_line(configured, line):
 def test_a_loss_of_class_counts_is_refused(configured):
     with pytest.raises(UserError, match=r"^loss: .* is not allowed; expected another one with dp 'example'"):
         Federation(small(configured, loss="class-balanced"))
-
-
-def test_data_whose_sizes_are_not_known_here_are_refused(configured, tmp_path):
-    wanted = r"^dataset: .* is not allowed; expected images or text here with dp 'example': it does not know"
-    with pytest.raises(UserError, match=wanted):
-        Federation(configured(**DP, dataset="shape:1x8x8:10"))
-    inputs = Federation(small(configured)).inputs
-    with pytest.raises(UserError, match=r"^data-path: .* is not allowed; expected no data of a node"):
-        task_of(type(inputs)(inputs.config, str(tmp_path)), 0)
 
 
 def test_a_delta_that_is_too_great_and_a_public_key_are_warned_of(configured):

@@ -1,0 +1,52 @@
+"""Ask sites with data of their own how many training examples they have, where that number is public."""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
+from fedbn_flower.strategies.messages.gate import record_of
+from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
+from fedbn_flower.strategies.messages.wire import QUERY_SIZES, SIZES
+
+from ...config.run_config import RunConfig
+from ...core.partition_id import partition_id_of
+from ...privacy.floors import Refused
+from ...privacy.site import SitePrivacy, refusals_in_one_line
+from ...records.columns import TRAIN
+from ..inputs import RunInputs
+from ..tasks import inputs_at, rows_of
+from .site_statistics import answers_of_sites
+
+
+@refusals_in_one_line
+def answer_sizes(message: Message, context: Context) -> Message:
+    """Tell how many training examples a site has, with ``dp`` example: there the number is public."""
+    config = RunConfig.of(context.run_config)
+    SitePrivacy.of(config, context)
+    if config.dp != "example":
+        raise Refused(f"privacy: with dp {config.dp!r} this site does not tell how many examples it has")
+    count = len(rows_of(inputs_at(config, context.node_config), partition_id_of(context) or 0)[TRAIN])
+    return Message(RecordDict({SIZES: ConfigRecord({TRAIN: count})}), reply_to=message)
+
+
+def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
+    """Return the number of training examples of the connected sites, by partition or node id.
+
+    A site whose answer cannot be used is left out: it still accounts its own examples, and refuses noise that
+    is not enough for them.
+
+    Raises
+    ------
+    RunFailed
+        When no site answers with a positive whole number.
+    """
+
+    def read(content: RecordDict) -> int:
+        count = record_of(content, SIZES, ConfigRecord).get(TRAIN)
+        if type(count) is not int or not 0 < count <= MAX_WEIGHT:
+            raise ReplyRefused(f"{count!r} training examples, not a whole number in [1, {MAX_WEIGHT}]")
+        return count
+
+    return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read)

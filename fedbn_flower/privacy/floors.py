@@ -1,0 +1,139 @@
+"""What a site's owner demands of every run, in the node config: a server can ask for more, never for less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from flwr.app import UserConfigValue
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field as setting
+
+from ..config.keys.group import flag_of
+from ..config.keys.privacy import AT_CLIENTS, NO_SEED
+from ..config.run_config import RunConfig
+from ..core.errors import UserError, not_allowed, unknown_name
+
+NOTIONS = ("client", "example", "local")
+
+
+class Refused(UserError):
+    """What a site does not do for a server; one line in its log, and the answer."""
+
+
+class Floors(BaseModel):
+    """The keys of a node config that no run can loosen.
+
+    Parameters
+    ----------
+    dp_required : str
+        The notions that a run may have, with commas; ``true`` for those that hold against the server.
+    dp_max_epsilon, dp_max_delta : float
+        The budget of this site's data over all runs.
+    dp_min_noise, dp_max_clip : float
+        Bounds on z and C of a run.
+    """
+
+    model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    dp_required: bool | str = setting(False, description="true, or client, example or local, with commas")
+    dp_max_epsilon: float = setting(0.0, gt=0, description="a number > 0")
+    dp_max_delta: float = setting(0.0, gt=0, lt=1, description="a number in (0, 1)")
+    dp_min_noise: float = setting(0.0, gt=0, description="a number > 0")
+    dp_max_clip: float = setting(inf, gt=0, description="a number > 0")
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, UserConfigValue]) -> Floors:
+        """Read the keys that begin with ``dp-``.
+
+        Raises
+        ------
+        UserError
+            For an unknown one, a value that is not allowed, or a budget that cannot be held.
+        """
+        given = {key: value for key, value in node_config.items() if key.startswith("dp-")}
+        known = {flag_of(name): field for name, field in cls.model_fields.items()}
+        if unknown := sorted(given.keys() - known.keys()):
+            raise unknown_name("node-config", unknown[0], known)
+        try:
+            floors = cls.model_validate(given)
+        except ValidationError as error:
+            key = str(error.errors()[0]["loc"][0])
+            raise not_allowed(key, given[key], f"{known[key].description} in the node config") from None
+        _ = floors.notions
+        if floors.dp_max_epsilon and not floors.dp_max_delta:
+            wanted = "a dp-max-delta beside it in the node config"
+            raise not_allowed("dp-max-epsilon", floors.dp_max_epsilon, wanted)
+        if floors.dp_max_epsilon and not node_config.get("state-dir"):
+            wanted = "a state-dir beside it in the node config: a budget over all runs is kept there"
+            raise not_allowed("dp-max-epsilon", floors.dp_max_epsilon, wanted)
+        return floors
+
+    @property
+    def notions(self) -> frozenset[str]:
+        """The notions that are allowed; empty for all, with none.
+
+        Raises
+        ------
+        UserError
+            For an unknown one.
+        """
+        at_site = AT_CLIENTS if self._bounds_at_site else frozenset()
+        if str(self.dp_required).lower() in ("true", "false"):
+            return AT_CLIENTS if str(self.dp_required).lower() == "true" else at_site
+        named = frozenset(word.strip() for word in str(self.dp_required).split(","))
+        if unknown := sorted(named - {*NOTIONS}):
+            raise unknown_name("dp-required", unknown[0], NOTIONS, "true")
+        if at_site and not named & at_site:
+            raise not_allowed("dp-required", self.dp_required, f"{_either(at_site)} with dp-... bounds")
+        return named & at_site if at_site else named
+
+    @property
+    def _bounds_at_site(self) -> bool:
+        """Whether there is a bound that only a notion in which the site adds the noise can keep."""
+        return bool(self.model_fields_set - {"dp_required"})
+
+    @property
+    def any(self) -> bool:
+        """Whether the owner demands anything."""
+        return bool(self.notions)
+
+    def check(self, config: RunConfig) -> None:
+        """Refuse a run that asks for less than the owner demands.
+
+        Raises
+        ------
+        Refused
+            Names the key, the run's value and the owner's bound.
+        """
+        if not self.any:
+            return
+        if config.dp not in self.notions:
+            raise _refused("dp", config.dp, _either(self.notions))
+        if config.dp not in AT_CLIENTS:
+            return
+        if config.dp_seed != NO_SEED:
+            raise _refused("dp-seed", config.dp_seed, f"{NO_SEED}: a public key protects nobody")
+        if self.dp_max_delta and config.dp_delta > self.dp_max_delta:
+            raise _refused("dp-delta", config.dp_delta, f"at most {self.dp_max_delta:g} (dp-max-delta)")
+        if config.clip and config.clip > self.dp_max_clip:
+            raise _refused("dp-clip", config.clip, f"at most {self.dp_max_clip:g} (dp-max-clip)")
+
+    def check_noise(self, noise: float) -> None:
+        """Refuse noise below the owner's bound.
+
+        Raises
+        ------
+        Refused
+            See above.
+        """
+        if noise < self.dp_min_noise:
+            raise _refused("dp-noise", noise, f"at least {self.dp_min_noise:g} (dp-min-noise)")
+
+
+def _refused(key: str, value: object, wanted: str) -> Refused:
+    return Refused(f"{key}: {value!r} is not allowed at this site; expected {wanted}")
+
+
+def _either(notions: frozenset[str]) -> str:
+    return " or ".join(repr(name) for name in sorted(notions))

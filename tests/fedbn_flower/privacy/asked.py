@@ -1,0 +1,49 @@
+"""A site that is asked by hand, as a server that is not honest would ask it."""
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from fedbn_flower.core import private
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.runtime.client_adapter import answer_all
+from fedbn_flower.runtime.grid import RUN_ID
+from strategies.messages.npy import encoded
+
+RUN = "20260101T000000000000-0000000a"
+
+
+class Site:
+    """A SuperNode with this configuration of the run and of the node."""
+
+    def __init__(self, config, **node_config):
+        self.config = config
+        self.node_config = {key.replace("_", "-"): value for key, value in node_config.items()}
+
+    def ask(self, kind, config=None, run=RUN, flower_run=RUN_ID, **asked):
+        """Return the answer to one message, whose config also has what is ``asked``."""
+        config = config or self.config
+        given = {"server-round": 1, "checkpoint-round": 0, "run": run, "eval-splits": "test"}
+        given |= {"client-lr": 0.1, "client-lr-decay": 1.0}
+        given |= {key.replace("_", "-"): value for key, value in asked.items()}
+        inputs = inputs_of(config)
+        model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}
+        content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given)})
+        private.identify_process(flower_run)
+        message = Message(RecordDict() if kind.startswith("query") else content, 2, kind)
+        private.set_message_id(message, "1")
+        node_config = {"partition-id": 0, **self.node_config}
+        (reply,) = answer_all(
+            [message], [Context(flower_run, 2, node_config, RecordDict(), config.to_user_config())]
+        )
+        return reply
+
+    def refusal(self, kind, *given, **asked):
+        """Return why a message is not answered."""
+        reply = self.ask(kind, *given, **asked)
+        assert reply.has_error(), reply.content
+        return reply.error.reason
+
+    def metrics(self, kind, *given, **asked):
+        """Return the metrics of the answer."""
+        reply = self.ask(kind, *given, **asked)
+        assert reply.has_content(), reply.error.reason
+        return dict(reply.content["metrics"])

@@ -1,0 +1,136 @@
+"""What a site answers to a server that asks for more than a run needs."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from clients import FedAvgClient, NamedArrays, Update
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.privacy.site import only_trained
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime.recorded_run import recorded_run
+from tests.clients.helpers import make_client
+from tests.fedbn_flower.data.test_own_data import Sites
+
+from . import test_example_runs, test_local_runs
+from .asked import Site
+from .test_local_release import Tied
+from .test_runs import model, rows, simulated
+
+NOTIONS = {"local": test_local_runs.small, "example": test_example_runs.small}
+
+
+@pytest.fixture(params=NOTIONS)
+def notion(request, configured):
+    """Makes a small configuration of one of the notions that hold against the server, with a secret key."""
+    return lambda **keys: NOTIONS[request.param](configured, **{"dp_seed": -1, **keys})
+
+
+def test_a_site_sends_no_metrics_whatever_the_message_asks(notion):
+    """Not even if training is asked to end with an evaluation, on any split."""
+    config = notion()
+    public = {"num-examples": 1}
+    if config.dp == "example":
+        count = len(inputs_of(config).partitions.train[0])
+        public = {"num-examples": count, "local-steps": -(-count // 240)}
+    for splits in ("test", "train", "val,test"):
+        assert Site(config).metrics("train", eval_splits=splits, classes=10, fine_tune=3) == public
+
+
+@pytest.mark.parametrize("splits", ["test", "train", "val"])
+def test_a_site_evaluates_nothing(notion, splits):
+    config = notion()
+    line = f"privacy: with dp {config.dp!r} this client sends no metrics"
+    assert Site(config).refusal("evaluate", eval_splits=splits).endswith(line)
+
+
+@pytest.mark.parametrize("query", ["counts", "moments"])
+def test_a_site_tells_no_statistics(notion, query):
+    config = notion()
+    line = f"privacy: with dp {config.dp!r} this site tells no {query} of its data"
+    assert Site(config).refusal(f"query.{query}").endswith(line)
+
+
+def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
+    """A rate at which training diverges: with dp none the error tells so."""
+    site = Site(test_local_runs.small(configured, dp_seed=-1, dp_noise=0.001, model="2nn"))
+    reply = site.ask("train", client_lr=1e30)
+    assert dict(reply.content["metrics"]) == {"num-examples": 1}
+    sent = np.concatenate([array.numpy().ravel() for array in reply.content["arrays"].values()])
+    initial = inputs_of(site.config).initial().entries
+    before = np.concatenate([initial[name].ravel() for name in reply.content["arrays"]])
+    assert np.std(sent - before) == pytest.approx(0.001, rel=0.05)
+    assert "diverged" in Site(configured(model="2nn", client="fedavg")).refusal("train", client_lr=1e30)
+
+
+def test_a_site_checks_itself_that_training_protects_examples(configured):
+    """A server that skips its own check: prototypes of the classes would leave without noise."""
+    config = test_example_runs.small(configured, objective="fedproto", strategy="fedproto", model="2nn")
+    assert "objective FedProto does not set `example_wise`" in Site(config).refusal("train")
+    config = test_example_runs.small(configured, model="mlp-bn", client="fedbn")
+    assert "BatchNorm mixes examples" in Site(config).refusal("train")
+
+
+def test_of_what_is_not_trained_a_site_sends_back_what_it_got():
+    client = make_client(FedAvgClient, model=Tied())
+    received = client.get_parameters({})
+    moved = NamedArrays({name: array + 1 for name, array in received.by_name().items()})
+    sent = only_trained(client, received, Update(moved, 3, {"local-steps": 2})).arrays.by_name()
+    for name, before in received.by_name().items():
+        np.testing.assert_array_equal(sent[name], before + (name != "count"))
+
+
+def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
+    """On the server's own test set; the columns of clients stay empty."""
+    simulated(notion(), tmp_path)
+    written = rows(tmp_path)
+    assert {bool(row["global-accuracy"]) for row in written} == {True}
+    assert not {"loss", "accuracy", "train-loss", "client-mean-loss"} & {
+        name for row in written for name, value in row.items() if value
+    }
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert 0 <= summary["global"]["accuracy"] <= 1
+    assert not summary["mean"]
+    of_clients = csv.DictReader((tmp_path / "clients.csv").open())
+    assert {row["phase"] for row in of_clients} == {"train"}
+
+
+def test_supernodes_give_the_bits_of_the_simulation(notion, tmp_path):
+    config = notion(dp_seed=5)
+    simulated(config, tmp_path / "simulation")
+    federation, grid = (
+        Federation(config),
+        Sites(config, [{"partition-id": i} for i in range(config.num_clients)]),
+    )
+    (tmp_path / "nodes").mkdir()
+    recorded_run(federation, grid, RunFolder(tmp_path / "nodes", federation), [], None)
+    assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
+    found, expected = (rows(tmp_path / name) for name in ("nodes", "simulation"))
+    for row, other in zip(found, expected, strict=True):
+        assert {n: v for n, v in row.items() if "second" not in n} == {
+            n: v for n, v in other.items() if "second" not in n
+        }
+
+
+def test_what_is_of_no_use_without_metrics_is_refused(notion, caplog):
+    for keys, line in (
+        ({"eval_model": "local"}, "eval-model: 'local' is not allowed; expected 'aggregated'"),
+        ({"fine_tune": 2}, "fine-tune: 2 is not allowed; expected 0"),
+        ({"holdout_clients": 1}, "holdout-clients: 1 is not allowed; expected 0"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^{line}, since clients send no other metrics than dp-metrics, with dp"
+        ):
+            notion(**keys)
+
+
+def test_a_run_in_which_nothing_is_evaluated_is_told_beforehand(configured):
+    config = test_local_runs.small(configured, dataset="shape:1x8x8:10")
+    (line,) = [line for line in Federation(config).warnings if "nothing is evaluated" in line]
+    assert line == (
+        "dp: with 'local' clients send no metrics without dp-metrics, and the server lacks data: nothing is "
+        "evaluated"
+    )

@@ -1,0 +1,141 @@
+"""DP-SGD at sites with data of their own: images and tables, each accounted by its own numbers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.public_scale import public_scale
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.privacy import accounts
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime.recorded_run import recorded_run
+from tests.fedbn_flower.data.test_own_data import Sites
+
+from . import test_local_runs
+from .asked import Site
+from .test_example_runs import small
+from .test_runs import charges, model, simulated
+
+
+@pytest.fixture
+def sites(configured, write_site, tmp_path):
+    """The node configs of three sites with 300, 400 and 700 of the digits' examples or so."""
+    for partition in range(3):
+        write_site(
+            configured(num_clients=3, partition="dirichlet:1"), partition, tmp_path / f"site-{partition}"
+        )
+    return [
+        {
+            "data-path": str(tmp_path / f"site-{i}"), "partition-id": i, "cache-dir": str(tmp_path / "cache"),
+            "state-dir": str(tmp_path / f"state-{i}"),
+        }
+        for i in range(3)
+    ]  # fmt: skip
+
+
+def run_at(sites, config, folder):
+    federation = Federation(config)
+    folder.mkdir()
+    return recorded_run(federation, Sites(config, sites), RunFolder(folder, federation), [], None)
+
+
+def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simulation(
+    configured, sites, tmp_path
+):
+    """The noise is found for the sizes that the sites have said, which are public."""
+    keys = {"dp_noise": 0, "dp_epsilon": 8.0, "rounds": 2, "batch_size": 120}
+    summary = run_at(sites, small(configured, dataset="shape:1x8x8:10", **keys), tmp_path / "nodes")
+    expected = simulated(small(configured, partition="dirichlet:1", **keys), tmp_path / "simulation")
+    assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
+    assert charges(tmp_path / "nodes") == charges(tmp_path / "simulation")
+    assert summary["privacy"] == expected["privacy"]
+    assert 7.9 < summary["privacy"]["epsilon"] <= 8
+
+
+def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_path):
+    config = small(configured, dp_seed=-1, dataset="shape:1x8x8:10", batch_size=120, rounds=2)
+    run_at(sites, config, tmp_path / "run")
+    for i, node in enumerate(sites):
+        count = len(np.load(f"{node['data-path']}/train-labels.npy"))
+        (path,) = (tmp_path / f"state-{i}" / "privacy").glob("*.jsonl")
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        steps = -(-count // 120)
+        assert [(line["probability"], line["count"]) for line in found] == [(120 / count, steps)] * 2
+        plan = accounts.Plan("poisson", 120 / count, count, 2 * steps, 1e-3)
+        assert found[-1]["epsilon"] == accounts.epsilon(1.0, plan)
+
+
+def test_noise_that_is_not_enough_for_a_sites_own_examples_is_refused(configured, sites):
+    config = small(configured, dp_noise=0, dp_epsilon=8.0, dataset="shape:1x8x8:10", batch_size=120)
+    site = Site(config, **{key.replace("-", "_"): value for key, value in sites[0].items()})
+    assert site.ask("train", dp_noise=3.0).has_content()
+    assert site.refusal("train", dp_noise=0.3).startswith(
+        "privacy: the noise 0.3 that the server sends gives"
+    )
+    assert site.ask("train").has_content()  # without the server's, its own is found
+
+
+def test_sizes_are_told_where_they_are_public_and_nowhere_else(configured):
+    reply = Site(small(configured)).ask("query.sizes")
+    assert dict(reply.content["sizes"]) == {"train": len(inputs_of(small(configured)).partitions.train[0])}
+    refusal = Site(test_local_runs.small(configured)).refusal("query.sizes")
+    assert refusal == "privacy: with dp 'local' this site does not tell how many examples it has"
+
+
+# ---- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "patients.csv"
+    rows = [f"{20 + i},{'fm'[i % 2]},{i % 3 == 0:d}" for i in range(60)]
+    path.write_text("age,sex,outcome\n" + "\n".join(rows) + "\n")
+    return path
+
+
+TABLE = {"columns": "age,sex=f|m", "label_column": "outcome"}
+
+
+def test_of_a_table_no_row_decides_how_another_is_prepared(configured, table):
+    config = small(configured, dataset=str(table), dp_scale="age=50:10", **TABLE)
+    inputs = inputs_of(config)
+    prepare = [inputs.prepare(rows) for rows in (np.arange(5), np.arange(30))]
+    columns = {name: column[:4] for name, column in inputs.dataset.train.columns.items()}
+    tensors = {name: torch.from_numpy(column.copy()) for name, column in columns.items()}
+    found = [one(dict(tensors))[0] for one in prepare]
+    assert found[0].equal(found[1])
+    np.testing.assert_allclose(found[0][:, 0], (columns["x"][:, 0] - 50) / 10, rtol=1e-6)
+    np.testing.assert_array_equal(found[0][:, 1:], columns["x"][:, 1:])
+
+
+def test_a_run_on_a_table(configured, table, tmp_path):
+    config = small(configured, dataset=str(table), dp_scale="age=50:20", batch_size=16, dp_seed=-1, **TABLE)
+    summary = simulated(config, tmp_path / "run")
+    assert summary["privacy"]["accounted"][-1]["examples"] == 16
+    assert summary["global"]["accuracy"] >= 0
+    (line,) = [x for x in Federation(small(configured, dataset=str(table), **TABLE)).warnings if "scale" in x]
+    assert line.startswith("dp-scale: none, so numbers of the table stay as they are")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("weight=1:2", r"^dp-scale: unknown name 'weight'.*; expected one of age, bmi$"),
+        ("sex=1:2", r"^dp-scale: unknown name 'sex'"),
+        ("age=1", r"^dp-scale: 'age=1' is not allowed; expected COLUMN=MEAN:DEVIATION"),
+        ("age=1:0", r"^dp-scale: 'age=1:0' is not allowed"),
+        ("age", r"^dp-scale: unknown name 'age'"),
+    ],
+)
+def test_scales_that_cannot_be(text, line):
+    with pytest.raises(UserError, match=line):
+        public_scale(text, "age,sex=f|m,bmi", [0, 3])
+
+
+def test_a_scale_by_encoded_column():
+    scale = public_scale("bmi=25:5", "age,sex=f|m,bmi", [0, 3])
+    assert (scale.mean, scale.std) == ((0, 0, 0, 25), (1, 1, 1, 5))
