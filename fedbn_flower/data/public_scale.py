@@ -1,26 +1,24 @@
 """A scale of a table's numbers that is known without looking at the rows."""
 
-import csv
 import math
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from ..core.errors import not_allowed, unknown_name
 from .images.moments import Scale
+from .readers.tables.column_text import Feature, split_words
 
 FORM = "COLUMN=MEAN:DEVIATION with commas, such as age=50:20,bmi=25:5"
 
 
-def public_scale(text: str, columns: str, numbers: Collection[int]) -> Scale:
+def public_scale(text: str, columns: Sequence[Feature]) -> Scale:
     """Return means and deviations by encoded column; 0 and 1 where the text names none.
 
     Parameters
     ----------
     text : str
         The key ``dp-scale``.
-    columns : str
-        How the table is encoded, in the syntax of the key ``columns``.
-    numbers : Collection[int]
-        Which encoded columns are numbers.
+    columns : Sequence[Feature]
+        How the table is encoded.
 
     Raises
     ------
@@ -29,14 +27,12 @@ def public_scale(text: str, columns: str, numbers: Collection[int]) -> Scale:
     """
     places: dict[str, int] = {}
     width = 0
-    for word in next(csv.reader([columns])):
-        if width in numbers:
-            places[word] = width
-            width += 1
-        else:
-            width += word.rpartition("=")[2].count("|") + 1
+    for feature in columns:
+        if not feature.values:
+            places[feature.name] = width
+        width += feature.width
     mean, std = [0.0] * width, [1.0] * width
-    for word in next(csv.reader([text])) if text else []:
+    for word in split_words(text) if text else []:
         name, _, values = word.rpartition("=")
         if name not in places:
             raise unknown_name("dp-scale", name or word, places)

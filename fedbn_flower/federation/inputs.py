@@ -32,6 +32,7 @@ from ..data.kinds import KINDS
 from ..data.notes import Note
 from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
+from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
@@ -374,8 +375,8 @@ class RunInputs:
     @cached_property
     def _public_kind(self) -> Kind:
         kind = self.dataset.kind
-        columns, numbers = kind.facts["columns"], kind.facts["numbers"]
-        return kind.scaled_by(public_scale(self.config.dp_scale, columns, numbers))
+        columns = [Feature(one["name"], tuple(one["values"])) for one in kind.facts["columns"]]
+        return kind.scaled_by(public_scale(self.config.dp_scale, columns))
 
 
 def predicted_by(problem: type[Problem] | None) -> str:

@@ -8,6 +8,7 @@ import torch
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.public_scale import public_scale
+from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
@@ -98,6 +99,7 @@ def table(tmp_path):
 
 
 TABLE = {"columns": "age,sex=f|m", "label_column": "outcome"}
+COLUMNS = [Feature("age"), Feature("sex", ("f", "m")), Feature("bmi")]
 
 
 def test_of_a_table_no_row_decides_how_another_is_prepared(configured, table):
@@ -133,9 +135,9 @@ def test_a_run_on_a_table(configured, table, tmp_path):
 )
 def test_scales_that_cannot_be(text, line):
     with pytest.raises(UserError, match=line):
-        public_scale(text, "age,sex=f|m,bmi", [0, 3])
+        public_scale(text, COLUMNS)
 
 
 def test_a_scale_by_encoded_column():
-    scale = public_scale("bmi=25:5", "age,sex=f|m,bmi", [0, 3])
+    scale = public_scale("bmi=25:5", COLUMNS)
     assert (scale.mean, scale.std) == ((0, 0, 0, 25), (1, 1, 1, 5))

@@ -214,27 +214,28 @@ def test_a_spent_budget_ends_the_run_with_its_model(configured, tmp_path, caplog
 
 
 class Dies(Observer):
-    """Ends a run in the evaluation of a round, whose model is published by then."""
+    """Ends a run in a phase of a round, once everybody has answered."""
 
-    def __init__(self, within):
-        self.within = within
+    def __init__(self, within, phase="evaluate"):
+        self.within = (within, phase)
 
     def on_answer(self, server_round, phase, done, total):
-        if (server_round, phase) == (self.within, "evaluate"):
+        if (server_round, phase) == self.within and done == total:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("dp", ["client", "local"])
-def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp):
-    """All four rounds are charged when it dies, and the checkpoint is of round 2: rounds 3 and 4 are
-    repeated,
-    to the model of the run that was not killed."""
+@pytest.mark.parametrize(("dp", "phase"), [("client", "evaluate"), ("local", "train")])
+def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp, phase):
+    """All four rounds are charged when it dies, and the checkpoint is of round 2.
+
+    So rounds 3 and 4 are repeated, to the model of the run that was not killed.
+    """
     values = {**MANY, **DP, "dp": dp, "dp_noise": 0, "dp_epsilon": 8, "rounds": 4, "checkpoint_every": 2}
     config = configured(**values | ({"weighting": "uniform"} if dp == "local" else {}))
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     simulated(config, whole)
     with pytest.raises(KeyboardInterrupt):
-        simulate(Federation(config), stopped, None, [Dies(4)])
+        simulate(Federation(config), stopped, None, [Dies(4, phase)])
     assert [line["round"] for line in charges(stopped)] == [1, 2, 3, 4]
     summary = simulated(resume(config, stopped), stopped)
     assert summary["rounds"] == 4
@@ -376,8 +377,8 @@ def forms_of(text):
 
 
 def files_with(folder, text):
-    """The files in which a key stands, in any form."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    """The files in which a key stands, in any form; one that is being written is not yet a file."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".tmp"]
     return [path for path in files if holds(path.read_bytes(), forms_of(text))]
 
 
