@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -150,10 +151,21 @@ def records(path: Path, layout: Layout) -> Iterator[list[str]]:
         text = io.TextIOWrapper(file, encoding=layout.encoding, newline="")
         for _ in range(layout.above):
             text.readline()
-        rows = csv.reader(text, delimiter=layout.separator, skipinitialspace=True)
-        not_blank = (row for row in rows if any(row) or len(row) > 1)
+        not_blank = (row for row in _rows(text, layout.separator) if any(row) or len(row) > 1)
         next(not_blank, None)
         yield from not_blank
+
+
+def _rows(text: io.TextIOWrapper, separator: str) -> Iterator[list[str]]:
+    """Yield the fields of each row; those of a wide one without quotes and blanks are split much faster."""
+    for line in text:
+        if '"' in line:
+            rest = itertools.chain([line], text)
+            yield from csv.reader(rest, delimiter=separator, skipinitialspace=True)
+        elif " " in line:
+            yield fields(line, separator)
+        else:
+            yield line.rstrip("\r\n").split(separator)
 
 
 def _lines_above(text: io.TextIOWrapper) -> int:
