@@ -161,7 +161,7 @@ def may_be_tried(words):
     """Whether it simulates built-in data, and needs no cluster, GPU, extra, earlier run or search."""
     arguments = flags_of_simulation(words)
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
-    if arguments is None or (arguments and arguments[0] in LOOKS) or elsewhere & set(arguments):
+    if arguments is None or (arguments and arguments[0] in (*LOOKS, "ledger")) or elsewhere & set(arguments):
         return False
     dataset = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "digits"
     return dataset.startswith(BUILT_IN)
