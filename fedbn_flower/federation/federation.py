@@ -125,7 +125,6 @@ class Federation:
         """What is no mistake but hardly meant."""
         return [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())]
 
-    @usual_surroundings()
     @one_line_ends_the_run()
     def ask_sizes(self, grid: Grid) -> None:
         """Ask sites with data of their own how many examples they have, where privacy is accounted by these.
@@ -139,6 +138,7 @@ class Federation:
             check_nodes(self.strategy, grid, self.config.num_clients)
             self.privacy.learn(sites_sizes(self.inputs, self.strategy, grid).values())
 
+    @usual_surroundings()
     @one_line_ends_the_run()
     def run(
         self, grid: Grid, observers: Iterable[Observer], checkpoint: Checkpoint | None = None

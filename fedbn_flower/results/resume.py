@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
+from ..config.keys.privacy import AT_CLIENTS
 from ..config.run_config import RunConfig
 from ..config.selection import names_code, with_full_paths
 from ..core.command_line import command
@@ -36,8 +38,13 @@ MAY_CHANGE = frozenset(
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""
-BEFORE: dict[str, UserConfigValue] = {"frozen-bn": "adapt"}
-"""What runs without a key did, where that is not its default."""
+
+
+def as_before(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with what runs without a key did, where that is not its default."""
+    clients = stored.get("eval-model") == "local" or float(stored.get("fraction-evaluate", 1)) > 0
+    reported = clients and stored.get("dp", "none") not in AT_CLIENTS
+    return {"frozen-bn": "adapt", "decide-by": "pooled" if reported else "auto", **stored}
 
 
 def checkpoints_of(config: RunConfig) -> CheckpointFolder:
@@ -101,7 +108,7 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     """
     folder = Path(str(values["resume"]))
     check_version(folder, "resume")
-    stored = BEFORE | read_configuration(folder)
+    stored = as_before(read_configuration(folder))
     objects = {
         key
         for key, value in values.items()

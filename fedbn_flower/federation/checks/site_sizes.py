@@ -32,15 +32,12 @@ def answer_sizes(message: Message, context: Context) -> Message:
 
 
 def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
-    """Return the number of training examples of the connected sites, by partition or node id.
-
-    A site whose answer cannot be used is left out: it still accounts its own examples, and refuses noise that
-    is not enough for them.
+    """Return the number of training examples of every connected site, by partition or node id.
 
     Raises
     ------
     RunFailed
-        When no site answers with a positive whole number.
+        When a site does not answer with a positive whole number: the run's epsilon would not be its.
     """
 
     def read(content: RecordDict) -> int:
@@ -49,4 +46,4 @@ def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
             raise ReplyRefused(f"{count!r} training examples, not a whole number in [1, {MAX_WEIGHT}]")
         return count
 
-    return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read)
+    return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read, all_of_them=True)

@@ -40,6 +40,7 @@ def answers_of_sites(
     strategy: PseudoGradientStrategy,
     grid: Grid,
     read: Callable[[RecordDict], T],
+    all_of_them: bool = False,
 ) -> dict[int, T]:
     """Return what ``read`` makes of the nodes' answers to a query, by partition or node id.
 
@@ -50,7 +51,7 @@ def answers_of_sites(
     Raises
     ------
     RunFailed
-        When no answer can be used.
+        When no answer can be used, or one cannot and ``all_of_them`` are needed.
     """
     nodes = strategy.node_directory
     members, _ = nodes.taking_part(strategy.node_participation, 1)
@@ -68,7 +69,7 @@ def answers_of_sites(
     if silent:
         missing = ", ".join(nodes.name(node) for node in sorted(silent, key=nodes.rank))
         lines.append(f"{query}: no answer within {inputs.config.round_timeout:g} s from {missing}")
-    if not found:
+    if not found or (lines and all_of_them):
         raise RunFailed("; ".join(lines[:SHOWN]) or f"{query}: no site takes part")
     for line in lines:
         LOGGER.warning("%s: left out", line)

@@ -27,6 +27,7 @@ def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
     for name, result in results.items():
         assert result.summary["failures"] == 0, name
         assert result.summary["clients"] == results[""].summary["clients"], name
+        assert result.summary.get("global") == results[""].summary.get("global"), name
         assert all(torch.equal(entry, models[""][n]) for n, entry in models[name].items()), name
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.data.public_scale import public_scale
 from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.federation.federation import Federation
@@ -55,6 +55,16 @@ def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simula
     assert charges(tmp_path / "nodes") == charges(tmp_path / "simulation")
     assert summary["privacy"] == expected["privacy"]
     assert 7.9 < summary["privacy"]["epsilon"] <= 8
+
+
+def test_a_site_that_does_not_say_its_size_ends_the_run(configured, sites, tmp_path):
+    """The run's epsilon would not be its."""
+    sites[1]["dp-required"] = "local"
+    config = small(configured, dataset="shape:1x8x8:10", dp_epsilon=8.0, dp_noise=0, rounds=1)
+    with pytest.raises(
+        RunFailed, match="^query.sizes: partition 1: dp: 'example' is not allowed at this site"
+    ):
+        run_at(sites, config, tmp_path / "nodes")
 
 
 def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_path):

@@ -21,6 +21,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results import run_directory as place
 from fedbn_flower.results.checkpoints import memory_folder
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.results.resume import as_before
 from fedbn_flower.results.run_directory import run_folder_locked
 from fedbn_flower.runtime.simulation import simulate
 
@@ -242,3 +243,18 @@ def test_a_folder_in_use_is_reported_before_anything_starts(configured, tmp_path
     with run_folder_locked(configured(resume=str(run)), run):
         assert cli.main(["--resume", str(run), "--rounds", "2"]) == 2
     assert "expected a folder that no running process writes to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stored", "by"),
+    [
+        ({}, "pooled"),
+        ({"fraction-evaluate": 0.0}, "auto"),
+        ({"fraction-evaluate": 0.0, "eval-model": "local"}, "pooled"),
+        ({"dp": "local"}, "auto"),
+        ({"decide-by": "mean"}, "mean"),
+    ],
+)
+def test_a_run_from_before_decide_by_goes_on_by_the_clients_metrics(stored, by):
+    """Where clients have none, ``auto`` is the server's, as it was."""
+    assert as_before(stored)["decide-by"] == by
