@@ -13,10 +13,9 @@ By sampling, with the adjacency that the epsilon is for:
   k = ceil(rounds / groups), and noise may be correlated over up to ``groups`` rounds (2306.08153).
 
 PLDs are rounded such that epsilon is never too small (Doroshenko et al. 2022, 2207.04380). They are
-composed in
-floats, which do not tell a delta below 1e-12. There, and where a PLD has no finite epsilon, as under
-next to no
-noise, a greater one is stated: that of the Renyi divergences below, or that of everybody taking part.
+composed in floats, which do not tell a delta below 1e-12. There, and where a PLD has no finite epsilon, as
+under next to no noise, a greater one is stated: that of the Renyi divergences below, or that of everybody
+taking part.
 
 Secure noise is discrete, of deviation s on whole vectors that move by s / z at most. No PLD of it is known in
 many dimensions. Its Renyi divergences are, at whole orders a, those of the Gaussian. Let P and Q be the noise
@@ -158,9 +157,7 @@ def _composed(sampling: Sampling, noise: float, probability: float, rounds: int,
 
 
 def _self_composed(one: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:
-    """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``, which is
-    slow.
-    """
+    """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``: slow."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     if rounds > MANY_ROUNDS:

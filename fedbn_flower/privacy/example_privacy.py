@@ -1,8 +1,8 @@
 """Example-level differential privacy of one run: DP-SGD at each client, which trusts nobody but itself.
 
 Epsilon is the greatest of the clients' (parallel composition), as if each trained in every round.
-Neighbours differ in
-an example that is replaced by nothing: the number of examples is public, and sampling goes by it.
+Neighbours differ in an example that is replaced by nothing: the number of examples is public, and sampling
+goes by it.
 """
 
 from collections.abc import Iterable, Iterator

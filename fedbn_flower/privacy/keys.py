@@ -4,9 +4,8 @@ Whoever knows the key knows who was sampled and can take the noise off. So it is
 message or report: only in memory and, if the run has checkpoints, in a file of its own.
 
 Numbers are the keystream of ChaCha20 (RFC 8439) under a key that HKDF (RFC 5869, SHA-256) derives from
-(key, round, attempt, purpose) and, for noise under a secret key, from the sum that it is added to. So
-no two sums
-have the same noise, also if a run's folder is copied and both copies go on.
+(key, round, attempt, purpose) and, for noise under a secret key, from the sum that it is added to. So no
+two sums have the same noise, also if a run's folder is copied and both copies go on.
 """
 
 import hashlib

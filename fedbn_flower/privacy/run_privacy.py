@@ -200,8 +200,8 @@ class PrivacyAtClients(RunPrivacy):
     def _note_evaluations(self, server_round: int) -> None:
         """Count on how many splits each client is evaluated in a round, if metrics are paid for."""
         if self.config.dp_metrics:
-            until = (evaluations_until(self.config, number) for number in (server_round - 1, server_round))
-            self._evaluations += -next(until) + next(until)
+            before = evaluations_until(self.config, server_round - 1)
+            self._evaluations += evaluations_until(self.config, server_round) - before
 
     def _note(self, clients: Sequence[int]) -> None:
         """Count a charged round, as if each client trained in it."""

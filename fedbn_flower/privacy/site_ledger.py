@@ -111,7 +111,7 @@ class SiteLedger:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock"):
                 entries = self.entries()
-                spent = composed_epsilon((e.release for e in [*entries, new]), new.delta)
+                spent = epsilon_of([*entries, new], new.delta)
                 new = Entry(**{**asdict(new), "epsilon": spent})
                 check(entries, new)
                 self._append(new)

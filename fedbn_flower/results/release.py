@@ -85,9 +85,8 @@ def release(folder: Path, to: Path) -> Path:
 def attack_success(false_positives: float, epsilon_at: EpsilonAt) -> float:
     """Return a bound on an attack's true-positive rate at a false-positive rate.
 
-    An (epsilon, delta) allows ``min(e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))`` at the rate
-    a (Kairouz
-    et al. 2015, 1311.0776). Each delta in `DELTAS` gives a bound, and the least one counts.
+    An (epsilon, delta) allows ``min(e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))`` at the rate a
+    (Kairouz et al. 2015, 1311.0776). Each delta in `DELTAS` gives a bound, and the least one counts.
     """
     bounds = [1.0]
     for delta in DELTAS:

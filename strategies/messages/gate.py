@@ -7,7 +7,7 @@ cannot be used raises `ReplyRefused`, which costs that site its answer and is on
 | phase | message | reader |
 |---|---|---|
 | identity | `QUERY_PARTITION_ID` | `nodes.NodeDirectory` |
-| statistics | `QUERY_MOMENTS`, `QUERY_COUNTS` | the app that asks, through `answers` |
+| statistics | `QUERY_MOMENTS`, `QUERY_COUNTS`, `QUERY_SIZES` | the app that asks, through `answers` |
 | train | ``train`` | `reply_reader.ReplyReader`, through `replies.Replies` |
 | evaluate | ``evaluate`` | `validation.check_metrics` and `ExpectedMetrics`, through `replies.Replies` |
 """
