@@ -38,8 +38,10 @@ OF_MASKS = ":masks"
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 EXPECTED = "'digits', a table, a folder with data, or a hub name"
-COLUMNS = ("image_column", "label_column", "group_column")
-"""The fields of a `Request` that name columns."""
+COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
+"""The fields of a `Request` that are of columns."""
+OF_IMAGES = COLUMNS[:3]
+"""Those of them that do not say whose an example is."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,12 @@ def _folder(request: Request, folder: Path) -> Source:
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
     if has_mask_folders(found):
-        _refuse_keys(request, f"{name!r} contains images and masks", "image_column", "label_column")
+        _refuse_keys(request, f"{name!r} contains images and masks", *OF_IMAGES)
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
         return Source(f"{fingerprint} by table", lambda: decode_labelled_images(request, found, tables))
     if has_class_folders(found):
-        _refuse_keys(request, f"{name!r} contains class folders", "image_column", "label_column")
+        _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
         return Source(f"{fingerprint} by folder", lambda: decode_class_folders(request, found))
     refuse_unlabelled(request, found)
     return Source(fingerprint, lambda: decode_splits(request, load_splits(name, path)))
@@ -151,7 +153,7 @@ def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
 
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
-    _refuse_keys(request, "data is given as arrays", "image_size", "image_column", "label_column")
+    _refuse_keys(request, "data is given as arrays", "image_size", *OF_IMAGES)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse_keys(request, "data is given as arrays", "group_column")
 

@@ -30,6 +30,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
+from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..privacy.example_privacy import ExamplePrivacy
@@ -44,6 +45,7 @@ from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
+from .checks.unused_keys import unused_keys, unused_line
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange, model_to_send
@@ -72,6 +74,13 @@ LOGGER = logging.getLogger("flwr.fedbn")
 class Federation:
     """One run: the strategy, the shared model, the server's evaluation.
 
+    Parameters
+    ----------
+    config : RunConfig
+        The run's.
+    caller : Caller
+        Who runs it.
+
     Raises
     ------
     UserError
@@ -79,8 +88,9 @@ class Federation:
     """
 
     @usual_surroundings()
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, caller: Caller = SIMULATION) -> None:
         self.config = config
+        self.caller = caller
         self.inputs = inputs_of(config)
         self.dataset = self.inputs.dataset
         self.problem = self.dataset.problem
@@ -123,7 +133,18 @@ class Federation:
     @cached_property
     def warnings(self) -> list[str]:
         """What is no mistake but hardly meant."""
-        return [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ())]
+        found = [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ()), self.unused_line]
+        return [line for line in found if line]
+
+    @property
+    def unused(self) -> list[str]:
+        """The keys that are given, and that nothing reads."""
+        return list(unused_keys(inputs_of(self.config), self.caller))
+
+    @property
+    def unused_line(self) -> str:
+        """What tells of these keys; empty if there are none."""
+        return unused_line(inputs_of(self.config), self.caller)
 
     @one_line_ends_the_run()
     def ask_sizes(self, grid: Grid) -> None:

@@ -20,9 +20,13 @@ CONFIG = "config.json"
 EXPERIMENT = "experiment.json"
 """The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
-LEARNT, WARNINGS = "learnt", "warnings"
-"""What the run learns, as `Note`, and what it was warned of, as they were shown before the first round."""
-NOT_KEYS = ("shape", "data", "client-names", "class-names", "versions", "weights", "code", LEARNT, WARNINGS)
+LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"
+"""What the run learns, as `Note`, and what it was warned of, as they were shown before the first round;
+and the keys that nothing reads."""
+NOT_KEYS = (
+    *("shape", "data", "client-names", "class-names", "versions", "weights", "code"),
+    *(LEARNT, WARNINGS, UNUSED),
+)
 """Entries of ``config.json`` that are not keys of a run."""
 
 
@@ -41,6 +45,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         **({"code": code} if (code := code_digests(federation.config)) else {}),
         LEARNT: [note._asdict() for note in federation.learnt],
         WARNINGS: federation.warnings,
+        UNUSED: federation.unused,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }
 

@@ -13,6 +13,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from ..config.run_config import RunConfig
+from ..config.unused_keys import FLOWER
 from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.logs import colour_in_terminals_only
@@ -165,7 +166,7 @@ class StreamingGrid(Grid):
 
 def _run(grid: Grid, config: RunConfig) -> None:
     check_trackers(config)
-    federation = Federation(config)
+    federation = Federation(config, FLOWER)
     if config.inspect:
         _inspect(grid, federation)
         return

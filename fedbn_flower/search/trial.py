@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.unused_keys import SEARCH
 from ..core.errors import RunFailed
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult
@@ -127,4 +128,4 @@ def complete_run(config: "RunConfig", done: int, pool: "Pool | None", *observers
         if done >= config.rounds or summary.get("stopped"):
             return
         config = config.model_copy(update={"resume": str(folder)})
-    simulate(Federation(config), folder, pool, observers)
+    simulate(Federation(config, SEARCH), folder, pool, observers)

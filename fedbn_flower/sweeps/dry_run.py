@@ -9,7 +9,7 @@ from .processes import can_run_in_parallel, clients_in_a_round, number_in_parall
 
 
 def describe_runs(cells: Sequence[Cell]) -> list[str]:
-    """Return a line per run, and one with the estimated time of the remaining runs."""
+    """Return a line per run, what tells of keys that nothing reads, and an estimate of the remaining time."""
     lines, remaining = [], []
     for cell in cells:
         if cell.summary:
@@ -20,13 +20,14 @@ def describe_runs(cells: Sequence[Cell]) -> list[str]:
         remaining.append((cell, cell.config.rounds - done))
     speeds = {kind_of(cell.config): cell.config for cell, _ in remaining}
     measured = {kind: speed_of(config) for kind, config in speeds.items()}
-    seconds = {
-        cell.name: rounds * seconds_a_round(work_of(Federation(cell.config)), measured[kind_of(cell.config)])
-        for cell, rounds in remaining
-    }
+    seconds, unused = {}, dict[str, None]()
+    for cell, rounds in remaining:
+        federation = Federation(cell.config)
+        seconds[cell.name] = rounds * seconds_a_round(work_of(federation), measured[kind_of(cell.config)])
+        unused |= {federation.unused_line: None} if federation.unused_line else {}
     runs = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
     states = f"{runs}, {len(cells) - len(remaining)} done" if len(remaining) < len(cells) else runs
-    return [*lines, f"{states}; {in_words(elapsed([cell for cell, _ in remaining], seconds))} to go"]
+    return [*lines, *unused, f"{states}; {in_words(elapsed([cell for cell, _ in remaining], seconds))} to go"]
 
 
 def elapsed(cells: Sequence[Cell], seconds: Mapping[str, float]) -> float:

@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 
 import fedbn_flower
 from fedbn_flower.cli import main
+from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
 
 from .pages import DOCS, ROOT, blocks
 
@@ -29,11 +30,17 @@ FEW = ("--rounds", "1", "--backend", "inline")
 LOOKS = ("report", "compare", "export", "inspect", "release")
 
 
-def understood(arguments):
-    """Parse and check a command line of run_sim.py as the program does; nothing runs, no data are read."""
-    from fedbn_flower.cli.parser import parse_command_line
+def understood(arguments, caller=SIMULATION):
+    """Parse and check a command line of run_sim.py as the program does; nothing runs, no data are read.
 
-    return parse_command_line(arguments)
+    Every key that it gives is read, as far as is known without data.
+    """
+    from fedbn_flower.cli.parser import Job, parse_command_line
+
+    job = parse_command_line(arguments)
+    configs, caller = (job.configs, caller) if isinstance(job, Job) else (job.configs(), SEARCH)
+    assert not any(told(config, unused_by_config(config, caller)) for config in configs)
+    return job
 
 
 def commands_of(block):
@@ -149,7 +156,8 @@ def check_flower(words):
         parsed = tomllib.loads("\n".join(pairs_of(value)))
         assert parsed
         if option == "--run-config":
-            understood([word for key, given in parsed.items() for word in (f"--{key}", str(given))])
+            words = [word for key, given in parsed.items() for word in (f"--{key}", str(given))]
+            understood(words, FLOWER)
 
 
 def pairs_of(text):

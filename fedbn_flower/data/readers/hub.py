@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UserError, unknown_name
+from ...core.errors import UserError, not_allowed, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
@@ -111,8 +111,11 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     Raises
     ------
     UserError
-        When a split or a column is missing, or has another type.
+        When a split or a column is missing, or has another type; for words that are missing values.
     """
+    if request.missing_values != Request.missing_values and not request.of_site:
+        wanted = f"'auto': {request.name!r} is read without them"
+        raise not_allowed("missing-values", request.missing_values, wanted)
     if "train" not in splits:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedbn_flower.clients import FedAvgClient, Loss, Objective
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
-from fedbn_flower.clients.modules.optimizers import torch_defaults, unused_keys
+from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.client_unions import parts
@@ -111,12 +111,9 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
 
 
 def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
-    """Keys that the optimiser does not use, and those at 0 for which torch's default is another."""
+    """Keys at 0 for which torch's default is another."""
     text = config.client_optimizer
     values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
-    for key in sorted(unused_keys(text) & values.keys()):
-        if values[key]:
-            yield f"{key}: {values[key]} is not used by client-optimizer {text!r}"
     for key, default in torch_defaults(text).items():
         if default and values.get(key) == 0:
             yield f"{key}: 0.0 goes to client-optimizer {text!r}, for which torch's default is {default:g}"

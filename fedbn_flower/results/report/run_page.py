@@ -9,7 +9,7 @@ from ...config.help import as_text
 from ...config.keys.privacy import NO_SEED
 from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
-from ..manifest import LEARNT, WARNINGS
+from ..manifest import LEARNT, UNUSED, WARNINGS
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
     client_curves,
@@ -287,7 +287,7 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
         yield paragraph("Its noise followed from a secret key: the command draws other noise.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
-    shown_elsewhere = ("versions", LEARNT, WARNINGS)
+    shown_elsewhere = ("versions", LEARNT, UNUSED, WARNINGS)
     rows = [[key, as_text(value)] for key, value in run.config.items() if key not in shown_elsewhere]
     yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 

@@ -16,6 +16,7 @@ from PIL import Image
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.config.registry import APP
+from fedbn_flower.config.unused_keys import SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.progress import cell_name
@@ -142,6 +143,8 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     job = parse_command_line(arguments)
     configs = job.configs if isinstance(job, Job) else job.configs()[:1]
     assert len(configs) == RUNS[path.stem]
+    caller = SIMULATION if isinstance(job, Job) else SEARCH
+    assert not any(told(config, unused_by_config(config, caller)) for config in configs)
     keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
     assert len({cell_name(config, keys) for config in configs}) == len(configs)
     given = tomllib.loads(path.read_text())
@@ -190,13 +193,14 @@ def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     for i, config in enumerate(first.values()):
         summary = simulate(Federation(config), tmp_path / f"{i}", None)
         assert summary["failures"] == 0, config
+        assert not Federation(config).unused
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in LARGE else []) for name in RUNS]
 )
-def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
+def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch, caplog):
     """A round of one seed; of a search one trial."""
     monkeypatch.chdir(tables)
     path = FOLDER / f"{name}.toml"
@@ -205,6 +209,7 @@ def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch):
     if "search" in given:
         words += " --trials 1"
     assert cli.main(words.split()) == 0
+    assert "unused:" not in caplog.text
     if "search" in given:
         return
     with (tmp_path / name / "grid.csv").open() as file:

@@ -1,0 +1,129 @@
+"""Which of the keys that a run was given nothing reads, as far as its configuration says.
+
+Those that the data decide are in `federation.checks.unused_keys`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from flwr.app import UserConfigValue
+
+from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
+
+from .defaults import defaults_for
+from .keys import RUN_KEYS
+from .registry import SELECTION
+from .run_config import RunConfig
+from .selection import NOT_GIVEN, named, settings_of
+
+
+class Caller(NamedTuple):
+    """Who runs a federation, and so reads keys itself."""
+
+    simulates: bool = True
+    """Whether clients are simulated; otherwise they are Flower's nodes."""
+    searches: bool = False
+    """Whether it is a trial of a search."""
+
+
+SIMULATION, SEARCH, FLOWER = Caller(), Caller(searches=True), Caller(simulates=False)
+
+
+class Unread(NamedTuple):
+    """Keys that nothing reads under a condition."""
+
+    keys: str
+    """Their names, between blanks."""
+    why: str
+    """The condition in words, with the run's keys between braces."""
+    holds: Callable[[RunConfig, Caller], bool]
+
+
+def runs_here(config: RunConfig, caller: Caller) -> bool:
+    """Whether all clients are simulated in this process; see `runtime.pools.pool_for`."""
+    moves = config.backend == "auto" and (config.ray_address or config.device == "cpu")
+    return caller.simulates and not (config.backend == "ray" or moves)
+
+
+def _chooses_nobody(config: RunConfig, _: Caller) -> bool:
+    """Whether a built-in selection takes all clients, and does not decide ``weighting`` either."""
+    all_train = config.clients_a_round == config.num_training
+    return (
+        all_train and config.weighting != "uniform" and config.selection.partition(":")[0] in SELECTION.names
+    )
+
+
+def _zero(setting: str) -> Callable[[RunConfig, Caller], bool]:
+    return lambda config, _: dict(config.algorithm_settings).get(setting) == 0
+
+
+def _lacks(key: str) -> Callable[[RunConfig, Caller], bool]:
+    return lambda config, _: key in unused_by_optimizer(config.client_optimizer)
+
+
+UNREAD = (
+    Unread("workers round-timeout", "clients run in this process", runs_here),
+    Unread("ray-address", "backend is 'inline'", lambda c, by: by.simulates and c.backend == "inline"),
+    Unread("node-timeout", "simulated clients are there at once", lambda _, by: by.simulates),
+    Unread("memory-name keep-memories", "only SuperNodes keep memories", lambda _, by: by.simulates),
+    Unread("backend workers ray-address verbose", "Flower runs the clients", lambda _, by: not by.simulates),
+    Unread(  # a reference sets it itself
+        "fast", "Flower runs the clients", lambda c, by: not by.simulates and c.reference != "pooled"
+    ),
+    Unread("client-momentum", "client-optimizer {client_optimizer!r} has none", _lacks("client-momentum")),
+    Unread("weight-decay", "client-optimizer {client_optimizer!r} has none", _lacks("weight-decay")),
+    Unread("drop-stragglers", "stragglers is 0", lambda c, _: not c.stragglers),
+    Unread("selection", "all clients train", _chooses_nobody),
+    Unread(  # as many as 0 says
+        "fraction-evaluate",
+        "clients send no metrics",
+        lambda c, _: not c.clients_report and c.fraction_evaluate > 0,
+    ),
+    Unread("fraction-evaluate", "eval-model is 'local'", lambda c, _: c.eval_model == "local"),
+    Unread("dp-metrics", "fraction-evaluate is 0", lambda c, _: not c.clients_evaluate),
+    Unread(
+        "decide-by",
+        "without patience, stop-at-target and a search it decides nothing",
+        lambda c, by: not (c.may_end_early or by.searches),
+    ),
+    Unread("moon-temperature", "mu is 0", _zero("mu")),
+    Unread("ntd-temperature", "ntd-beta is 0", _zero("ntd-beta")),
+)
+"""What nothing reads, and no error says so: most keys that need another one are refused without it."""
+
+SET_ON_RESUME = frozenset({"decide-by", "eval-data", "frozen-bn"})
+"""Keys that a resumed run may have from its folder though they were not given."""
+
+
+def given_keys(config: RunConfig) -> dict[str, UserConfigValue]:
+    """Return the keys and settings of a run that are not their defaults, with their values."""
+    values = config.to_user_config()
+    settings = {key: field for one in named(values) for key, field in settings_of(one.cls).items()}
+    defaults = {key: field.default for key, field in {**settings, **RUN_KEYS}.items()}
+    defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
+    defaults |= defaults_for(config.dataset)
+    resumed = SET_ON_RESUME if config.resume else frozenset()
+    return {key: v for key, v in values.items() if v != defaults.get(key) and key not in resumed}
+
+
+def told(config: RunConfig, unread: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the given ones of keys that nothing reads, each with a reason in words.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run's.
+    unread : Iterable[tuple[str, str]]
+        Names between blanks, and why nothing reads them; of several reasons the first is told.
+    """
+    values = config.model_dump()
+    why: dict[str, str] = {}
+    for keys, words in unread:
+        for key in keys.split():
+            why.setdefault(key, words.format(**values))
+    return {key: why[key] for key in given_keys(config) if key in why}
+
+
+def unused_by_config(config: RunConfig, caller: Caller) -> list[tuple[str, str]]:
+    """Return the keys that nothing reads whatever the data are, and why, for `told`."""
+    return [(one.keys, one.why) for one in UNREAD if one.holds(config, caller)]

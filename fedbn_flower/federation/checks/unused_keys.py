@@ -1,0 +1,88 @@
+"""Tell of the keys that a run was given and that nothing reads.
+
+They are no mistake: the runs of a sweep may share them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from fedbn_flower.clients import Metric
+from fedbn_flower.clients.modules.frozen import constant_entries
+from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric
+from fedbn_flower.clients.problems.metrics.scores import OfScores
+
+from ...config.help import as_text
+from ...config.registry import METRIC
+from ...config.unused_keys import Caller, given_keys, told, unused_by_config
+from ...core.text import visible
+from ..inputs import RunInputs
+
+
+def _nothing_is_evaluated(inputs: RunInputs) -> bool:
+    config = inputs.config
+    new_clients = config.holdout_clients and config.clients_report
+    return not (config.clients_evaluate or inputs.server_evaluates or new_clients)
+
+
+def _no_client_evaluates(inputs: RunInputs) -> bool:
+    config = inputs.config
+    return not (config.clients_evaluate or (config.holdout_clients and config.clients_report))
+
+
+def _goes_by_thresholds(metric: Metric) -> bool:
+    if isinstance(metric, TorchMetric):
+        return "thresholds" in inspect.signature(type(metric.metric)).parameters
+    return isinstance(metric, OfScores) or type(metric) not in METRIC.names.values()
+
+
+def _no_thresholds(inputs: RunInputs) -> bool:
+    return not any(map(_goes_by_thresholds, inputs.dataset.problem.chosen.values()))
+
+
+def _no_frozen_statistics(inputs: RunInputs) -> bool:
+    """Whether statistics that adapt are as constant as those that do not."""
+    initial = inputs.initial()
+    return constant_entries(initial.module, initial.constant) == initial.constant
+
+
+OF_EVALUATION = (
+    "metrics metrics-by-class thresholds target target-accuracy evaluate-every eval-data final-test"
+)
+
+UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
+    (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
+    ("eval-data fine-tune", "no client evaluates"): _no_client_evaluates,
+    ("thresholds", "no metric goes by thresholds"): _no_thresholds,
+    ("frozen-bn", "no BatchNorm layer is frozen"): _no_frozen_statistics,
+    ("dp-scale", "the data are no table"): lambda i: i.dataset.has_examples and not i.prepares_publicly,
+    (
+        "compress error-feedback compress-down server-lr server-momentum clip-update-norm",
+        "nothing of the model travels",
+    ): lambda i: not i.split.shared,
+    ("partition cache-dir eval-data", "the data are the SuperNodes'"): lambda i: not i.dataset.has_examples,
+}
+"""When nothing reads keys, by their names and by the reason in words."""
+
+
+def unused_keys(inputs: RunInputs, caller: Caller) -> dict[str, str]:
+    """Return the keys and settings that are given and that nothing reads, each with the reason."""
+    config = inputs.config
+    of_data = [unread for unread, holds in UNREAD.items() if holds(inputs)]
+    of_nodes = () if caller.simulates or inputs.remembers else ("memory-name keep-memories continue-state",)
+    found = (
+        *unused_by_config(config, caller),
+        *of_data,
+        *((k, "no client remembers anything") for k in of_nodes),
+    )
+    return told(config, found)
+
+
+def unused_line(inputs: RunInputs, caller: Caller) -> str:
+    """Return a line that tells of such keys; empty if there are none."""
+    given = given_keys(inputs.config)
+    keys = [
+        f"{key} {visible(as_text(given[key]))} ({why})" for key, why in unused_keys(inputs, caller).items()
+    ]
+    return f"unused: nothing in this run reads {', '.join(keys)}" if keys else ""
