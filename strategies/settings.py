@@ -15,11 +15,20 @@ from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
 
-__all__ = ["allowed", "checked", "declared", "flag", "kinds_of", "model_of", "setting"]
+__all__ = [
+    "Numbers",
+    "allowed",
+    "checked",
+    "declared",
+    "flag",
+    "kinds_of",
+    "model_of",
+    "setting",
+]
 
 
 def declared(cls: type) -> dict[str, FieldInfo]:
@@ -59,6 +68,33 @@ def _hint(cls: type, attribute: str) -> Any:
     raise KeyError(attribute)
 
 
+class Numbers(BaseModel):
+    """The base of models whose numbers are finite, of 64 bits, and neither true nor false."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def refuse_bools(cls, value: object, info: ValidationInfo) -> object:
+        """Python takes true and false for 1 and 0."""
+        kinds = kinds_of(cls.model_fields[str(info.field_name)])
+        if isinstance(value, bool) and {int, float} & set(kinds) and bool not in kinds:
+            raise ValueError("true and false are no numbers")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def refuse_huge(cls, value: object) -> object:
+        """Neither Flower nor NumPy carries them; they may have been text."""
+        if isinstance(value, int) and value.bit_length() >= 64:
+            raise ValueError("a number has 64 bits at most")
+        return value
+
+
+class _OfClass(Numbers):
+    model_config = ConfigDict(validate_by_name=True, arbitrary_types_allowed=True)
+
+
 @lru_cache(maxsize=256)
 def model_of(cls: type) -> type[BaseModel]:
     """Return a pydantic model of the settings: its fields are the arguments, their aliases the flags."""
@@ -68,14 +104,7 @@ def model_of(cls: type) -> type[BaseModel]:
         kind = Annotated[hint, *field.metadata] if field.metadata else hint
         named = setting(field.default, alias=flag(attribute, field), description=field.description)
         fields[attribute.strip("_")] = (kind, named)
-    config = ConfigDict(
-        extra="forbid",
-        validate_by_name=True,
-        allow_inf_nan=False,
-        arbitrary_types_allowed=True,
-        coerce_numbers_to_str=True,
-    )
-    return create_model(cls.__name__, __config__=config, **fields)
+    return create_model(cls.__name__, __base__=_OfClass, **fields)
 
 
 def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,7 +24,7 @@ from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import DATASET, MODEL, PROBLEM
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN, REGISTRIES, names_code, with_full_paths
+from ..config.selection import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.logs import show_log
@@ -103,8 +103,9 @@ def simulate(
     True
     >>> model = result.model(client=1)
     """
-    if wrong := [one for one in observers if not isinstance(one, Observer)]:
-        raise UserError(f"observers: {wrong[0]!r} is not allowed; expected instances of Observer")
+    observers = _list_of(observers)
+    if not isinstance(progress, bool | int):
+        raise not_allowed("progress", progress, "true or false")
     values, objects = _split_keys(keys)
     if data is not None:
         if "dataset" in values:
@@ -120,6 +121,20 @@ def simulate(
         folder = _run(config, Console(quiet=not progress), observers)
     model = next((objects[name] for name in objects if name == config.model), None)
     return Result(folder, model, trust_code=True)
+
+
+def _list_of(observers: Any) -> list[Observer]:
+    """Return observers as a list.
+
+    Raises
+    ------
+    UserError
+        When they are none.
+    """
+    given = list(observers) if isinstance(observers, Iterable) else [observers]
+    if wrong := [one for one in given if not isinstance(one, Observer)]:
+        raise not_allowed("observers", wrong[0], "instances of Observer")
+    return given
 
 
 def _keys_by_group() -> str:
@@ -195,6 +210,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
     objects: dict[str, Any] = {}
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
+        check_given(key, value)
         if key == "metrics" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":

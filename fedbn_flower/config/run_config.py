@@ -33,6 +33,7 @@ from .selection import (
     NOT_GIVEN,
     Named,
     Setting,
+    check_given,
     check_requirements,
     check_used,
     flags,
@@ -73,7 +74,10 @@ class RunConfig(
         UserError
             For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
         """
-        return _resolved(tuple(sorted(with_absolute_paths(values).items())))
+        for key, value in values.items():
+            check_given(key, value)
+        items = with_absolute_paths(values).items()
+        return _resolved(tuple((key, type(value), value) for key, value in sorted(items)))
 
     @classmethod
     def grid(cls, tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list["RunConfig"]:
@@ -193,8 +197,9 @@ class RunConfig(
 
 
 @process_cache(maxsize=64)  # a worker sees the same configuration with every message
-def _resolved(items: tuple[tuple[str, Any], ...]) -> RunConfig:
-    config = _checked(dict(items))
+def _resolved(items: tuple[tuple[str, type, Any], ...]) -> RunConfig:
+    """``items`` have the type of each value, since True == 1 == 1.0."""
+    config = _checked({key: value for key, _, value in items})
     return config if config.reference == "none" else _checked(baseline_keys(config.to_user_config()))
 
 

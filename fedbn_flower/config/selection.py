@@ -1,5 +1,6 @@
 """The algorithms that a run names: their settings, and what they need of each other."""
 
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from fedbn_flower.strategies.messages.wire import (
 )
 from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, check_plain, not_allowed
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
@@ -47,6 +48,10 @@ NAMED: dict[str, Mapping[str, Any]] = {
 }
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
+PATHS = frozenset({"availability", "cache-dir", "devices", "init", "resume", "run-dir"})
+"""Keys whose values may be paths, beside those that `names_code`."""
+LONGEST_NAME, LONGEST_PATH = 255, 2048
+"""Bytes; Linux has up to 4095 in all, with the current folder and what is below this one."""
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND, UPDATE_STEP}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
@@ -69,6 +74,23 @@ class Named:
 def names_code(key: str) -> bool:
     """Whether a value of a key may name a user's code."""
     return key in NAMED or key in WITH_ARGUMENT or key in (METRIC.key, DATASET.key)
+
+
+def check_given(key: str, value: object) -> None:
+    """Refuse what no key can mean: `check_plain`'s, and names that are too long for a file.
+
+    Raises
+    ------
+    UserError
+        For such a value.
+    """
+    check_plain(key, value)
+    if not isinstance(value, str) or not (names_code(key) or key in PATHS):
+        return
+    text = value.encode(errors="surrogatepass")
+    if len(text) > LONGEST_PATH or max(map(len, re.split(b"[/,:+]", text))) > LONGEST_NAME:
+        wanted = f"names of at most {LONGEST_NAME} bytes, as files have, and {LONGEST_PATH} in all"
+        raise not_allowed(key, value, wanted)
 
 
 def with_full_paths(key: str, text: str) -> str:

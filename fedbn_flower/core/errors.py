@@ -8,6 +8,7 @@ from pathlib import Path
 from sysconfig import get_path
 
 from .suggestions import hint
+from .text import visible
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _OURS = [str(_PROJECT / name) for name in ("fedbn_flower", "clients", "strategies")]
@@ -15,8 +16,20 @@ NOT_THE_USERS = ("<", *(folder + os.sep for folder in (get_path("stdlib"), get_p
 """How the file names of code begin that is Python's, installed or ours."""
 
 
+LONGEST_VALUE = 300
+"""Characters of a value in a message."""
+BITS = 64
+"""Of whole numbers, as Flower's run configuration carries them."""
+
+
 class UserError(ValueError):
-    """A mistake in what the user asked for; the message names the key, the value and what is allowed."""
+    """A mistake in what the user asked for; the message names the key, the value and what is allowed.
+
+    It is one line, whatever it quotes.
+    """
+
+    def __init__(self, *message: object) -> None:
+        super().__init__(*(visible(part) if isinstance(part, str) else part for part in message))
 
 
 class RunFailed(RuntimeError):
@@ -46,7 +59,33 @@ def described(error: BaseException) -> str:
 
 def not_allowed(key: str, value: object, allowed: str) -> UserError:
     """Return the error for a value that is not allowed."""
-    return UserError(f"{key}: {value!r} is not allowed; expected {allowed}")
+    return UserError(f"{key}: {_quoted(value)} is not allowed; expected {allowed}")
+
+
+def _quoted(value: object) -> str:
+    """A value as Python writes it, the middle of a long one left out."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of so many digits
+        return "a whole number of over 4000 digits"
+    except Exception as error:  # of an object of the user's
+        return f"an object of type {type(value).__name__}, whose repr raised {type(error).__name__},"
+    half = LONGEST_VALUE // 2
+    return text if len(text) <= LONGEST_VALUE else f"{text[:half]}...{text[-half:]}"
+
+
+def check_plain(key: str, value: object) -> None:
+    """Refuse text that no path and no file can hold, and whole numbers beyond 64 bits.
+
+    Raises
+    ------
+    UserError
+        For text with a NUL character; for such a number.
+    """
+    if isinstance(value, str) and "\0" in value:
+        raise not_allowed(key, value, "text without NUL characters")
+    if isinstance(value, int) and value.bit_length() >= BITS:
+        raise not_allowed(key, value, f"a number that {BITS} bits hold")
 
 
 def unknown_name(
@@ -71,4 +110,4 @@ def unknown_name(
     choices = [f"one of {', '.join(names)}"] if names else []
     expected = " or ".join([*choices, *filter(None, [otherwise])])
     suggestion = f" ({meant})" if meant else hint(value, names)
-    return UserError(f"{key}: unknown name {value!r}{suggestion}; expected {expected}")
+    return UserError(f"{key}: unknown name {_quoted(value)}{suggestion}; expected {expected}")

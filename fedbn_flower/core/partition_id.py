@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.strategies.messages.wire import PARTITION, PARTITION_ID
 
-from .errors import not_allowed
+from .errors import check_plain, not_allowed
 from .files import path_of
 
 
@@ -20,14 +20,27 @@ def partition_id_of(context: Context) -> int | None:
     Raises
     ------
     UserError
-        When it is not a whole number, or missing from a node without a ``data-path``.
+        When it is not a whole number, or missing from a node without a ``data-path``; as `check_node_config`.
     """
+    check_node_config(context)
     partition_id = context.node_config.get("partition-id")
     if type(partition_id) is int and partition_id >= 0:
         return partition_id
     if partition_id is None and "data-path" in context.node_config:
         return None
     raise not_allowed("partition-id", partition_id, "a whole number >= 0 in the node config (or a data-path)")
+
+
+def check_node_config(context: Context) -> None:
+    """Refuse paths of a node that no file can have.
+
+    Raises
+    ------
+    UserError
+        Names the key.
+    """
+    for key, value in context.node_config.items():
+        check_plain(key, value)
 
 
 def name_of_data(data_path: str) -> str:

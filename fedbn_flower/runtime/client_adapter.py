@@ -50,7 +50,7 @@ from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import described, not_allowed
 from ..core.files import path_of
-from ..core.partition_id import answer_partition_id, partition_id_of
+from ..core.partition_id import answer_partition_id, check_node_config, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.checks.site_counts import answer_counts
@@ -93,6 +93,7 @@ _evaluations = Evaluations()
 
 
 def _config_at(message: Message, context: Context) -> RunConfig:
+    check_node_config(context)
     return RunConfig.of(context.run_config).at_round(round_of(message))
 
 

@@ -9,7 +9,7 @@ from ..config.help import as_text
 from ..config.keys import FORMER_KEYS
 from ..config.registry import short
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
+from ..config.selection import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
 
@@ -216,6 +216,7 @@ def _value(key: str, given: Any) -> Value:
 def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
+    check_given(key, given)
     return as_text(given).strip()
 
 

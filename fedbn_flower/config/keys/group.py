@@ -1,6 +1,8 @@
 """The base of a group of keys."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from fedbn_flower.strategies.settings import Numbers
 
 
 def flag_of(name: str) -> str:
@@ -8,16 +10,10 @@ def flag_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-class KeyGroup(BaseModel):
+class KeyGroup(Numbers):
     """Keys of a run that belong together; the docstring of a subclass is their title.
 
     Text may be given as a number, as Python and TOML write it: a folder may be called 2024, a layer 0.
     """
 
-    model_config = ConfigDict(
-        alias_generator=flag_of,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        coerce_numbers_to_str=True,
-    )
+    model_config = ConfigDict(alias_generator=flag_of, frozen=True)
