@@ -92,27 +92,29 @@ UNREAD = (
 """What nothing reads, and no error says so: most keys that need another one are refused without it."""
 
 SET_ON_RESUME = frozenset({"decide-by", "eval-data", "frozen-bn"})
-"""Keys that a resumed run may have from its folder though they were not given."""
+"""Keys that a resumed run or search may have from its folder though they were not given."""
 
 
-def given_keys(config: RunConfig) -> dict[str, UserConfigValue]:
+def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     """Return the keys and settings of a run that are not their defaults, with their values."""
     values = config.to_user_config()
     settings = {key: field for one in named(values) for key, field in settings_of(one.cls).items()}
     defaults = {key: field.default for key, field in {**settings, **RUN_KEYS}.items()}
     defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
     defaults |= defaults_for(config.dataset)
-    resumed = SET_ON_RESUME if config.resume else frozenset()
+    resumed = SET_ON_RESUME if config.resume or caller.searches else frozenset()
     return {key: v for key, v in values.items() if v != defaults.get(key) and key not in resumed}
 
 
-def told(config: RunConfig, unread: Iterable[tuple[str, str]]) -> dict[str, str]:
+def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the given ones of keys that nothing reads, each with a reason in words.
 
     Parameters
     ----------
     config : RunConfig
         The run's.
+    caller : Caller
+        Who runs it.
     unread : Iterable[tuple[str, str]]
         Names between blanks, and why nothing reads them; of several reasons the first is told.
     """
@@ -121,7 +123,7 @@ def told(config: RunConfig, unread: Iterable[tuple[str, str]]) -> dict[str, str]
     for keys, words in unread:
         for key in keys.split():
             why.setdefault(key, words.format(**values))
-    return {key: why[key] for key in given_keys(config) if key in why}
+    return {key: why[key] for key in given_keys(config, caller) if key in why}
 
 
 def unused_by_config(config: RunConfig, caller: Caller) -> list[tuple[str, str]]:

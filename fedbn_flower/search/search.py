@@ -10,7 +10,7 @@ from flwr.app import UserConfigValue
 from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..results.resume import MAY_CHANGE
+from ..results.resume import MAY_CHANGE, as_before
 from .search_folder import SEARCH_FILE, read_search
 from .space import Dimension, parse_space
 
@@ -97,7 +97,9 @@ def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) ->
     stored = read_search(folder)
     changed = {key: value for key, value in values.items() if key != "resume"}
     texts = [f"{key}={text}" for key, text in stored["search"].items()]
-    search = new_search({**stored["values"], **changed}, texts, trials or str(stored["trials"]))
+    configuration = stored["configuration"]
+    before = {key: v for key, v in as_before(configuration).items() if key not in configuration}
+    search = new_search({**before, **stored["values"], **changed}, texts, trials or str(stored["trials"]))
     return Search({**search.values, "run-dir": str(folder)}, search.space, search.trials)
 
 

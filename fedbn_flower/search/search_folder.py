@@ -8,6 +8,7 @@ from typing import Any
 from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
+from ..results.resume import as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import rows_of
 
@@ -55,7 +56,7 @@ def check_same_search(
 ) -> dict[str, Any]:
     """Refuse to resume another search than the folder's; return its ``search.json``.
 
-    A key that the version of the search did not have counts as its default.
+    A key that the version of the search did not have counts as what that version did.
 
     Raises
     ------
@@ -66,7 +67,8 @@ def check_same_search(
     if stored["search"] != description["search"]:
         texts = [" ".join(f"{k}={v}" for k, v in found["search"].items()) for found in (description, stored)]
         raise not_allowed("search", texts[0], f"{texts[1]!r}, as in the search of {str(folder)!r}")
-    configuration = {key: field.default for key, field in RUN_KEYS.items()} | stored["configuration"]
+    configuration = {key: field.default for key, field in RUN_KEYS.items()}
+    configuration |= as_before(stored["configuration"])
     for key, value in description["configuration"].items():
         if key not in may_change and configuration.get(key) != value:
             expected = f"{configuration.get(key)!r}, as in the search of {str(folder)!r}"

@@ -39,7 +39,7 @@ def understood(arguments, caller=SIMULATION):
 
     job = parse_command_line(arguments)
     configs, caller = (job.configs, caller) if isinstance(job, Job) else (job.configs(), SEARCH)
-    assert not any(told(config, unused_by_config(config, caller)) for config in configs)
+    assert not any(told(config, caller, unused_by_config(config, caller)) for config in configs)
     return job
 
 

@@ -76,12 +76,12 @@ def unused_keys(inputs: RunInputs, caller: Caller) -> dict[str, str]:
         *of_data,
         *((k, "no client remembers anything") for k in of_nodes),
     )
-    return told(config, found)
+    return told(config, caller, found)
 
 
 def unused_line(inputs: RunInputs, caller: Caller) -> str:
     """Return a line that tells of such keys; empty if there are none."""
-    given = given_keys(inputs.config)
+    given = given_keys(inputs.config, caller)
     keys = [
         f"{key} {visible(as_text(given[key]))} ({why})" for key, why in unused_keys(inputs, caller).items()
     ]

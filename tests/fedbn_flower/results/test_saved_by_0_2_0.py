@@ -85,3 +85,13 @@ def test_the_search_goes_on_with_further_trials(saved):
     trials = rows(saved / "search/search.csv")
     assert [row["state"] for row in trials] == ["complete"] * 4
     assert trials[0]["client-lr"] == "0.08127691813917182"
+
+
+def test_its_further_trials_are_compared_by_the_metric_that_its_trials_were(saved, caplog):
+    """That of the clients, not the server's, which decides by default since."""
+    assert cli.main(["--resume", "search", "--trials", "4"]) == 0
+    written = json.loads((saved / "search/trials/3/config.json").read_text())
+    assert (written["decide-by"], written["unused"]) == ("pooled", [])
+    assert "unused" not in caplog.text
+    assert cli.main(["--resume", "search", "--trials", "5"]) == 0
+    assert json.loads((saved / "search/search.json").read_text())["configuration"]["decide-by"] == "pooled"

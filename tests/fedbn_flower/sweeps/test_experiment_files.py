@@ -144,7 +144,7 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     configs = job.configs if isinstance(job, Job) else job.configs()[:1]
     assert len(configs) == RUNS[path.stem]
     caller = SIMULATION if isinstance(job, Job) else SEARCH
-    assert not any(told(config, unused_by_config(config, caller)) for config in configs)
+    assert not any(told(config, caller, unused_by_config(config, caller)) for config in configs)
     keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
     assert len({cell_name(config, keys) for config in configs}) == len(configs)
     given = tomllib.loads(path.read_text())
