@@ -197,8 +197,9 @@ class LocalRun:
 
     @property
     def batch_size(self) -> int:
-        """The number of examples in a batch, where there are so many; with a mechanism, the expected one, which
-        is of units where these are drawn.
+        """The number of examples in a batch, where there are so many; with a mechanism, the expected one.
+
+        It is that of units where these are drawn.
         """
         return min(self.training.batch_size or len(self.drawn), len(self.drawn))
 

@@ -4,8 +4,8 @@ Each example is in a batch with probability q = B / n by itself. A step's gradie
 ``(sum_i clip(g_i, C) + N(0, (z C)^2 I)) / B``, where the number n of examples, B and the number of steps are
 public. What an objective adds to the gradient of f afterwards (FedProx, FedDyn, SCAFFOLD) is post-processing.
 
-Where all examples of a unit (a patient) are protected together, a unit is in a batch, and g_i is the mean of its
-examples' gradients: so C means the same, and each unit weighs the same. Then n and B count units.
+Where all examples of a unit (a patient) are protected together, a unit is in a batch, and g_i is the mean of
+its examples' gradients: so C means the same, and each unit weighs the same. Then n and B count units.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class ExampleMechanism:
         expected : int
             B, the expected number of examples in a batch, or of units.
         units : NDArray, optional
-            The unit of each example, (b,), in order: the examples of a unit stand side by side. By default each
-            example is protected by itself.
+            The unit of each example, (b,), in order: the examples of a unit stand side by side. By default
+            each example is protected by itself.
         """
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         size = sum(p.numel() for p in trained.values())

@@ -81,6 +81,11 @@ class Privacy(KeyGroup):
         description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
         "commas; others stay as they are, since the clients' own means would tell of single rows",
     )
+    dp_unit: str = setting(
+        "",
+        description="with example and tables, the column by whose values rows are protected together, such "
+        "as a patient's: they are sampled, clipped and counted as one",
+    )
     dp_seed: int = setting(
         NO_SEED,
         ge=NO_SEED,
@@ -142,6 +147,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
     yield from _unfit_noise(config)
     yield from _unfit_scale(config)
+    yield from _unfit_unit(config)
     if config.dp == "client":
         yield from _unfit_client(config, settings)
     else:
@@ -201,6 +207,14 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
 def _unfit_scale(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if config.dp_scale and config.dp != "example":
         yield "dp-scale", config.dp_scale, "none, since clients' own means do not leave them,"
+
+
+def _unfit_unit(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.dp_unit and config.dp != "example":
+        why = "since each client is protected with all of its rows,"
+        yield "dp-unit", config.dp_unit, f"none, {why}"
+    if config.dp_unit and config.dp_metrics:
+        yield "dp-metrics", config.dp_metrics, "0 with dp-unit, since metrics are those of single examples,"
 
 
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:

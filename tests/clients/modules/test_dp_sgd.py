@@ -267,8 +267,8 @@ def test_units_of_three_examples_and_of_one_by_hand(monkeypatch, at_a_time):
     """
     monkeypatch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
     units = np.array([0, 0, 0, 1])
-    for clip, factor, last in ((1e6, 1.0, 1.0), (1.5, 1.5 / (math.sqrt(46) / 3), 1.0), (0.5, None, 0.5)):
-        factor = factor or 0.5 / (math.sqrt(46) / 3)
+    for clip in (1e6, 1.5, 0.5):
+        factor, last = min(1.0, clip / (math.sqrt(46) / 3)), min(1.0, clip)
         model, objective = linear_regression()
         loss, output = mechanism(clip).backward(model, objective, FOUR, LABELS, 1, units)
         np.testing.assert_allclose(model.weight.grad[0], [2 * factor, -factor], rtol=1e-5)
@@ -331,7 +331,7 @@ def unit_run(units, batch_size, share=1.0):
 
 
 def test_batches_have_whole_units_and_their_numbers_count():
-    """40 examples of 8 units, 2 expected in a batch: 4 steps an epoch, each with all examples of some units."""
+    """40 examples of 8 units, 2 expected in a batch: 4 steps an epoch, with all examples of some units."""
     units = np.tile(np.arange(8), 5)
     run = unit_run(units, 2)
     epochs = list(run.epochs(run.generator()))
