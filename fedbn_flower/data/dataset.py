@@ -40,7 +40,8 @@ class Request:
     ``group_column`` is the column of a natural partition, ``unit_column`` that by whose values rows are
     protected together. ``clients`` and ``seed`` are for generated data.
     ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
-    on, such as class numbers, is not inferred from such data.
+    on, such as class numbers, is not inferred from such data. Nor is it from ``private`` ones, under
+    differential privacy: what decides the shape of a model would tell of single rows.
     """
 
     name: str
@@ -56,11 +57,13 @@ class Request:
     missing_values: str = "auto"
     of_site: bool = False
     unit_column: str = ""
+    private: bool = False
 
     def __str__(self) -> str:
-        """Return what the cache knows it by: a key that came later counts where it is given."""
-        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if name != "unit_column")
-        return f"Request({shown})" + (f" by {self.unit_column!r}" if self.unit_column else "")
+        """Return what the cache knows it by: a field that came later counts where it is given."""
+        later = {"unit_column", "private"}
+        shown = (f"{name}={value!r}" for name, value in vars(self).items() if value or name not in later)
+        return f"Request({', '.join(shown)})"
 
 
 @dataclass(frozen=True, eq=False)

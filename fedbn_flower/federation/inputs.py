@@ -185,6 +185,7 @@ class RunInputs:
             missing_values=config.missing_values,
             of_site=bool(self.data_path),
             unit_column=config.dp_unit,
+            private=config.dp != "none" and not self.data_path,
         )
 
     def _predict(self, shape: InputSpec | None) -> str:

@@ -26,6 +26,8 @@ NO_METRICS = ("eval_model", "fine_tune", "holdout_clients")
 """Keys that are of no use where clients send no metrics."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
+LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
+"""Of those that noise is found for: floats resolve no less, and more protects nobody."""
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
 AT_CLIENTS = frozenset({"local", "example"})
@@ -167,6 +169,9 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
 def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if not config.dp_epsilon and not config.dp_noise:
         yield "dp-epsilon", 0.0, "a number > 0, or a dp-noise > 0,"
+    for key, value in (("dp-epsilon", config.dp_epsilon), ("dp-metrics", config.dp_metrics)):
+        if value and not LEAST_EPSILON <= value <= MOST_EPSILON:
+            yield key, value, f"a number in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]"
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
     if config.dp_delta < LEAST_DELTA:

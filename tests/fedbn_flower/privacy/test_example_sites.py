@@ -108,7 +108,7 @@ def table(tmp_path):
     return path
 
 
-TABLE = {"columns": "age,sex=f|m", "label_column": "outcome"}
+TABLE = {"columns": "age,sex=f|m", "label_column": "outcome=0|1"}
 COLUMNS = [Feature("age"), Feature("sex", ("f", "m")), Feature("bmi")]
 
 

@@ -244,6 +244,17 @@ def test_a_site_says_its_number_of_patients_and_answers_with_it(configured, site
     assert (metrics["num-examples"], metrics["local-steps"]) == (32, 4)
 
 
+def test_noise_has_to_be_enough_for_a_sites_own_patients(configured, sites):
+    """What is enough for its 64 rows is not for its 32 patients, of which a batch has a greater share."""
+    keys = {**KEYS, "dataset": "shape:3:2", "dp_noise": 0, "dp_epsilon": 4.0, "rounds": 1}
+    asked = site(small(configured, **keys), sites[0])
+    plans = [accounts.Plan("poisson", 8 / count, count, count // 8, 1e-3) for count in (64, 32)]
+    of_rows, of_patients = (accounts.noise_for(4.0, plan) for plan in plans)
+    assert of_rows < of_patients
+    assert asked.refusal("train", dp_noise=of_rows).startswith("privacy: the noise")
+    assert asked.ask("train", dp_noise=of_patients).has_content()
+
+
 def test_what_protects_examples_says_nothing_of_patients(configured, sites, capsys):
     """The ledger of both has no epsilon, and an owner's budget is spent."""
     config = small(configured, **{**KEYS, "dp_seed": -1, "dataset": "shape:3:2"})

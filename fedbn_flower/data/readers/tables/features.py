@@ -25,23 +25,24 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
 
     Inferred are the columns (for ``auto``: all but the ``labels``, the natural clients' and the units', in
     order) and the values of a category (sorted). Nothing is inferred for a site: the other sites' tables are
-    not visible, and all must be encoded alike.
+    not visible, and all must be encoded alike. Nor is it of private rows.
 
     Raises
     ------
     UserError
         When the text does not fit the table, or a column holds neither numbers nor categories.
     """
-    columns, of_site, unit = request.columns, request.of_site, request.unit_column
+    columns, unit, inferred = request.columns, request.unit_column, not (request.of_site or request.private)
     excluded = dict.fromkeys([*labels, *filter(None, [request.group_column, unit])])
     names = dict(zip(table.columns, table.dtypes, strict=True))
     numbers = {name for name, dtype in names.items() if is_number_type(dtype)}
     if columns == "auto":
         words = [name for name in names if name not in excluded and not is_unnamed(name)]
-        if of_site:
+        if not inferred:
             categories = {word for word in words if word not in numbers and _holds_text(table[word])}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
-            raise not_allowed("columns", columns, f"the same for all sites, such as {joined(forms)!r}")
+            why = "the same for all sites" if request.of_site else "names beforehand, since rows are private"
+            raise not_allowed("columns", columns, f"{why}, such as {joined(forms)!r}")
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]
@@ -57,7 +58,7 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
         if feature.name == unit:
             raise not_allowed("columns", columns, f"columns other than {unit!r}, the dp-unit")
         if not feature.values and feature.name not in numbers and _holds_text(table[feature.name]):
-            if of_site:
+            if not inferred:
                 form = f"{Feature(feature.name)}=VALUE|VALUE"
                 raise not_allowed("columns", feature.name, f"the column with its values: {form}")
             found[i] = Feature(feature.name, _values(table[feature.name], columns == "auto"))

@@ -103,7 +103,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
-        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
+        targets = encode_targets(table[label_names[0]], labels[0], request)
     else:
         targets = encode_several(table[label_names], request.predict)
     ids = units = None
