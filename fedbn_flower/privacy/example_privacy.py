@@ -5,7 +5,7 @@ Neighbours differ in an example that is replaced by nothing: the number of examp
 goes by it. With ``dp-unit`` all examples of a unit are such an example, and the number of units is public.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -148,6 +148,7 @@ class ExamplePrivacy(PrivacyAtClients):
     def __init__(self, config: RunConfig, terms: ExampleTerms | None) -> None:
         super().__init__(config, terms.noise if terms else config.dp_noise)
         self.known = terms
+        self._sizes: dict[int, int] = {}
         if config.dp_unit:
             self.notion, self.adjacency = UNIT_NOTION, "unit-replaced-by-nothing"
 
@@ -168,10 +169,19 @@ class ExamplePrivacy(PrivacyAtClients):
             raise UserError("dp: what sites have to account is known once they have said their sizes")
         return self.known
 
-    def learn(self, sizes: Iterable[int]) -> None:
-        """Find the terms for sites with so many examples."""
-        self.known = terms_of(self.config, frozenset(sizes))
+    def learn(self, sizes: Mapping[int, int]) -> None:
+        """Find the terms for sites with so many examples or units, by partition, beside those known."""
+        self._sizes |= sizes
+        self.known = terms_of(self.config, frozenset(self._sizes.values()))
         self.noise = self.known.noise
+
+    def lacks(self, clients: Iterable[int]) -> bool:
+        """Return whether some of these clients may have a greater epsilon than is stated.
+
+        These are sites that joined since the others were asked. With ``dp-epsilon`` each refuses itself what
+        would be more for it.
+        """
+        return bool(self._sizes) and not self.config.dp_epsilon and not self._sizes.keys() >= {*clients}
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
