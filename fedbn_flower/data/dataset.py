@@ -61,9 +61,9 @@ class Request:
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""
-        later = {"unit_column", "private"}
-        shown = (f"{name}={value!r}" for name, value in vars(self).items() if value or name not in later)
-        return f"Request({', '.join(shown)})"
+        given = {name: value for name, value in vars(self).items() if value or name != "unit_column"}
+        del given["private"]  # which counts for a table only: see its `Source`
+        return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,6 +50,7 @@ LONGEST_NAME = 100
 """Characters of a run's name that a ledger keeps."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
+NO_REASON = "privacy: this site could not answer; its log says why"
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
@@ -289,7 +290,11 @@ Answers = Callable[[Message, Context], Message]
 
 
 def refusals_in_one_line(answer: Answers) -> Answers:
-    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer."""
+    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
+
+    Any other error of a site with data of its own, which are protected from the server, stays in its log: a
+    text may hold values of single rows.
+    """
 
     @wraps(answer)
     def answered(message: Message, context: Context) -> Message:
@@ -297,6 +302,12 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             return answer(message, context)
         except Refused as refusal:
             LOGGER.warning("refused: %s", refusal)
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal)), reply_to=message)
+            reason = str(refusal)
+        except Exception:  # a reader's, a model's, a user's: anything may be in its text
+            if context.run_config.get("dp") not in AT_CLIENTS or "data-path" not in context.node_config:
+                raise
+            LOGGER.error("no answer", exc_info=True)
+            reason = NO_REASON
+        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
     return answered

@@ -3,6 +3,7 @@
 import pytest
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.data import Request
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 
@@ -90,3 +91,26 @@ def test_without_privacy_they_are_read_from_the_rows_as_before(configured, priva
 
 def test_public_data_are_exempt(configured):
     assert inputs_of(configured(dp="example", **GIVEN)).dataset.spec.outputs == 10
+
+
+def test_what_was_read_without_privacy_does_not_do_for_a_private_run(configured, private):
+    """The table is in the cache, with what was inferred of it."""
+    table = private().dataset
+    keys = {"dataset": table, "partition": "iid", "model": "linear", "label_column": "outcome"}
+    assert inputs_of(configured(**keys)).dataset.spec.outputs == 2
+    with pytest.raises(UserError, match="^columns: 'auto'"):
+        Federation(private(columns="auto"))
+
+
+def test_other_data_are_decoded_once_for_both(configured):
+    plain, named = (inputs_of(configured(**keys)).dataset for keys in ({}, {"dp": "example", **GIVEN}))
+    assert plain.folder == named.folder
+
+
+def test_the_cache_knows_what_it_kept_before():
+    assert str(Request("digits", private=True)) == (
+        "Request(name='digits', image_column='auto', label_column='auto', image_size=0, group_column='', "
+        "clients=0, seed=0, feature_shift='none', predict='auto', columns='auto', missing_values='auto', "
+        "of_site=False)"
+    )
+    assert "unit_column='patient'" in str(Request("digits", unit_column="patient"))
