@@ -151,7 +151,8 @@ class FedAvgClient(NumPyClient):
         )
         seed, share = (*task.seed, server_round), task.share(server_round)
         mechanism = task.private(server_round) if task.private else None
-        return LocalRun(task.train, task.training, objective, rate, seed, share, self.still, mechanism)
+        given = task.train, task.training, objective, rate, seed, share, self.still
+        return LocalRun(*given, mechanism, task.units)
 
     def end_run(
         self,
@@ -181,7 +182,7 @@ class FedAvgClient(NumPyClient):
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        update = Update(self._sent(entries, copy), len(self.task.train), dict(metrics), records)
+        update = Update(self._sent(entries, copy), self.task.size, dict(metrics), records)
         if config["eval-splits"]:
             self.task.model.load_state_dict(dict(entries))
             update.metrics.update(self.held_out_metrics(config))

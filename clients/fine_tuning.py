@@ -1,7 +1,7 @@
 """Fine-tuning: some steps of local training before a model is evaluated."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 
 import numpy as np
@@ -21,7 +21,9 @@ class FineTuning(LocalRun):
     @classmethod
     def like(cls, run: LocalRun, steps: int) -> "FineTuning":
         """Return a run like another one, with ``steps`` plain steps and other random batches."""
-        return cls(**vars(run) | {"seed": (*run.seed, SEED), "steps": steps, "mechanism": None})
+        given = {one.name: getattr(run, one.name) for one in fields(LocalRun)}
+        changed = {"seed": (*run.seed, SEED), "mechanism": None, "units": None}
+        return cls(**given | changed, steps=steps)
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
         """Yield the batches of all steps as one epoch."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .examples import LOADED, Examples
+from .examples import LOADED, Examples, Indices
 from .losses import Loss
 from .modules.frozen import train_mode
 from .modules.lazy_torch import nn, torch
@@ -109,6 +110,9 @@ class LocalTask:
         local, and have their values in ``initial``. None by default.
     private : Callable[[int], ExampleMechanism], optional
         The mechanism of example-level differential privacy, by round number; none by default.
+    units : NDArray, optional
+        int64 (n,), the unit of each training example, from 0 on: with ``private``, all examples of a unit are
+        protected together. By default each by itself.
     """
 
     model: nn.Module
@@ -126,6 +130,12 @@ class LocalTask:
     tells_classes: bool = True
     constant: frozenset[str] = frozenset()
     private: Callable[[int], ExampleMechanism] | None = None
+    units: Indices | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of training examples; of units where these are protected, whose examples are private."""
+        return len(self.train) if self.units is None else len(np.unique(self.units))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +144,7 @@ class LocalRun:
 
     ``seed`` determines shuffling and dropout. ``share`` is the share of the work that is done, in (0, 1].
     ``still`` names the modules that are in evaluation mode, see `modules.frozen.still_modules`. ``mechanism``
-    is that of example-level differential privacy.
+    is that of example-level differential privacy, and ``units`` are those of `LocalTask`.
     """
 
     examples: Examples
@@ -145,6 +155,7 @@ class LocalRun:
     share: float = 1.0
     still: frozenset[str] = frozenset()
     mechanism: ExampleMechanism | None = None
+    units: Indices | None = None
 
     def generator(self) -> np.random.Generator:
         """Return a new random generator from the run's seed."""
@@ -152,7 +163,7 @@ class LocalRun:
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
         """Yield the batches of each epoch, as indices into the examples; ``share`` cuts the last ones."""
-        remaining = self.training.steps(self.examples, self.share)
+        remaining = self.training.steps(self.drawn, self.share)
         for _ in range(self.training.epochs):
             if not remaining:
                 return
@@ -162,14 +173,35 @@ class LocalRun:
 
     def _epoch(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         if self.mechanism:
-            steps = self.examples.num_batches(self.training.batch_size)
-            return self.mechanism.batches(len(self.examples), self.batch_size, steps)
+            steps = self.drawn.num_batches(self.training.batch_size)
+            drawn = self.mechanism.batches(len(self.drawn), self.batch_size, steps)
+            return drawn if self.units is None else map(self._examples_of, drawn)
         return self.examples.batches(self.training.batch_size, rng)
+
+    @cached_property
+    def drawn(self) -> Examples:
+        """What batches are drawn from: the examples, or the first one of each unit in its place."""
+        if self.units is None:
+            return self.examples
+        return replace(self.examples, rows=self.examples.rows[np.unique(self.units, return_index=True)[1]])
+
+    def _examples_of(self, units: Indices) -> Indices:
+        """Return the indices of all examples of some units, unit after unit."""
+        assert self.units is not None
+        found = np.flatnonzero(np.isin(self.units, units))
+        return found[np.argsort(self.units[found], kind="stable")]
+
+    def units_of(self, batch: Indices) -> Indices | None:
+        """Return the units of the examples of a batch; None where each is by itself."""
+        return None if self.units is None else self.units[batch]
 
     @property
     def batch_size(self) -> int:
-        """The number of examples in a batch, where there are so many; with a mechanism, the expected one."""
-        return min(self.training.batch_size or len(self.examples), len(self.examples))
+        """The number of examples in a batch, where there are so many; with a mechanism, the expected one.
+
+        It is that of units where these are drawn.
+        """
+        return min(self.training.batch_size or len(self.drawn), len(self.drawn))
 
     def work(self, steps: int) -> LocalWork:
         """Return the finished work, the argument of `Objective.finish`."""
@@ -211,11 +243,12 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
             tally = _Tally(run.objective.problem)
-            for inputs, targets in run.examples.load(batches, training=True):
+            loaded = run.examples.load(batches, training=True)
+            for batch, (inputs, targets) in zip(batches, loaded, strict=True):
                 optimizer.zero_grad()
                 if run.mechanism:
                     loss, output = run.mechanism.backward(
-                        model, run.objective, inputs, targets, run.batch_size
+                        model, run.objective, inputs, targets, run.batch_size, run.units_of(batch)
                     )
                 else:
                     loss, output = _checked(run.objective, run.objective.loss(model, inputs, targets))

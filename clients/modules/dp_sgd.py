@@ -3,6 +3,9 @@
 Each example is in a batch with probability q = B / n by itself. A step's gradient is
 ``(sum_i clip(g_i, C) + N(0, (z C)^2 I)) / B``, where the number n of examples, B and the number of steps are
 public. What an objective adds to the gradient of f afterwards (FedProx, FedDyn, SCAFFOLD) is post-processing.
+
+Where all examples of a unit (a patient) are protected together, a unit is in a batch, and g_i is the mean of
+its examples' gradients: so C means the same, and each unit weighs the same. Then n and B count units.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class ExampleMechanism:
     Parameters
     ----------
     clip : float
-        C, the bound on the L2 norm of one example's gradient over all trained parameters.
+        C, the bound on the L2 norm of one example's or unit's gradient over all trained parameters.
     noise : float
         z, the deviation of the noise on the sum over C.
     numbers : Numbers
@@ -56,7 +59,7 @@ class ExampleMechanism:
     numbers: Numbers
 
     def batches(self, count: int, expected: int, steps: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of each step's batch of ``count`` examples; it may be empty."""
+        """Yield the indices of each step's batch of ``count`` examples or units; it may be empty."""
         for _ in range(steps):
             yield np.flatnonzero(self.numbers.uniform(count) < expected / count)
 
@@ -67,10 +70,11 @@ class ExampleMechanism:
         inputs: torch.Tensor,
         targets: torch.Tensor,
         expected: int,
+        units: NDArray[np.int64] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Set the gradients of a batch. Return the mean loss and the outputs, (b, ...), without gradient.
 
-        A gradient that is not finite counts 0.
+        A gradient that is not finite counts 0, and so does that of a unit with one.
 
         Parameters
         ----------
@@ -81,16 +85,20 @@ class ExampleMechanism:
         inputs, targets : Tensor
             The batch, (b, ...) each.
         expected : int
-            B, the expected number of examples in a batch.
+            B, the expected number of examples in a batch, or of units.
+        units : NDArray, optional
+            The unit of each example, (b,), in order: the examples of a unit stand side by side. By default
+            each example is protected by itself.
         """
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         size = sum(p.numel() for p in trained.values())
         sums = {name: torch.zeros_like(p) for name, p in trained.items()}
         losses, outputs = [], []
+        means = None if units is None else _UnitMeans(units)
         parts = [torch.split(part, max(1, AT_A_TIME // size)) for part in (inputs, targets) if len(inputs)]
         for some, labels in zip(*parts, strict=True):
             gradients, (loss, output) = _single_gradients(model, objective, trained, some, labels)
-            for name, clipped in self._clipped(gradients).items():
+            for name, clipped in self._clipped(means.add(gradients) if means else gradients).items():
                 sums[name] += clipped
             losses.append(loss)
             outputs.append(output)
@@ -109,6 +117,38 @@ class ExampleMechanism:
         finite = norms.isfinite()
         factors = (self.clip * ROUNDING / norms.clamp(min=1e-30)).clamp(max=1.0)[finite]
         return {name: torch.tensordot(factors, g[finite], 1) for name, g in gradients.items()}
+
+
+class _UnitMeans:
+    """Means of gradients by unit, from parts of a batch that may cut a unit in two."""
+
+    def __init__(self, units: NDArray[np.int64]) -> None:
+        _, self.places, self.counts = np.unique(units, return_inverse=True, return_counts=True)
+        self.done = 0
+        self.held: dict[str, torch.Tensor] = {}
+        """The sums so far of the unit that goes on in the next part."""
+
+    def add(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the mean gradients of the units that end in the next part, (units, ...) each, from those of
+        its examples, (b, ...).
+        """
+        stop = self.done + len(next(iter(gradients.values())))
+        places = self.places[self.done : stop]
+        first, last = int(places[0]), int(places[-1])
+        ended = last + int(stop == len(self.places) or self.places[stop] != last) - first
+        index, counts = torch.from_numpy(places - first), torch.from_numpy(self.counts[first : first + ended])
+        means, held = {}, {}
+        for name, gradient in gradients.items():
+            sums = gradient.new_zeros((last - first + 1, *gradient.shape[1:]))
+            sums.index_add_(0, index.to(gradient.device), gradient)
+            if self.held:
+                sums[0] += self.held[name]
+            sizes = counts.to(gradient).view(-1, *[1] * (gradient.dim() - 1))
+            means[name] = sums[:ended] / sizes
+            if ended <= last - first:
+                held[name] = sums[-1]
+        self.done, self.held = stop, held
+        return means
 
 
 def obstacle(model: nn.Module, objective: type[Objective], loss: type[Loss]) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..core.errors import UserError, not_allowed
+from ..core.text import visible
 from ..privacy.accounts import check_installed
 from ..privacy.site_ledger import ENDING, FOLDER, Entry, SiteLedger, epsilon_of
 
@@ -37,14 +38,18 @@ def ledger(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _notion(entry: Entry) -> str:
+    return f"{entry.notion} by {visible(entry.unit)!r}" if entry.unit else entry.notion
+
+
 def _table(client: str, entries: Sequence[Entry], delta: float) -> Table:
     """Return a table of a ledger: a row for each run, one for all."""
     table = Table(title=f"{client}, delta {delta:g}")
     for name in ("run", "dp", "noise", "answers", "epsilon"):
-        table.add_column(name, no_wrap=True, justify="left" if name in ("run", "dp") else "right")
+        table.add_column(name, no_wrap=name != "dp", justify="left" if name in ("run", "dp") else "right")
     for run in dict.fromkeys(entry.run for entry in entries):
         of_run = [entry for entry in entries if entry.run == run]
-        notions = ", ".join(dict.fromkeys(entry.notion for entry in of_run))
+        notions = ", ".join(dict.fromkeys(map(_notion, of_run)))
         noises = ", ".join(dict.fromkeys(f"{entry.noise:.4g}" for entry in of_run))
         table.add_row(run, notions, noises, str(len(of_run)), f"{epsilon_of(of_run, delta):.3f}")
     table.add_section()

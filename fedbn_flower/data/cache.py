@@ -85,6 +85,8 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
                 np.save(target / f"{split}-column-{name}.npy", column)
             if decoded.groups:
                 np.save(target / f"{split}-groups.npy", decoded.groups[i])
+            if decoded.units:
+                np.save(target / f"{split}-units.npy", decoded.units[i])
         for path in target.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -102,10 +104,11 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
 
 
 def _digest(decoded: Decoded) -> str:
-    """Return the SHA-256 digest of the columns: names, dtypes, shapes and contents."""
+    """Return the SHA-256 digest of the columns, and units: names, dtypes, shapes and contents."""
+    units = [("units", numbers) for numbers in decoded.units or ()]
     return sha256_of(
         (f"{name} {column.dtype} {column.shape}", column)
-        for columns in (decoded.train, decoded.test)
+        for columns in (decoded.train, decoded.test, *({name: one} for name, one in units))
         for name, column in sorted(columns.items())
     )
 
@@ -119,8 +122,8 @@ def _open(folder: Path) -> Dataset:
             path.stem.removeprefix(f"{name}-column-"): np.asarray(np.load(path, mmap_mode="r"))
             for path in sorted(folder.glob(f"{name}-column-*.npy"))
         }
-        groups = folder / f"{name}-groups.npy"
-        return Split(columns, np.load(groups) if groups.exists() else None)
+        of_rows = (folder / f"{name}-{what}.npy" for what in ("groups", "units"))
+        return Split(columns, *(np.load(path) if path.exists() else None for path in of_rows))
 
     train = split("train")
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)

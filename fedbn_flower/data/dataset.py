@@ -37,9 +37,11 @@ PROBLEM_OF = {
 class Request:
     """The keys of a run that decide what is read and how it is decoded.
 
-    ``group_column`` is the column of a natural partition. ``clients`` and ``seed`` are for generated data.
+    ``group_column`` is the column of a natural partition, ``unit_column`` that by whose values rows are
+    protected together. ``clients`` and ``seed`` are for generated data.
     ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
-    on, such as class numbers, is not inferred from such data.
+    on, such as class numbers, is not inferred from such data. Nor is it from ``private`` ones, under
+    differential privacy: what decides the shape of a model would tell of single rows.
     """
 
     name: str
@@ -54,6 +56,14 @@ class Request:
     columns: str = "auto"
     missing_values: str = "auto"
     of_site: bool = False
+    unit_column: str = ""
+    private: bool = False
+
+    def __str__(self) -> str:
+        """Return what the cache knows it by: a field that came later counts where it is given."""
+        given = {name: value for name, value in vars(self).items() if value or name != "unit_column"}
+        del given["private"]  # which counts for a table only: see its `Source`
+        return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +88,8 @@ class Decoded:
     tests_by_client : bool
         Whether a test set was given whose examples have an owner, of ``groups``; not where a share of each
         owner's examples is held out.
+    units : tuple[NDArray, NDArray], optional
+        The unit of each row in both splits, int64, if a unit column was requested.
     """
 
     kind: str
@@ -88,6 +100,7 @@ class Decoded:
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     tests_by_client: bool = False
+    units: tuple[Rows, Rows] | None = None
 
 
 @dataclass(frozen=True)
@@ -185,10 +198,13 @@ class Kind:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Memory-mapped columns; ``groups`` holds the natural clients' ids if a group column was requested."""
+    """Memory-mapped columns; ``groups`` holds the natural clients' ids if a group column was requested, and
+    ``units`` the number of each row's unit if a unit column was.
+    """
 
     columns: Columns
     groups: NDArray[np.str_] | None = None
+    units: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.columns["y"])

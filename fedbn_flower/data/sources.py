@@ -80,8 +80,14 @@ def open_source(request: Request) -> Source:
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
-        return Source(f"table {folder.resolve()} {stamp}", lambda: decode_tables(request, tables))
+        fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}"
+        return Source(fingerprint, lambda: decode_tables(request, tables))
     return _folder(request, folder)
+
+
+def _named(request: Request) -> str:
+    """Return what is added to a table's fingerprint if its rows are private: nothing is inferred of them."""
+    return ", named beforehand" if request.private else ""
 
 
 def _may_be_hub_name(name: str) -> bool:
@@ -119,7 +125,8 @@ def _folder(request: Request, folder: Path) -> Source:
         _refuse_keys(request, f"{name!r} contains images and masks", *OF_IMAGES)
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
-        return Source(f"{fingerprint} by table", lambda: decode_labelled_images(request, found, tables))
+        fingerprint += f" by table{_named(request)}"
+        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables))
     if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
         return Source(f"{fingerprint} by folder", lambda: decode_class_folders(request, found))

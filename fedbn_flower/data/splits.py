@@ -97,3 +97,37 @@ def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Row
     trains = np.ones(len(order), bool)
     trains[test] = False
     return np.flatnonzero(trains), test
+
+
+def numbered(units: NDArray) -> Rows:
+    """Number values from 0 on, in the order in which they first occur, (N,)."""
+    _, first, found = np.unique(units, return_index=True, return_inverse=True)
+    rank: Rows = np.argsort(np.argsort(first))
+    return rank[found.reshape(-1)]
+
+
+def held_out_units(targets: NDArray, units: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:
+    """Return the training rows and the test rows, those of a fifth of the units, as `held_out_fifth`.
+
+    A unit goes by the target and the owner of its first row.
+    """
+    units = numbered(units)
+    first = np.unique(units, return_index=True)[1]
+    _, test = held_out_fifth(targets[first], None if owners is None else owners[first])
+    tested = np.isin(units, test)
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def split_at_random(
+    rng: np.random.Generator, count: int, share: float, units: Rows | None = None
+) -> tuple[Rows, Rows]:
+    """Return a random share of so many rows, and the others; both in random order.
+
+    Where rows have units, it is a share of these, each with all of its rows.
+    """
+    units = np.arange(count) if units is None else numbered(units)
+    order = rng.permutation(1 + units.max(initial=-1))
+    place = np.argsort(order)[units]
+    rows: Rows = np.argsort(place, kind="stable")
+    cut = np.count_nonzero(place < int(share * len(order)))
+    return rows[:cut], rows[cut:]

@@ -157,7 +157,7 @@ class Federation:
         """
         if isinstance(self.privacy, ExamplePrivacy) and not self.privacy.known:
             check_nodes(self.strategy, grid, self.config.num_clients)
-            self.privacy.learn(sites_sizes(self.inputs, self.strategy, grid).values())
+            self.privacy.learn(sites_sizes(self.inputs, self.strategy, grid))
 
     @usual_surroundings()
     @one_line_ends_the_run()
@@ -246,7 +246,10 @@ class Federation:
         return self.memories.noted(training.exchange.grid, training.server_round, MessageType.TRAIN, replies)
 
     def _replies(self, training: Training) -> Iterable[Message]:
-        made = training.configure()
+        made, privacy = list(training.configure()), self.privacy
+        asked = (training.rule.node_directory.partition(message.metadata.dst_node_id) for message in made)
+        if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):  # a site that joined late
+            privacy.learn(sites_sizes(self.inputs, training.rule, training.exchange.grid))
         messages = charged(self.privacy, training.server_round, made, training.rule)
         return training.exchange.answers(MessageType.TRAIN, messages, training.on_answer)
 

@@ -134,6 +134,9 @@ class RunInputs:
         else:
             dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
+        if config.dp_unit and dataset.train.units is None:
+            wanted = "none: the data are no table, nor pictures that a table names"
+            raise not_allowed("dp-unit", config.dp_unit, wanted)
         if not shape:
             if data_path:
                 return dataset
@@ -181,6 +184,8 @@ class RunInputs:
             columns=config.columns,
             missing_values=config.missing_values,
             of_site=bool(self.data_path),
+            unit_column=config.dp_unit,
+            private=config.dp != "none" and not self.data_path,
         )
 
     def _predict(self, shape: InputSpec | None) -> str:
@@ -206,6 +211,14 @@ class RunInputs:
             return shares
         pooled = self._rows_that_train(shares)
         return replace(shares, train=shares.train.with_all_but(self.held_out_clients, pooled))
+
+    @cached_property
+    def protected(self) -> NDArray[np.int64]:
+        """How many training examples each client has, or units where all examples of one are protected."""
+        train, units = self.partitions.train, self.dataset.train.units
+        if units is None:
+            return train.sizes
+        return np.array([len(np.unique(units[train[i]])) for i in range(len(train.sizes))], np.int64)
 
     def _divided(self, dataset: Dataset) -> Partitions:
         config = self.config

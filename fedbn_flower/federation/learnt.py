@@ -36,6 +36,10 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
         yield Note("target", f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns))}", guessed)
     yield Note("target", _target(dataset))
     yield Note("inputs", _inputs(dataset))
+    if dataset.train.units is not None:
+        count = len(np.unique(dataset.train.units))
+        of_one = f"rows with one value of {inputs.config.dp_unit!r}"
+        yield Note("examples", f"{of_one} are protected together: {count} values, in training and validation")
     if inputs.data_path:
         rows = rows_of(inputs, partition_id)
         yield Note("examples", _examples(*(len(rows[split]) for split in (TRAIN, VALIDATION, TEST))))

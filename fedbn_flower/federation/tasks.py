@@ -20,6 +20,7 @@ from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
+from ..data.splits import numbered, split_at_random
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
 from .checks.example_wise import check_example_wise
@@ -83,7 +84,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     if config.dp == "example":
         check_example_wise(inputs)
-    rows = rows_of(inputs, partition_id)
+    rows, units = rows_of(inputs, partition_id), dataset.train.units
     prepare = inputs.prepare(rows["train"], partition_id)
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
@@ -130,13 +131,14 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         private=example_terms(inputs).mechanism_for(config.dp_seed, partition_id)
         if config.dp == "example" and not inputs.data_path
         else None,
+        units=None if units is None else numbered(units[rows[TRAIN]]),
     )
 
 
 def example_terms(inputs: RunInputs) -> ExampleTerms:
     """The terms of example-level privacy, the same in every process of a run."""
-    last, sizes = inputs.config.at_round(inputs.config.rounds), inputs.partitions.train.sizes
-    training = {int(n) for i, n in enumerate(sizes) if i not in inputs.held_out_clients}
+    last = inputs.config.at_round(inputs.config.rounds)
+    training = {int(n) for i, n in enumerate(inputs.protected) if i not in inputs.held_out_clients}
     return terms_of(last, frozenset(training))
 
 
@@ -144,10 +146,9 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
     """Return a client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
     config, dataset = inputs.config, inputs.dataset
     if inputs.data_path:
-        order = np.random.default_rng([config.seed, partition_id]).permutation(len(dataset.train))
-        cut = int(config.val_fraction * len(order))
-        whole_test = np.arange(len(dataset.test))
-        return {"train": np.sort(order[cut:]), VALIDATION: np.sort(order[:cut]), TEST: whole_test}
+        rng, split = np.random.default_rng([config.seed, partition_id]), dataset.train
+        validation, train = split_at_random(rng, len(split), config.val_fraction, split.units)
+        return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: np.arange(len(dataset.test))}
     if partition_id >= config.num_clients:
         raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
     shares = inputs.partitions

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.keys.privacy import LEAST_EPSILON, MOST_EPSILON
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 
@@ -59,7 +60,8 @@ WHOLE_ORDERS = (*range(2, 64), *(round(64 * 1.2**k) for k in range(16)))
 EVERY_ORDER = (*(1 + k / 50 for k in range(1, 100)), *range(3, 64), *WHOLE_ORDERS[62:])
 LEAST_DELTA = 1e-12
 """Of those that a composed PLD resolves."""
-LEAST_EPSILON = 1e-100
+LEAST_LOGGED = 1e-100
+"""Epsilon of which a search takes the logarithm, at least."""
 MANY_ROUNDS = 1000
 LARGEST_LOG = 700.0
 """Of a number that a float holds."""
@@ -127,6 +129,18 @@ def check_delta(plan: Plan) -> None:
         raise not_allowed("dp-delta", plan.delta, f"{least}: whoever is could be published whole")
 
 
+def check_epsilon(target: float) -> None:
+    """Refuse an epsilon that no noise is found for.
+
+    Raises
+    ------
+    UserError
+        Where floats do not resolve it, or it protects nobody.
+    """
+    if not LEAST_EPSILON <= target <= MOST_EPSILON:
+        raise not_allowed("epsilon", target, f"a number in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]")
+
+
 def epsilon(noise: float, plan: Plan, rounds: int | None = None) -> float:
     """Return epsilon after a number of the plan's rounds, by default all; infinite without noise."""
     rounds = plan.rounds if rounds is None else rounds
@@ -180,9 +194,10 @@ def noise_for(target: float, plan: Plan) -> float:
     Raises
     ------
     UserError
-        As `check_delta`.
+        As `check_delta`, and `check_epsilon`.
     """
     check_delta(plan)
+    check_epsilon(target)
     upper = 1.0
     if plan.sampling == "poisson" and plan.rounds > MANY_ROUNDS:  # a PLD of these takes a second
         while _renyi_epsilon(upper, plan, plan.rounds) > target:
@@ -199,7 +214,14 @@ def local_epsilon(noise: float, participations: int, delta: float) -> float:
 
 
 def local_noise_for(target: float, participations: int, delta: float) -> float:
-    """Return the smallest noise with at most this `local_epsilon`, rounded up to four significant digits."""
+    """Return the smallest noise with at most this `local_epsilon`, rounded up to four significant digits.
+
+    Raises
+    ------
+    UserError
+        As `check_epsilon`.
+    """
+    check_epsilon(target)
     return _smallest(lambda noise: local_epsilon(noise, participations, delta), target)
 
 
@@ -211,7 +233,7 @@ def _smallest(epsilon_of: Callable[[float], float], target: float, upper: float 
     from scipy.optimize import brentq
 
     def excess(logarithm: float) -> float:
-        return math.log(max(epsilon_of(math.exp(logarithm)), LEAST_EPSILON) / target)
+        return math.log(max(epsilon_of(math.exp(logarithm)), LEAST_LOGGED) / target)
 
     while epsilon_of(upper) > target:
         upper *= 2

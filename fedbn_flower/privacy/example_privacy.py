@@ -2,10 +2,10 @@
 
 Epsilon is the greatest of the clients' (parallel composition), as if each trained in every round.
 Neighbours differ in an example that is replaced by nothing: the number of examples is public, and sampling
-goes by it.
+goes by it. With ``dp-unit`` all examples of a unit are such an example, and the number of units is public.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +31,14 @@ OUTSIDE = (
     "attacks on the rounding of floating-point noise",
 )
 """What the guarantee does not cover."""
+UNIT_NOTION = "unit, at each client"
+OF_UNITS = (
+    OUTSIDE[0],
+    "how many units a client has, how many steps it takes, and whether it answers",
+    "a unit at several clients: their epsilons add up",
+    *OUTSIDE[3:],
+)
+"""The same where all examples of a unit are protected together."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class ExampleTerms:
     noise : float
         z, the deviation of the noise on a batch's sum of clipped gradients over the clip.
     clip : float
-        C, the bound on an example's gradient.
+        C, the bound on an example's or unit's gradient.
     plans : tuple[Plan, ...]
         Of the clients that can have the greatest epsilon; a plan's rounds are steps of the whole run.
     rounds : int
@@ -77,7 +85,7 @@ def _mechanism(
 
 @process_cache(maxsize=4)
 def terms_of(config: RunConfig, sizes: frozenset[int]) -> ExampleTerms:
-    """Return the terms for clients with so many examples; with ``dp-epsilon`` the noise is found.
+    """Return the terms for clients with so many examples or units; with ``dp-epsilon`` the noise is found.
 
     Raises
     ------
@@ -109,7 +117,7 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
 
 
 def plan_of(config: RunConfig, size: int) -> Plan:
-    """Return the plan of a client with so many examples; its rounds are steps of the whole run."""
+    """Return the plan of a client with so many examples or units; its rounds are steps of the whole run."""
     batch = min(config.batch_size or size, size)
     one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
     steps = config.rounds * config.local_epochs * (-(-size // batch) - one_is_left)
@@ -117,13 +125,13 @@ def plan_of(config: RunConfig, size: int) -> Plan:
 
 
 def release_of_round(config: RunConfig, size: int, noise: float) -> Release:
-    """Return what one round releases of a client with so many examples."""
+    """Return what one round releases of a client with so many examples or units."""
     plan = plan_of(config, size)
     return Release(noise, plan.probability, plan.rounds // config.rounds)
 
 
 class ExamplePrivacy(PrivacyAtClients):
-    """The privacy of one run, as its server states it.
+    """The privacy of one run, as its server states it; of units with ``dp-unit``.
 
     Parameters
     ----------
@@ -140,6 +148,13 @@ class ExamplePrivacy(PrivacyAtClients):
     def __init__(self, config: RunConfig, terms: ExampleTerms | None) -> None:
         super().__init__(config, terms.noise if terms else config.dp_noise)
         self.known = terms
+        self._sizes: dict[int, int] = {}
+        if config.dp_unit:
+            self.notion, self.adjacency = UNIT_NOTION, "unit-replaced-by-nothing"
+
+    def record(self) -> dict[str, Any]:
+        """Return the terms for the first line of a ledger."""
+        return super().record() | ({"unit": self.config.dp_unit} if self.config.dp_unit else {})
 
     @property
     def terms(self) -> ExampleTerms:
@@ -154,10 +169,19 @@ class ExamplePrivacy(PrivacyAtClients):
             raise UserError("dp: what sites have to account is known once they have said their sizes")
         return self.known
 
-    def learn(self, sizes: Iterable[int]) -> None:
-        """Find the terms for sites with so many examples."""
-        self.known = terms_of(self.config, frozenset(sizes))
+    def learn(self, sizes: Mapping[int, int]) -> None:
+        """Find the terms for sites with so many examples or units, by partition, beside those known."""
+        self._sizes |= sizes
+        self.known = terms_of(self.config, frozenset(self._sizes.values()))
         self.noise = self.known.noise
+
+    def lacks(self, clients: Iterable[int]) -> bool:
+        """Return whether some of these clients may have a greater epsilon than is stated.
+
+        These are sites that joined since the others were asked. With ``dp-epsilon`` each refuses itself what
+        would be more for it.
+        """
+        return bool(self._sizes) and not self.config.dp_epsilon and not self._sizes.keys() >= {*clients}
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
@@ -165,7 +189,7 @@ class ExamplePrivacy(PrivacyAtClients):
         if smallest and self.config.dp_delta > 1 / smallest:
             yield (
                 f"dp-delta: {self.config.dp_delta:g} is above 1/{smallest}, for the client with {smallest} "
-                "examples: to publish one of them whole would be within it"
+                f"{self._counted}: to publish one of them whole would be within it"
             )
         if self.config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
@@ -176,10 +200,17 @@ class ExamplePrivacy(PrivacyAtClients):
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
+        unit = self.config.dp_unit
         return super().summary() | {
+            **({"unit": f"all rows with one value of {unit!r}"} if unit else {}),
             "accounted": [
-                {"examples": plan.population, "probability": plan.probability, "steps": plan.rounds}
+                {self._counted: plan.population, "probability": plan.probability, "steps": plan.rounds}
                 for plan in self.terms.plans
             ],
-            "outside": list(OUTSIDE),
+            "outside": list(OF_UNITS if unit else OUTSIDE),
         }
+
+    @property
+    def _counted(self) -> str:
+        """What is protected, and counted."""
+        return "units" if self.config.dp_unit else "examples"

@@ -32,6 +32,8 @@ class Floors(BaseModel):
         The budget of this site's data over all runs.
     dp_min_noise, dp_max_clip : float
         Bounds on z and C of a run.
+    dp_required_unit : str
+        The column by whose values ``dp`` example has to protect rows together.
     """
 
     model_config = ConfigDict(alias_generator=flag_of, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -41,6 +43,9 @@ class Floors(BaseModel):
     dp_max_delta: float = setting(0.0, gt=0, lt=1, description="a number in (0, 1)")
     dp_min_noise: float = setting(0.0, gt=0, description="a number > 0")
     dp_max_clip: float = setting(inf, gt=0, description="a number > 0")
+    dp_required_unit: str = setting(
+        "", min_length=1, coerce_numbers_to_str=True, description="the name of a column"
+    )
 
     @classmethod
     def of(cls, node_config: Mapping[str, UserConfigValue]) -> Floors:
@@ -112,6 +117,8 @@ class Floors(BaseModel):
             raise _refused("dp", config.dp, _either(self.notions))
         if config.dp not in AT_CLIENTS:
             return
+        if config.dp == "example" and config.dp_unit != (unit := self.dp_required_unit or config.dp_unit):
+            raise _refused("dp-unit", config.dp_unit, f"{unit!r} (dp-required-unit)")
         if config.dp_seed != NO_SEED:
             raise _refused("dp-seed", config.dp_seed, f"{NO_SEED}: a public key protects nobody")
         if self.dp_max_delta and config.dp_delta > self.dp_max_delta:

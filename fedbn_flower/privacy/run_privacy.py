@@ -97,9 +97,9 @@ class PrivacyAtClients(RunPrivacy):
         z, the deviation of the noise over the clip.
     """
 
-    notion: ClassVar[str]
+    notion: str
     """What is protected, in words."""
-    adjacency: ClassVar[str]
+    adjacency: str
     """In what two neighbouring sets of data differ."""
     sampling: ClassVar[str]
     """What hides who or what was used."""

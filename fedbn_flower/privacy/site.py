@@ -44,12 +44,13 @@ from .site_metrics import metrics_noise, noisy_metrics
 LOGGER = logging.getLogger("flwr.fedbn")
 
 PUBLIC = frozenset({LOCAL_STEPS, LOCAL_NORM})
-"""What of the training metrics is public with ``dp`` example: it follows from the numbers of examples."""
+"""What of the training metrics is public with ``dp`` example: it follows from what is counted."""
 UPDATE = "update"
 LONGEST_NAME = 100
 """Characters of a run's name that a ledger keeps."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
+NO_REASON = "privacy: this site could not answer; its log says why"
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
@@ -89,7 +90,8 @@ def training_config(config: RunConfig, received: dict[str, Scalar]) -> dict[str,
 def without_metrics(config: RunConfig, update: Update) -> Update:
     """Return an update as it may leave: without metrics, but for those that are public.
 
-    With ``dp`` example the numbers of examples and steps are public; with ``dp`` local nothing is.
+    With ``dp`` example the numbers of examples, or of units, and of steps are public; with ``dp`` local
+    nothing is.
     """
     if config.dp not in AT_CLIENTS:
         return update
@@ -100,7 +102,7 @@ def without_metrics(config: RunConfig, update: Update) -> Update:
 
 
 def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) -> LocalTask:
-    """Return the task of a site with data of its own, with DP-SGD that is accounted by its own examples.
+    """Return the task of a site with data of its own, with DP-SGD that is accounted by its own numbers.
 
     With ``dp-epsilon`` the noise is what the server found for the sizes of all sites, if it is enough here.
 
@@ -111,7 +113,7 @@ def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) 
     """
     if not len(task.train):
         raise Refused("privacy: this site has no training examples")
-    plan, noise = plan_of(config, len(task.train)), config.dp_noise
+    plan, noise = plan_of(config, task.size), config.dp_noise
     if config.dp_epsilon:
         sent = asked.get(DP_NOISE)
         noise = sent if type(sent) is float else _noise_for(config.dp_epsilon, plan)
@@ -210,7 +212,7 @@ class SitePrivacy:
         elif config.dp == "example" and task.private and len(task.train):
             noise = task.private(0).noise
             self.floors.check_noise(noise)
-            self._charge(release_of_round(config, len(task.train), noise), UPDATE, asked)
+            self._charge(release_of_round(config, task.size, noise), UPDATE, asked)
 
     def metrics(
         self, client: FedAvgClient, received: NamedArrays, asked: ConfigRecord, server_round: int
@@ -252,6 +254,7 @@ class SitePrivacy:
             probability=release.probability,
             count=release.count,
             delta=self.floors.dp_max_delta or config.dp_delta,
+            unit=config.dp_unit,
         )
         self.ledger.charge(entry, self._check)
 
@@ -287,7 +290,11 @@ Answers = Callable[[Message, Context], Message]
 
 
 def refusals_in_one_line(answer: Answers) -> Answers:
-    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer."""
+    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
+
+    Any other error of a site with data of its own, which are protected from the server, stays in its log: a
+    text may hold values of single rows.
+    """
 
     @wraps(answer)
     def answered(message: Message, context: Context) -> Message:
@@ -295,6 +302,12 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             return answer(message, context)
         except Refused as refusal:
             LOGGER.warning("refused: %s", refusal)
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal)), reply_to=message)
+            reason = str(refusal)
+        except Exception:  # a reader's, a model's, a user's: anything may be in its text
+            if context.run_config.get("dp") not in AT_CLIENTS or "data-path" not in context.node_config:
+                raise
+            LOGGER.error("no answer", exc_info=True)
+            reason = NO_REASON
+        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
     return answered

@@ -7,6 +7,7 @@ is for leaves, or is even computed.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -43,6 +44,8 @@ class Entry:
         For which ``epsilon`` is.
     epsilon : float
         Of everything in the ledger, with this.
+    unit : str
+        The column by whose values rows were protected together; empty where single examples or all were.
     """
 
     run: str
@@ -55,6 +58,7 @@ class Entry:
     count: int
     delta: float
     epsilon: float = 0.0
+    unit: str = ""
 
     @property
     def release(self) -> Release:
@@ -122,7 +126,8 @@ class SiteLedger:
         with self.path.open("ab", buffering=0) as file:
             if whole := self.path.read_bytes():
                 os.truncate(self.path, whole.rfind(b"\n") + 1)
-            file.write(json_text(asdict(new)).encode() + b"\n")
+            line = {name: value for name, value in asdict(new).items() if value or name != "unit"}
+            file.write(json_text(line).encode() + b"\n")
             os.fsync(file.fileno())
         if is_new:
             sync_folder(self.path.parent)
@@ -144,7 +149,14 @@ def of_same_run(entries: Sequence[Entry], new: Entry) -> list[Entry]:
 
 
 def epsilon_of(entries: Iterable[Entry], delta: float) -> float:
-    """Return the epsilon of entries together."""
+    """Return the epsilon of entries together.
+
+    It is infinite where examples and units, or several units, were protected: what protects one of them
+    says nothing of another.
+    """
+    entries = list(entries)
+    if len({entry.unit for entry in entries if entry.notion == "example"}) > 1:
+        return math.inf
     return composed_epsilon((entry.release for entry in entries), delta)
 
 

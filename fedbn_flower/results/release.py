@@ -27,12 +27,14 @@ PROTECTED = {
     "client, central": ("each client with all of its data", "everybody but the server"),
     "client, local": ("each client with all of its data", "everybody, the server too"),
     "example, at each client": ("each single example of a client", "everybody but that client"),
+    "unit, at each client": ("{unit} at a client, together", "everybody but that client"),
 }
 """Who is protected from whom, by notion."""
 NEIGHBOURS = {
     "add-or-remove-one": "a client took part at all",
     "add-or-remove-one-example": "an example was among a client's training data",
     "example-replaced-by-nothing": "an example was among a client's training data, whose number is public",
+    "unit-replaced-by-nothing": "a unit was among a client's training data, whose number is public",
     "replace-one": "a client had these data or any others",
 }
 """What an attacker wants to know, by adjacency."""
@@ -40,6 +42,8 @@ ASSUMED = {
     "client, central": "The server is honest, and keeps its updates and its key to itself.",
     "client, local": "Each client ran this project's code as it is.",
     "example, at each client": "Each client ran this project's code as it is. Numbers of examples "
+    "and of steps are public.",
+    "unit, at each client": "Each client ran this project's code as it is. Numbers of units "
     "and of steps are public.",
 }
 SECRET_SAMPLE = " Who was asked in which round does not become known."
@@ -106,7 +110,11 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
         asked = Counter(client for charge in charges for client in charge.get("clients", ()))
         return lambda delta: local_epsilon(noise, max(asked.values(), default=0), delta)
     plans = [
-        (plan["probability"], plan["examples"], plan["steps"] // found["planned-rounds"] * found["published"])
+        (
+            plan["probability"],
+            plan["units" if "unit" in found else "examples"],
+            plan["steps"] // found["planned-rounds"] * found["published"],
+        )
         for plan in found["accounted"]
     ]
     return lambda delta: max(
@@ -137,7 +145,7 @@ rounds of {names}.
 
 ## What is guaranteed
 
-{warned}- **Who is protected:** {who}.
+{warned}- **Who is protected:** {who.format(unit=found.get("unit"))}.
 - **From whom:** {whom}, whatever they know besides and compute from these files.
 - **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
   change by a factor of

@@ -4,10 +4,12 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower import simulate
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
 
 from .processes import ROOT, bits
@@ -91,3 +93,60 @@ def test_a_budget_holds_over_runs_of_real_supernodes(configured, write_site, cac
         assert json.loads(ledger.read_text())["epsilon"] == pytest.approx(once[i], rel=1e-9)
     assert "every client failed" in output
     assert "Traceback" not in output
+
+
+def test_real_supernodes_protect_whole_patients(configured, cache_dir, tmp_path):
+    """Each has a table of its own. The bits are the simulation's, and each ledger counts patients, not rows.
+
+    The rows of a site are in the order in which the simulation divides them.
+    """
+    place, tables = tmp_path / "federation", tmp_path / "tables"
+    place.mkdir()
+    tables.mkdir()
+    counts = (24, 30, 36)
+    for split, share in (("train", 1), ("test", 3)):
+        rows = []
+        for i, count in enumerate(counts):
+            patients = np.random.default_rng(i).permutation(np.repeat(np.arange(count // share), 2))
+            rows += [
+                {"site": f"s{i}", "patient": f"{i}-{p}", "age": 20 + j, "sex": "fm"[j % 2], "outcome": p % 2}
+                for j, p in enumerate(patients.tolist())
+            ]
+        pd.DataFrame(rows).to_csv(tables / f"{split}.csv", index=False)
+    keys = {
+        "columns": "age,sex=f|m", "label-column": "outcome=0|1", "dp-scale": "age=50:20",
+        "dp-unit": "patient", "batch-size": 6, "dp-seed": 3,
+    }  # fmt: skip
+    public = {key.replace("-", "_"): value for key, value in {**RUN, **DP, **keys}.items()}
+    here = {"dataset": str(tables), "partition": "natural:site"}
+    shares = inputs_of(configured(**public, **here)).partitions
+    for split in ("train", "test"):
+        table = pd.read_csv(tables / f"{split}.csv")
+        for i in range(SITES):
+            (place / f"data-{i}").mkdir(exist_ok=True)
+            table.iloc[getattr(shares, split)[i]].to_csv(place / f"data-{i}" / f"{split}.csv", index=False)
+
+    Owned.owners = ("",) * SITES
+    with Owned(place, SITES) as federation:
+        output = flwr_run(federation, tmp_path / "nodes", **keys, dataset="shape:3:2")
+        logs = [(place / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
+    assert "Traceback" not in output
+    assert not failures(tmp_path / "nodes")
+    simulate(
+        **public,
+        **here,
+        cache_dir=cache_dir,
+        backend="inline",
+        progress=False,
+        run_dir=tmp_path / "simulation",
+    )
+    assert bits(tmp_path / "nodes") == bits(tmp_path / "simulation")
+    private = [
+        json.loads((tmp_path / n / "summary.json").read_text())["privacy"] for n in ("nodes", "simulation")
+    ]
+    assert private[0] == private[1]
+    for i, count in enumerate(counts):
+        (ledger,) = (place / f"site-{i}" / "state" / "privacy").glob("*.jsonl")
+        line = json.loads(ledger.read_text())
+        assert (line["probability"], line["count"], line["unit"]) == (6 / count, count // 6, "patient")
+        assert f"rows with one value of 'patient' are protected together: {count} values" in logs[i]

@@ -26,6 +26,8 @@ NO_METRICS = ("eval_model", "fine_tune", "holdout_clients")
 """Keys that are of no use where clients send no metrics."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
+LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
+"""Of those that noise is found for: floats resolve no less, and more protects nobody."""
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
 AT_CLIENTS = frozenset({"local", "example"})
@@ -80,6 +82,11 @@ class Privacy(KeyGroup):
         "",
         description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
         "commas; others stay as they are, since the clients' own means would tell of single rows",
+    )
+    dp_unit: str = setting(
+        "",
+        description="with example and tables, the column by whose values rows are protected together, such "
+        "as a patient's: they are sampled, clipped and counted as one",
     )
     dp_seed: int = setting(
         NO_SEED,
@@ -142,6 +149,7 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
     """Yield each key whose value does not go with privacy, with the value and what is allowed."""
     yield from _unfit_noise(config)
     yield from _unfit_scale(config)
+    yield from _unfit_unit(config)
     if config.dp == "client":
         yield from _unfit_client(config, settings)
     else:
@@ -161,6 +169,9 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
 def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if not config.dp_epsilon and not config.dp_noise:
         yield "dp-epsilon", 0.0, "a number > 0, or a dp-noise > 0,"
+    for key, value in (("dp-epsilon", config.dp_epsilon), ("dp-metrics", config.dp_metrics)):
+        if value and not LEAST_EPSILON <= value <= MOST_EPSILON:
+            yield key, value, f"a number in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]"
     if config.dp_epsilon and config.dp_noise:
         yield "dp-noise", config.dp_noise, "0, since dp-epsilon is given,"
     if config.dp_delta < LEAST_DELTA:
@@ -201,6 +212,14 @@ def _unfit_example(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
 def _unfit_scale(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     if config.dp_scale and config.dp != "example":
         yield "dp-scale", config.dp_scale, "none, since clients' own means do not leave them,"
+
+
+def _unfit_unit(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
+    if config.dp_unit and config.dp != "example":
+        why = "since each client is protected with all of its rows,"
+        yield "dp-unit", config.dp_unit, f"none, {why}"
+    if config.dp_unit and config.dp_metrics:
+        yield "dp-metrics", config.dp_metrics, "0 with dp-unit, since metrics are those of single examples,"
 
 
 def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:

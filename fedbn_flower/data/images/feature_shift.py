@@ -60,7 +60,10 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
         groups = dataset.train.groups, dataset.test.groups
     train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
     given = dataset.tests_by_client
-    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), given)
+    units = None
+    if dataset.train.units is not None and dataset.test.units is not None:
+        units = dataset.train.units, dataset.test.units
+    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), given, units)
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

@@ -15,6 +15,7 @@ from ...core.errors import not_allowed, os_errors_as_user_errors
 from ...core.files import write_atomically
 from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
+from ..splits import split_at_random
 from .division import (
     dirichlet,
     draw_class_sets,
@@ -114,9 +115,8 @@ def _save(path: Path, partitions: Partitions) -> None:
 def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float) -> Partitions:
     spec = PartitionSpec.parse(text)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(dataset.train))
-    cut = int(val_fraction * len(order))
-    val_rows, train_rows = np.sort(order[:cut]), order[cut:]
+    val_rows, train_rows = split_at_random(rng, len(dataset.train), val_fraction, dataset.train.units)
+    val_rows = np.sort(val_rows)
     if num_clients > len(train_rows):
         raise not_allowed(
             "num-clients", num_clients, f"at most {len(train_rows)}, the number of training examples"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -293,7 +293,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes += gaps(y)
     elif len(found.label_names) > 1:
         names = tuple(found.label_names)
-    return images_decoded(
+    decoded = images_decoded(
         (x[train], y[train]),
         (x[test], y[test]),
         Classes(targets.outputs, names, numbered_here),
@@ -301,6 +301,8 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes,
         tests_by_client=ids is not None and tables.test is not None,
     )
+    units = found.units
+    return replace(decoded, units=None if units is None else (units[train], units[test]))
 
 
 def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:

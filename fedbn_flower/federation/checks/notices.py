@@ -1,5 +1,6 @@
 """Warn, before the first round, of what is no mistake but hardly meant."""
 
+from collections import Counter
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -42,6 +43,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         return
     yield from of_leaks(dataset)
     yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
+    yield from _of_units(inputs)
     local = inputs.evaluates_locally
     if inputs.prepares_publicly:
         if not config.dp_scale:
@@ -60,6 +62,18 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
             f"partition: {len(single)} of {config.num_clients} clients (the first is {single[0]}) have one "
             f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
             "every round"
+        )
+
+
+def _of_units(inputs: RunInputs) -> Iterator[str]:
+    units, train = inputs.dataset.train.units, inputs.partitions.train
+    if units is None:
+        return
+    found = Counter(unit for i in range(len(train.sizes)) for unit in {*units[train[i]].tolist()})
+    if several := sum(count > 1 for count in found.values()):
+        yield (
+            f"dp-unit: {several} of {len(found)} values of {inputs.config.dp_unit!r} have rows at several "
+            "clients: each client protects its own rows of them, and their epsilons add up"
         )
 
 

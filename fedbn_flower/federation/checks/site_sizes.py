@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -22,17 +23,22 @@ from .site_statistics import answers_of_sites
 
 @refusals_in_one_line
 def answer_sizes(message: Message, context: Context) -> Message:
-    """Tell how many training examples a site has, with ``dp`` example: there the number is public."""
+    """Tell how many training examples a site has, with ``dp`` example: there the number is public.
+
+    It is that of units where all examples of one are protected.
+    """
     config = RunConfig.of(context.run_config)
     SitePrivacy.of(config, context)
     if config.dp != "example":
         raise Refused(f"privacy: with dp {config.dp!r} this site does not tell how many examples it has")
-    count = len(rows_of(inputs_at(config, context.node_config), partition_id_of(context) or 0)[TRAIN])
+    inputs = inputs_at(config, context.node_config)
+    rows, units = rows_of(inputs, partition_id_of(context) or 0)[TRAIN], inputs.dataset.train.units
+    count = len(rows if units is None else np.unique(units[rows]))
     return Message(RecordDict({SIZES: ConfigRecord({TRAIN: count})}), reply_to=message)
 
 
 def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
-    """Return the number of training examples of every connected site, by partition or node id.
+    """Return what every connected site says is its number of examples or units, by partition or node id.
 
     Raises
     ------
@@ -43,7 +49,8 @@ def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
     def read(content: RecordDict) -> int:
         count = record_of(content, SIZES, ConfigRecord).get(TRAIN)
         if type(count) is not int or not 0 < count <= MAX_WEIGHT:
-            raise ReplyRefused(f"{count!r} training examples, not a whole number in [1, {MAX_WEIGHT}]")
+            what = "units" if inputs.config.dp_unit else "training examples"
+            raise ReplyRefused(f"{count!r} {what}, not a whole number in [1, {MAX_WEIGHT}]")
         return count
 
     return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read, all_of_them=True)

@@ -57,6 +57,7 @@ ADJACENT = {
     "add-or-remove-one-example": "whether an example was among a client's training data",
     "example-replaced-by-nothing": "whether an example was among a client's training data, whose number is "
     "public",
+    "unit-replaced-by-nothing": "whether a unit was among a client's training data, whose number is public",
     "replace-one": "whether a client had these data or any others",
 }
 """What nobody can tell."""
@@ -72,6 +73,10 @@ PROTECTED = {
     "needs to trust nobody. In every step each example was in the batch with the same probability, drawn in "
     "secret by its client. Its gradient was scaled down to a bounded length, and Gaussian noise was added to "
     "their sum. Epsilon is the greatest of the clients', as if each had trained in every round.",
+    "unit, at each client": "Protected are {unit}, together, from everybody, the server too: a client needs "
+    "to trust nobody. In every step each unit was in the batch with the same probability, drawn in secret by "
+    "its client. The mean gradient of its rows was scaled down to a bounded length, and Gaussian noise was "
+    "added to their sum. Epsilon is the greatest of the clients', as if each had trained in every round.",
     "client, local": "Protected is each client with all of its data, from everybody, the server too: a "
     "client needs to trust nobody. It scaled its update down to a bounded length and added Gaussian noise to "
     "it before it sent anything. Epsilon is that of the client that was asked most often.",
@@ -241,7 +246,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
     if at_clients:
-        yield paragraph(at_clients)
+        yield paragraph(at_clients.format(unit=found.get("unit")))
     else:
         yield from _protected_clients(found)
     if without_noise:

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from clients import FedAvgClient, LocalTraining, Received
@@ -238,3 +240,124 @@ def test_what_is_refused():
         pass
 
     assert obstacle(network(), Own, Loss) == "objective Own does not set `example_wise`"
+
+
+# ---- units: all examples of one are protected together --------------------------------------------
+
+
+def linear_regression():
+    """A model of w = (1, -1), b = 0.5 and its objective: the gradient of (w x + b - y)^2 is 2 r (x, 1)."""
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -1.0]]))
+        model.bias.fill_(0.5)
+    return model, Objective({}, {}, problem=Regression())
+
+
+FOUR = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+LABELS = torch.tensor([[0.5], [0.0], [1.5], [0.0]])
+"""Residuals 2, -0.5, -1 and 0.5; gradients (8, 0, 4), (0, -1, -1), (-2, -2, -2) and (0, 0, 1)."""
+
+
+@pytest.mark.parametrize("at_a_time", [2**24, 3, 6, 9])
+def test_units_of_three_examples_and_of_one_by_hand(monkeypatch, at_a_time):
+    """The first three have the mean (2, -1, 1/3), of length sqrt(46)/3 = 2.26; the last one has length 1.
+
+    Three parameters: the batch is also taken in parts of one, two and three examples, which cut the unit.
+    """
+    monkeypatch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
+    units = np.array([0, 0, 0, 1])
+    for clip in (1e6, 1.5, 0.5):
+        factor, last = min(1.0, clip / (math.sqrt(46) / 3)), min(1.0, clip)
+        model, objective = linear_regression()
+        loss, output = mechanism(clip).backward(model, objective, FOUR, LABELS, 1, units)
+        np.testing.assert_allclose(model.weight.grad[0], [2 * factor, -factor], rtol=1e-5)
+        np.testing.assert_allclose(model.bias.grad, [factor / 3 + last], rtol=1e-5)
+        assert loss == pytest.approx((4 + 0.25 + 1 + 0.25) / 4)
+        np.testing.assert_allclose(output[:, 0], [2.5, -0.5, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("at_a_time", [2**24, 150])
+def test_units_of_one_example_each_give_the_bits_of_plain_dp_sgd(monkeypatch, at_a_time):
+    monkeypatch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
+    found = []
+    for units in (None, np.arange(40)):
+        model, (inputs, targets) = network(), batch(40)
+        mechanism(0.3, 1.0).backward(model, Objective({}, {}), inputs, targets, 8, units)
+        found.append(gradients(model))
+    for plain, by_unit in zip(*found, strict=True):
+        assert torch.equal(plain, by_unit)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    left_out=st.integers(0, 4),
+    scale=st.sampled_from([1e-3, 1.0, 1e3, 1e30]),
+    clip=st.sampled_from([0.01, 1.0]),
+    at_a_time=st.sampled_from([2**24, 150]),
+)
+def test_a_whole_unit_moves_a_sum_by_c_at_most(sizes, left_out, scale, clip, at_a_time):
+    """Whatever its examples are, and however many; one that is not finite makes its unit count 0."""
+    units = np.repeat(np.arange(len(sizes)), sizes)
+    inputs, targets = batch(len(units))
+    inputs = inputs * scale
+    rest = units != left_out % len(sizes)
+    sums = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
+        for some in (rest, np.ones(len(units), bool)):
+            model, keep = network(), torch.from_numpy(some)
+            mechanism(clip).backward(model, Objective({}, {}), inputs[keep], targets[keep], 1, units[some])
+            sums.append(torch.cat([g.flatten() for g in gradients(model)]).double())
+    assert (sums[1] - sums[0]).norm() <= clip * (1 + 1e-5 * len(sizes))  # the sum itself is rounded
+
+
+def test_a_unit_with_a_gradient_that_is_not_finite_counts_nothing():
+    model, objective = linear_regression()
+    broken = FOUR.clone()
+    broken[1] = math.nan
+    mechanism(1e6).backward(model, objective, broken, LABELS, 1, np.array([0, 0, 0, 1]))
+    np.testing.assert_allclose(model.weight.grad[0], [0, 0])
+    np.testing.assert_allclose(model.bias.grad, [1])
+
+
+def unit_run(units, batch_size, share=1.0):
+    training = LocalTraining(2, batch_size)
+    how = mechanism(0.5, 1.0)
+    return LocalRun(
+        make_examples(), training, Objective({}, {}), 0.1, (0,), share, mechanism=how, units=units
+    )
+
+
+def test_batches_have_whole_units_and_their_numbers_count():
+    """40 examples of 8 units, 2 expected in a batch: 4 steps an epoch, with all examples of some units."""
+    units = np.tile(np.arange(8), 5)
+    run = unit_run(units, 2)
+    epochs = list(run.epochs(run.generator()))
+    assert [len(batches) for batches in epochs] == [4, 4]
+    sizes = []
+    for taken in (one for batches in epochs for one in batches):
+        chosen = set(units[taken].tolist())
+        assert sorted(taken) == np.flatnonzero(np.isin(units, [*chosen])).tolist()
+        assert list(run.units_of(taken)) == sorted(units[taken])
+        sizes.append(len(chosen))
+    assert len(set(sizes)) > 1
+    assert (run.batch_size, unit_run(units, 0).batch_size, unit_run(units, 100).batch_size) == (2, 8, 8)
+
+
+@pytest.mark.parametrize("batch_size", [0, 7, 13])
+def test_training_with_units_of_one_example_each_has_the_bits_of_training_by_example(batch_size):
+    models = []
+    for units in (None, np.arange(40)):
+        models.append(network())
+        train_model(models[-1], unit_run(units, batch_size, 0.7))
+    for plain, by_unit in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(plain, by_unit)
+
+
+def test_a_client_reports_its_number_of_units():
+    client = make_client(FedAvgClient, model=network(), training=LocalTraining(1, 2))
+    vars(client.task).update(private=lambda server_round: mechanism(0.5), units=np.repeat(np.arange(8), 5))
+    update = client.fit(client.get_parameters({}), CONFIG)
+    assert (update.num_examples, update.metrics["local-steps"]) == (8, 4)

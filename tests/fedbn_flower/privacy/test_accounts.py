@@ -294,6 +294,26 @@ class TestCorners:
             assert noise_for(8, replace(plan, delta=0.02)) > 0
         assert Plan("all", 1.0, 100, 3, 0.5).takes_part == 1
 
+    @pytest.mark.parametrize("target", [1e-9, 1e-3, 1e3, 1e9])
+    @pytest.mark.parametrize("count", [1, 10**6, 10**12])
+    @pytest.mark.parametrize("delta", [1e-15, 1e-5, 0.999])
+    def test_any_epsilon_that_is_allowed_has_its_noise(self, target, count, delta):
+        """A hundredth less has more epsilon, unless delta alone covers both."""
+        noise = local_noise_for(target, count, delta)
+        assert 0 < noise < math.inf
+        assert local_epsilon(noise, count, delta) <= target < local_epsilon(0.99 * noise, count, delta)
+
+    @pytest.mark.parametrize("target", [0.0, 1e-300, 9e-10, 1.1e9, 1e300, math.inf, math.nan, -1.0])
+    def test_any_other_is_refused(self, target):
+        for find in (
+            lambda: local_noise_for(target, 3, 1e-5),
+            lambda: noise_for(target, Plan("poisson", 0.1, 100, 10**4, 1e-5)),
+        ):
+            with pytest.raises(
+                UserError, match=r"^epsilon: .* is not allowed; expected a number in \[1e-09, 1e"
+            ):
+                find()
+
     @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
     def test_next_to_no_noise_has_an_epsilon(self, sampling):
         """Without sampling 100 Gaussians of noise 0.001 are one of 0.0001: about 1e8 / 2 and 4.27 * 1e4."""

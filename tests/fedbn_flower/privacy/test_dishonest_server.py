@@ -134,3 +134,24 @@ def test_a_run_in_which_nothing_is_evaluated_is_told_beforehand(configured):
         "dp: with 'local' clients send no metrics without dp-metrics, and the server lacks data: nothing is "
         "evaluated"
     )
+
+
+@pytest.mark.parametrize("dp", ["local", "example"])
+@pytest.mark.parametrize("kind", ["train", "query.sizes"])
+def test_why_a_sites_rows_do_not_fit_stays_at_the_site(configured, tmp_path, caplog, dp, kind):
+    """A server that leaves a value out would otherwise be told which one a row has."""
+    path = tmp_path / "patients.csv"
+    rows = [f"{20 + i},{'m' if i == 17 else 'f'},{i % 2}" for i in range(40)]
+    path.write_text("age,sex,outcome\n" + "\n".join(rows) + "\n")
+    keys = {"dp_noise": 1.0, "dp_delta": 1e-3, "client": "fedavg", "model": "linear", "num_clients": 2}
+    keys |= {"dataset": "shape:3:2", "label_column": "outcome=0|1", "partition": "iid"}
+    node = {"data_path": str(path), "cache_dir": str(tmp_path / "cache")}
+    fits, fits_not = (configured(dp=dp, columns=f"age,sex={words}", **keys) for words in ("f|m", "f|x"))
+    site = Site(fits, **node)
+    assert site.ask("train").has_content()
+    wanted = "privacy: this site could not answer; its log says why"
+    if (dp, kind) == ("local", "query.sizes"):
+        wanted = "privacy: with dp 'local' this site does not tell how many examples it has"
+    assert site.refusal(kind, fits_not) == wanted
+    if dp == "example":
+        assert "'m'" in str(caplog.records[-1].exc_info[1])

@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.data.public_scale import public_scale
 from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
+from fedbn_flower.privacy.site_ledger import SiteLedger, path_of_ledger
 from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.recorded_run import recorded_run
 from tests.fedbn_flower.data.test_own_data import Sites
 
@@ -97,6 +100,46 @@ def test_sizes_are_told_where_they_are_public_and_nowhere_else(configured):
     assert refusal == "privacy: with dp 'local' this site does not tell how many examples it has"
 
 
+class Late(Sites):
+    """The third site leaves after the first round, and a fourth one takes its place."""
+
+    rounds = 0
+
+    def get_node_ids(self):
+        return [FIRST_NODE_ID + i for i in ((0, 1, 3) if self.rounds else (0, 1, 2))]
+
+    def work(self, messages, timeout):
+        yield from super().work(messages, timeout)
+        self.rounds += bool(messages) and messages[0].metadata.message_type == "train"
+
+
+def test_a_site_that_joins_late_is_in_the_stated_epsilon(configured, sites, tmp_path):
+    """It has 50 training examples, so a batch of 40 has nearly all of them."""
+    few = np.random.default_rng(0).integers(0, 255, (50, 8, 8), dtype=np.uint8)
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for split in ("train", "test"):
+        np.save(folder / f"{split}-images.npy", few)
+        np.save(folder / f"{split}-labels.npy", np.arange(50) % 10)
+    state = str(tmp_path / "state-3")
+    late = {
+        "data-path": str(folder),
+        "partition-id": 3,
+        "cache-dir": str(tmp_path / "cache"),
+        "state-dir": state,
+    }
+    config = small(configured, dataset="shape:1x8x8:10", batch_size=40, rounds=3, dp_seed=-1)
+    federation = Federation(config)
+    (tmp_path / "run").mkdir()
+    grid = Late(config, [*sites, late])
+    found = recorded_run(federation, grid, RunFolder(tmp_path / "run", federation), [], None)["privacy"]
+    counts = [len(np.load(f"{node['data-path']}/train-labels.npy")) for node in sites]
+    plans = [accounts.Plan("poisson", 40 / n, n, 3 * -(-n // 40), 1e-3) for n in (*counts, 50)]
+    by_hand = [accounts.epsilon(1.0, plan) for plan in plans]
+    assert found["epsilon"] == max(by_hand) == by_hand[3] > max(by_hand[:3])
+    assert len(SiteLedger(path_of_ledger(tmp_path / "state-3", name_of_data(str(folder)))).entries()) == 2
+
+
 # ---- tables ---------------------------------------------------------------------------------------
 
 
@@ -108,7 +151,7 @@ def table(tmp_path):
     return path
 
 
-TABLE = {"columns": "age,sex=f|m", "label_column": "outcome"}
+TABLE = {"columns": "age,sex=f|m", "label_column": "outcome=0|1"}
 COLUMNS = [Feature("age"), Feature("sex", ("f", "m")), Feature("bmi")]
 
 

@@ -24,6 +24,18 @@ REFUSED = {
     "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
         "dp_epsilon": 3
     },
+    "dp-epsilon: 2000000000.0 is not allowed; expected a number in [1e-09, 1e+09] with dp 'client'": {
+        "dp_noise": 0,
+        "dp_epsilon": 2e9,
+    },
+    "dp-metrics: 2000000000.0 is not allowed; expected a number in [1e-09, 1e+09] with dp 'local'": {
+        "dp": "local",
+        "dp_metrics": 2e9,
+    },
+    "dp-metrics: 1e-300 is not allowed; expected a number in [1e-09, 1e+09] with dp 'example'": {
+        "dp": "example",
+        "dp_metrics": 1e-300,
+    },
     "dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/num-clients (0.05), with dp "
     "'client'": {"dp_delta": 0},
     "dp-clip: '-1' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "-1"},

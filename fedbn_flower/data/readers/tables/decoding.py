@@ -38,8 +38,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
     if len(table) < len(read.table) and all(part.layout for part in read.parts):
         table = _numbers_again(table)
-    features = parse_columns(request.columns, table, found.label_names, request.group_column, request.of_site)
-    x, y, ids = encode(features, table), targets.y, found.ids
+    features = parse_columns(request, table, found.label_names)
+    x, y, ids, units = encode(features, table), targets.y, found.ids, found.units
     numbers = found.label_names if targets.predicts == "numbers" else []
     rest, of_rounding, lost = rounded_off(features, table, numbers)
     notes = [*read.notes, *found.notes]
@@ -51,7 +51,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
     if request.columns == "auto":
-        notes += _left_out(table, is_test, [*found.label_names, request.group_column])
+        used = [*found.label_names, request.group_column, request.unit_column]
+        notes += _left_out(table, is_test, used)
     return Decoded(
         "table",
         {name: column[train_rows] for name, column in ({"x": x, "y": y} | rest).items()},
@@ -68,6 +69,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         targets.class_names,
         (*notes, *targets.notes, *_notes_on_columns(features, table, read.words_taken), *lost),
         tests_by_client=ids is not None and "test" in files,
+        units=(units[train_rows], units[test_rows]) if units is not None else None,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
+from ...dataset import Request
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
@@ -19,29 +20,29 @@ OBJECTS = {"integer": "integers of more than 64 bits"}
 MAX_CATEGORIES = 100  # of a column that ``--columns`` does not name
 
 
-def parse_columns(
-    columns: str, table: "DataFrame", labels: Sequence[str], group: str, of_site: bool
-) -> list[Feature]:
+def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -> list[Feature]:
     """Parse ``--columns``, and infer from the table what it leaves open.
 
-    Inferred are the columns (for ``auto``: all but the ``labels`` and the ``group``, in order) and the values
-    of a category (sorted). Nothing is inferred for a site: the other sites' tables are not visible, and all
-    must be encoded alike.
+    Inferred are the columns (for ``auto``: all but the ``labels``, the natural clients' and the units', in
+    order) and the values of a category (sorted). Nothing is inferred for a site: the other sites' tables are
+    not visible, and all must be encoded alike. Nor is it of private rows.
 
     Raises
     ------
     UserError
         When the text does not fit the table, or a column holds neither numbers nor categories.
     """
-    excluded = dict.fromkeys([*labels, *filter(None, [group])])
+    columns, unit, inferred = request.columns, request.unit_column, not (request.of_site or request.private)
+    excluded = dict.fromkeys([*labels, *filter(None, [request.group_column, unit])])
     names = dict(zip(table.columns, table.dtypes, strict=True))
     numbers = {name for name, dtype in names.items() if is_number_type(dtype)}
     if columns == "auto":
         words = [name for name in names if name not in excluded and not is_unnamed(name)]
-        if of_site:
+        if not inferred:
             categories = {word for word in words if word not in numbers and _holds_text(table[word])}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
-            raise not_allowed("columns", columns, f"the same for all sites, such as {joined(forms)!r}")
+            why = "the same for all sites" if request.of_site else "names beforehand, since rows are private"
+            raise not_allowed("columns", columns, f"{why}, such as {joined(forms)!r}")
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]
@@ -54,8 +55,10 @@ def parse_columns(
         given.add(feature.name)
         if feature.name in labels:
             raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
+        if feature.name == unit:
+            raise not_allowed("columns", columns, f"columns other than {unit!r}, the dp-unit")
         if not feature.values and feature.name not in numbers and _holds_text(table[feature.name]):
-            if of_site:
+            if not inferred:
                 form = f"{Feature(feature.name)}=VALUE|VALUE"
                 raise not_allowed("columns", feature.name, f"the column with its values: {form}")
             found[i] = Feature(feature.name, _values(table[feature.name], columns == "auto"))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Request
 from ...notes import Note
-from ...splits import Rows, held_out_fifth
+from ...splits import Rows, held_out_fifth, held_out_units, numbered
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .words import alike, as_text, listed
 
@@ -43,6 +43,8 @@ class Labelled:
         What the label columns say.
     ids : NDArray, optional
         The natural clients' ids, if a group column was requested.
+    units : NDArray, optional
+        The number of each row's unit, int64, if a unit column was requested.
     notes : tuple[Note, ...]
         A line on the rows that are left out.
     """
@@ -52,18 +54,26 @@ class Labelled:
     label_names: list[str]
     targets: Targets
     ids: NDArray[np.str_] | None
+    units: Rows | None
     notes: tuple[Note, ...]
 
     def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
         """Return training rows and test rows, see `splits.held_out_fifth`, and a note."""
-        train, test = held_out_fifth(self.targets.y, self.ids)
+        y, ids = self.targets.y, self.ids
+        if self.units is not None:
+            train, test = held_out_units(y, self.units, ids)
+            text = (
+                f"a fixed 20 % of the values of {request.unit_column!r}, with all of their rows, is held out"
+            )
+            return train, test, Note("examples", f"no test set: {text}")
+        train, test = held_out_fifth(y, ids)
         rows_of = "the rows" if self.ids is None else f"the rows of each {request.group_column!r}"
         note = Note("examples", f"no test set: a fixed 20 % of {rows_of} is held out")
         return train, test, note
 
 
 def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords) -> Labelled:
-    """Read the label columns and the group column of a table.
+    """Read the label columns, the group column and the unit column of a table.
 
     ``count_words`` counts the words in columns that were taken for missing values without being asked to.
 
@@ -79,6 +89,10 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         raise unknown_name("partition", group, table.columns)
     if group in label_names:
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
+    if (unit := request.unit_column) and unit not in table:
+        raise unknown_name("dp-unit", unit, table.columns)
+    if unit in label_names:
+        raise not_allowed("dp-unit", unit, "another column: this is the label-column")
     rows = table[label_names].notna().all(axis=1).to_numpy()
     notes = []
     if unlabelled := int((~rows).sum()):
@@ -89,18 +103,32 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
-        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
+        targets = encode_targets(table[label_names[0]], labels[0], request)
     else:
         targets = encode_several(table[label_names], request.predict)
-    ids, of_ids = _ids(table, group) if group else (None, [])
-    return Labelled(table, rows, label_names, targets, ids, (*notes, *of_ids))
+    ids = units = None
+    if group:
+        ids, same = _ids(table, group, "partition")
+        found = f"{listed(same)} differ only in case or blanks, and are different clients"
+        notes += [Note("clients", found)] if same else []
+    if unit:
+        values, same = _ids(table, unit, "dp-unit")
+        units, what = numbered(values), f"{unit!r}, by whose values rows are protected together"
+        notes += [Note("left out", what)] if unit != group else []
+        found = f"{listed(same)} in {unit!r} differ only in case or blanks, and are protected apart"
+        notes += [Note("examples", found)] if same else []
+    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes))
 
 
-def _ids(table: "DataFrame", group: str) -> tuple[NDArray[np.str_], list[Note]]:
-    """Return the natural clients' ids as text, and a note on those that differ only in case or blanks."""
-    if count := int(table[group].isna().sum()):
-        raise UserError(f"partition: {group!r} is missing in {count} rows; expected a value in each")
-    ids = as_text(table[group]).astype(np.str_)
-    same = alike(np.unique(ids).tolist())
-    found = f"{listed(same)} differ only in case or blanks, and are different clients"
-    return ids, [Note("clients", found)] if same else []
+def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:
+    """Return a column as text, and the values that differ only in case or blanks.
+
+    Raises
+    ------
+    UserError
+        When a value is missing: it names the key by which the column was asked for.
+    """
+    if count := int(table[column].isna().sum()):
+        raise UserError(f"{key}: {column!r} is missing in {count} rows; expected a value in each")
+    ids = as_text(table[column]).astype(np.str_)
+    return ids, alike(np.unique(ids).tolist())

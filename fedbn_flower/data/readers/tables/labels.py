@@ -120,19 +120,21 @@ def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.flo
     return y
 
 
-def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
+def encode_targets(column: "Series", label: Feature, request: Request) -> Targets:
     """Encode a column without missing values as classes or numbers.
 
     ``predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and numbers of
     which `are_classes` says so are classes. Classes are numbered in the order of ``label.values``, else in
     sorted order. The classes of one site must be numbers already, or be named, as the other sites' are not
-    visible.
+    visible. Of private rows all classes are named, or it is said that they are numbers.
 
     Raises
     ------
     UserError
         When the values cannot be read as ``predict`` says.
     """
+    predict = request.predict
+    _refuse_inference(label, request)
     number, notes = is_number(column), []
     values = column.to_numpy(np.float64) if number else np.empty(0)
     whole = number and bool(np.all(values == np.floor(values)))
@@ -150,7 +152,7 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
         return Targets(_finite(values[:, None], [label.name]), predict, 1, notes=tuple(notes))
     if number and not whole:
         raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
-    if of_site and not label.values:
+    if request.of_site and not label.values:
         if not whole or values.min() < 0:
             form = f"{Feature(label.name)}=CLASS|CLASS"
             raise not_allowed(
@@ -171,6 +173,14 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
         as_named = ", ".join(f"{word!r} as {label.values[index]!r}" for word, index in read.items())
         notes.append(Note("target", f"read without regard to case and blanks: {as_named}"))
     return Targets(y, predict, len(label.values), label.values, tuple(notes))
+
+
+def _refuse_inference(label: Feature, request: Request) -> None:
+    """Refuse to read from private rows whether a column holds classes, and which."""
+    if request.private and not label.values and request.predict != "numbers":
+        form = f"{Feature(label.name)}=CLASS|CLASS"
+        wanted = f"the column with its classes, {form}, or predict 'numbers', since rows are private"
+        raise not_allowed("label-column", label.name, wanted)
 
 
 def _texts(column: "Series", name: str, stated: bool) -> list[str]:

@@ -25,13 +25,13 @@ class Missing:
         ``--missing-values``: words with commas between them, or ``auto`` for the `USUAL` ones of a text file.
     values : Mapping[str, Collection[str]]
         The values that the keys name, by column.
-    group : str
-        The column of the natural clients, whose usual words are names; empty without one.
+    ids : Collection[str]
+        The columns of the natural clients and of the units, whose usual words are names.
     """
 
     key: str = AUTO
     values: Mapping[str, Collection[str]] = field(default_factory=dict)
-    group: str = ""
+    ids: Collection[str] = ()
 
     @property
     def guessed(self) -> bool:
@@ -47,13 +47,13 @@ class Missing:
 
     def of_column(self, name: str) -> list[str]:
         """Return the words that are missing values in this column, with the empty one."""
-        if name == self.group and self.guessed:
+        if name in self.ids and self.guessed:
             return [""]
         named = set(map(same_word, self.values.get(name, ())))
         return ["", *(word for word in self.words if same_word(word) not in named)]
 
     def for_pandas(self, names: Sequence[str]) -> list[str] | dict[str, list[str]]:
         """Return the argument ``na_values`` of pandas for columns of these names."""
-        if not self.values and not (self.group and self.guessed):
+        if not self.values and not (self.ids and self.guessed):
             return ["", *self.words]
         return {name: self.of_column(name) for name in names}

@@ -124,7 +124,8 @@ def open_table(path: Path, request: Request) -> ReadTable:
 
 
 def _missing(request: Request, names: Sequence[str]) -> Missing:
-    return Missing(request.missing_values, named_values(request, names), request.group_column)
+    ids = frozenset(filter(None, (request.group_column, request.unit_column)))
+    return Missing(request.missing_values, named_values(request, names), ids)
 
 
 def _of_layout(layout: Layout) -> dict[str, object]:

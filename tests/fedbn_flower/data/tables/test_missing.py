@@ -32,8 +32,8 @@ def test_a_named_value_is_one_whatever_the_words_say():
     assert missing.of_column("grade") == ["", "NA", "-"]
     assert missing.of_column("age") == ["", "NA", "None", "-"]
     assert Missing("").of_column("age") == [""]
-    assert Missing(group="site").of_column("site") == [""]
-    assert Missing("NA", group="site").of_column("site") == ["", "NA"]
+    assert Missing(ids={"site"}).of_column("site") == [""]
+    assert Missing("NA", ids={"site"}).of_column("site") == ["", "NA"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet"])
