@@ -28,6 +28,7 @@ from fedbn_flower.strategies.messages.wire import (
 
 from ..config.keys.privacy import AT_CLIENTS, NO_SEED
 from ..config.run_config import RunConfig
+from ..core.errors import UserError, described
 from ..core.files import path_of
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
@@ -50,6 +51,7 @@ LONGEST_NAME = 100
 """Characters of a run's name that a ledger keeps."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
+UNSAID = "privacy: this client does not say why it failed, since that may quote its data; its own log does"
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
@@ -253,7 +255,10 @@ class SitePrivacy:
             count=release.count,
             delta=self.floors.dp_max_delta or config.dp_delta,
         )
-        self.ledger.charge(entry, self._check)
+        try:
+            self.ledger.charge(entry, self._check)
+        except UserError as error:  # of the disk
+            raise Refused(str(error)) from error
 
     def _check(self, entries: Sequence[Entry], new: Entry) -> None:
         """Refuse a release with which the run's budget, or the owner's, would be exceeded."""
@@ -287,7 +292,11 @@ Answers = Callable[[Message, Context], Message]
 
 
 def refusals_in_one_line(answer: Answers) -> Answers:
-    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer."""
+    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
+
+    Under the notions that hold against the server any other error is told in the site's log only: its text
+    may quote the data, and a server could choose a configuration under which it does.
+    """
 
     @wraps(answer)
     def answered(message: Message, context: Context) -> Message:
@@ -295,6 +304,28 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             return answer(message, context)
         except Refused as refusal:
             LOGGER.warning("refused: %s", refusal)
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal)), reply_to=message)
+            return failed(message, str(refusal))
+        except Exception as error:
+            if context.run_config.get("dp") not in AT_CLIENTS:
+                raise
+            return failed(message, _unsaid(error))
 
     return answered
+
+
+def failed(message: Message, reason: str) -> Message:
+    """Return the answer to a message on which a client failed."""
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def why_failed(config: RunConfig, error: Exception) -> str:
+    """Return what a client says of an error, as `refusals_in_one_line` does."""
+    if config.dp not in AT_CLIENTS or isinstance(error, Refused):
+        return described(error)
+    return _unsaid(error)
+
+
+def _unsaid(error: Exception) -> str:
+    """Log an error, and return what stands for it in the answer."""
+    LOGGER.error("not answered: %s", error, exc_info=None if isinstance(error, UserError) else error)
+    return UNSAID
