@@ -139,13 +139,9 @@ class Replies:
             for position in sorted(unanswered):
                 if self.nodes.partition(targets[position]) not in self.report.metrics:
                     self._drop(targets[position], NO_ANSWER)
-        senders = [reply.metadata.src_node_id for reply in others]
-        if all(isinstance(node, int) for node in senders):
-            pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))
-        else:  # messages made by hand in a test
-            pairs = list(enumerate(others))
-        for position, (node, reply) in enumerate(pairs, start=len(self._sent)):
-            yield position, node, reply
+        others.sort(key=lambda reply: self.nodes.rank(reply.metadata.src_node_id))
+        for position, reply in enumerate(others, start=len(self._sent)):
+            yield position, reply.metadata.src_node_id, reply
 
     def _drop(self, node: int, reason: str) -> None:
         """Record an answer as failed, and log it."""
