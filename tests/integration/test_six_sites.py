@@ -27,7 +27,7 @@ from .test_who_is_who import LATE
 pytestmark = pytest.mark.exhaustive
 
 HERE = Path(__file__).parent
-SITES, ROUNDS = 6, 7
+SITES, ROUNDS = 6, 9
 KILLED, STOPPED, LYING, OFF, LATECOMER = 1, 2, 3, 4, 5
 JOB = {
     "num-clients": SITES, "partition": "iid", "client": "fedbn", "local-epochs": 1, "fraction-evaluate": 0.0
@@ -139,8 +139,11 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
     stopped = time.monotonic()
     wait.unlink()
     happens(lambda: f"train: partition {STOPPED} dropped" in log.read_text())
+    wait.touch()  # the others train on when it is back
     time.sleep(max(0, stopped + 60 - time.monotonic()))
     os.killpg(sites[STOPPED].process.pid, signal.SIGCONT)
+    time.sleep(20)  # until it has said that it is there
+    wait.unlink()
     happens(lambda: trained(tmp_path, STOPPED)[-1] > held)
 
     # The server dies.
