@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
-from .base import PseudoGradientStrategy
+from .base import PseudoGradientStrategy, check_wrapper
 from .expected import ExpectedMetrics, Range
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
@@ -81,5 +81,6 @@ __all__ = [
     "Selection",
     "TooFewNodes",
     "Vector",
+    "check_wrapper",
     "setting",
 ]

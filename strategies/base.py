@@ -1,31 +1,54 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import math
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from .aggregation.buffers import Buffer
-from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Fold, PartialSum, Round, TrainPhase
+from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
+from .aggregation.means import MeanKind, new_mean
 from .aggregation.mechanism import Mechanism
 from .aggregation.rule_state import RuleState
-from .aggregation.vectors import Vector, all_finite
+from .aggregation.vectors import Layout, Vector, all_finite, steppable
+from .expected import ExpectedMetrics, FurtherNames
 from .messages.gate import refusing
-from .messages.nodes import KnowsWhoIsFirst, log_absentees, sample, sample_size
+from .messages.nodes import (
+    Everybody,
+    KnowsWhoIsFirst,
+    NodeDirectory,
+    NodeSelection,
+    Participation,
+    log_absentees,
+    sample,
+    sample_size,
+)
 from .messages.npy import encoded, viewed
-from .messages.validation import LOGGER, check_metrics
+from .messages.replies import PhaseReport, Replies
+from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weighted_metrics
 from .messages.wire import SERVER_ROUND
-from .reply_reader import ReplyReader
-from .rule import ServerRule
+from .reply_reader import Reading, ReplyReader
+from .settings import declared, setting
+from .signature import SignatureOfClass, bound
+
+CURRENT_ARRAYS = property(
+    lambda rule: rule._train_phase_.model,
+    lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
+    doc="The model that was sent last, as in Flower's classes with an attribute of this name.",
+)
 
 
-class PseudoGradientStrategy(ServerRule):
+class PseudoGradientStrategy(FlowerFedAvg):
     """Base of the server rules: ``x += server_step(D)`` with ``D = sum_i p_i (x_i - x)``.
 
     It is a Flower ``FedAvg`` with another aggregation. A rule implements `server_step` and declares its
@@ -67,6 +90,145 @@ class PseudoGradientStrategy(ServerRule):
     TypeError
         For an unknown argument.
     """
+
+    requires: ClassVar[Mapping[str, Collection[object]]] = {}
+    """Requirements on the run configuration: key -> allowed values."""
+    weighs_alike: ClassVar[bool] = False
+    """Whether all models have equal weight, independent of the weight of the metrics."""
+    goes_without_model: ClassVar[bool] = False
+    """Whether the rule uses answers even if the whole model stays at the clients."""
+    extras_like_parameters: ClassVar[bool] = False
+    """Whether train messages and their answers each have one more record that is as large as the stepped
+    parameters. A simulated clock counts it."""
+    reads_extras_anywhere: ClassVar[bool] = False
+    """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
+    model sent and the rule's settings. Not inherited: each class sets it for its own method."""
+    post_processes_mean: ClassVar[bool] = False
+    """Whether `server_step` uses nothing of the answers but ``delta``: no `Round.means`, no `Round.metrics`.
+    Only such a rule goes with a `Mechanism`. Not inherited: each class sets it for its own method."""
+
+    # Between underscores, since a subclass written for Flower may define `mean` or `_mean` itself.
+    _seed_: int | None = setting(
+        None, ge=0, description="seed of the sampling of nodes; random if none is given"
+    )
+    _mean_: MeanKind = setting(
+        "weighted",
+        description="mean over clients; median and trimmed are robust, and weight all clients equally",
+    )
+    _trim_: float = setting(
+        0.1, ge=0, lt=0.5, description="fraction that the trimmed mean leaves out at each end"
+    )
+    _clip_update_norm_: float = setting(
+        0.0, ge=0, description="bound on the L2 norm of a client's whole update x_i - x; 0 for none"
+    )
+    _max_weight_: float = setting(
+        0,
+        ge=0,
+        le=MAX_WEIGHT,
+        alias="max-num-examples",
+        description="refuse an answer that claims more training examples; 0 for 2^53",
+    )
+    _min_replies_: int = setting(1, ge=1, description="usable answers needed to update the model")
+    _node_timeout_: float = setting(600.0, ge=0, description="seconds to wait for nodes to connect")
+
+    _train_phase_ = TrainPhase()
+    """Set by every `configure_train`; `aggregate_train` reads it once and passes it on."""
+
+    __signature__ = SignatureOfClass()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        flowers, others, settings = bound(type(self), args, kwargs)
+        super().__init__(**flowers)
+        for attribute, value in settings.items():
+            setattr(self, attribute, value)
+        self._sampling_seed_ = secrets.randbits(64) if self._seed_ is None else self._seed_
+        self.train_metrics_aggr_fn = flowers.get("train_metrics_aggr_fn") or weighted_metrics
+        self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
+        self.rule_state = RuleState()
+        """The rule's state. It can be saved and restored between rounds."""
+        self._trainable_names_: Collection[str] | None = others["trainable"]
+        self._tied_names_: Collection[Collection[str]] = others["tied"]
+        self._takes_sums_ = False
+        self.node_directory = NodeDirectory(
+            others["ask_partitions"], self._node_timeout_, others["query_timeout"]
+        )
+        """The connected nodes and their partitions."""
+        self.node_participation: Participation = Everybody()
+        """Which nodes take part in a round; all by default. Assign another to change it."""
+        self.node_selection: NodeSelection | None = None
+        """Which of them train; a uniform sample by default. Assign another to change it."""
+        self.expected_metrics = ExpectedMetrics()
+        """The allowed metrics of both phases; anything by default. Assign another to change it."""
+        self._further_names_ = FurtherNames()
+        self.mechanism: Mechanism | None = None
+        """Differential privacy of a run; none by default. Assign one before the first round."""
+        self._buffer_: Buffer | None = None
+        """Who trains which version of the model under an asynchronous protocol; none by default. Assign one
+        before each round. `goes_with_buffers` says with which rules."""
+        self._phase_replies_ = Replies(self.node_directory)
+
+    @property
+    def phase_report(self) -> PhaseReport:
+        """The metrics and failures of the current or last phase."""
+        return self._phase_replies_.report
+
+    # ---- hooks of a rule ----------------------------------------------------------------------------
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        """Return the step that is added to the parameters.
+
+        Parameters
+        ----------
+        delta : Vector
+            The pseudo-gradient over all stepped parameters, one flat float vector. The step has the same
+            shape and dtype, and may be computed in place in ``delta``.
+        state : RuleState
+            The rule's state: ``state.vector("m", like=delta)``.
+        round : Round
+            The round, with the means of the vectors from `read_extras`.
+        """
+        raise TypeError(f"{type(self).__name__} does not define server_step(delta, state, round)")
+
+    def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
+        """Return further records for the training clients."""
+        return {}
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
+        return Extras()
+
+    def new_round(self, server_round: int, phase: TrainPhase) -> Round:
+        """Return the round before its answers are read."""
+        sent = phase.sent()
+        trainable = steppable(sent) if self._trainable_names_ is None else self._trainable_names_
+        layout = Layout(sent, trainable, self._tied_names_)
+        return Round(server_round, self.rule_state.updates + 1, layout, sent, phase.num_nodes)
+
+    def summary(self) -> None:
+        """Log the settings."""
+        LOGGER.info("\t├──> %s settings:", type(self).__name__)
+        for attribute in declared(type(self)):
+            value = self._sampling_seed_ if attribute == "_seed_" else getattr(self, attribute)
+            LOGGER.info("\t│\t├── %s: %s", attribute.strip("_"), value)
+        super().summary()
+
+    def _reading_(self) -> Reading:
+        """Return how the answers of a round are read and weighed."""
+        return Reading(
+            mean=partial(new_mean, self._mean_, self._trim_),
+            max_weight=self._max_weight_ or MAX_WEIGHT,
+            max_norm=self._clip_update_norm_,
+            weighs_alike=self.weighs_alike,
+            takes_sums=self._takes_sums_,
+            keeps_answers=self.train_metrics_aggr_fn is not weighted_metrics,
+            arrays_key=self.arrayrecord_key,
+            weight_key=self.weighted_by_key,
+            expected=self.expected_metrics,
+            new_round=self.new_round,
+            read_extras=self.read_extras,
+        )
+
+    # ---- the course of a round ----------------------------------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -177,7 +339,7 @@ class PseudoGradientStrategy(ServerRule):
         phase = self._train_phase_
         if self.mechanism and not (phase.bound and phase.model):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
-        reading = ReplyReader(self, server_round, phase)
+        reading = ReplyReader(self._reading_(), server_round, phase)
         sent = self._phase_replies_.count(MessageType.TRAIN)
         fold = Fold(reading.new_partial_sum, sent)
         for position, partition, read in self._phase_replies_.usable(
@@ -294,3 +456,31 @@ class PseudoGradientStrategy(ServerRule):
         with refusing():
             _, metrics = check_metrics(content, self.weighted_by_key)
             return content, metrics, self.expected_metrics.read(content, metrics)
+
+
+def check_wrapper(wrapper: Strategy) -> None:
+    """Check that a rule gives one of Flower's differential-privacy wrappers what its guarantee needs::
+
+        strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(...), 1.0, 1.0, num_sampled_clients=10)
+        check_wrapper(strategy)
+
+    Raises
+    ------
+    ValueError
+        Names the settings that the rule lacks.
+    TypeError
+        When it is no wrapper of a rule of this package.
+    """
+    rule, clients = getattr(wrapper, "strategy", None), getattr(wrapper, "num_sampled_clients", None)
+    if not isinstance(rule, PseudoGradientStrategy) or clients is None:
+        raise TypeError(f"{type(wrapper).__name__} is no privacy wrapper around a PseudoGradientStrategy")
+    lacking = {
+        "weighted_by_key=None (the noise is for clients of equal weight)": rule.weighted_by_key is not None,
+        f"min_replies={clients} (with fewer answers each weighs more, under the same noise)": (
+            rule._min_replies_ < clients
+        ),
+        "seed=None (whoever knows a seed knows the sampled clients)": rule._seed_ is not None,
+    }
+    if wanted := ", ".join(setting for setting, lacks in lacking.items() if lacks):
+        names = f"{type(wrapper).__name__} protects less than it states around {type(rule).__name__}"
+        raise ValueError(f"{names}: set {wanted}")

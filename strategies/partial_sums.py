@@ -11,7 +11,6 @@ from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
 from .messages.wire import SUM_WEIGHTS, SUMS, UPDATE_BOUND, UPDATE_STEP
 from .reply_reader import ReplyReader
-from .rule import ServerRule
 
 AS_THE_BASE = (
     "__init__", "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train",
@@ -28,7 +27,7 @@ def can_be_summed(rule: PseudoGradientStrategy) -> bool:
         rule._mean_ == "weighted"
         and rule.train_metrics_aggr_fn is weighted_metrics
         and all(getattr(cls, name) is getattr(base, name) for name in AS_THE_BASE)
-        and (reader is ServerRule or vars(reader).get("reads_extras_anywhere") is True)
+        and (reader is PseudoGradientStrategy or vars(reader).get("reads_extras_anywhere") is True)
     )
 
 
@@ -73,7 +72,7 @@ class GroupSum:
         bound: float = 0.0,
         step: float = 0.0,
     ) -> None:
-        self._reading = ReplyReader(rule, server_round, TrainPhase(sent, bound=bound, step=step))
+        self._reading = ReplyReader(rule._reading_(), server_round, TrainPhase(sent, bound=bound, step=step))
         self._partial = self._reading.new_partial_sum()
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:

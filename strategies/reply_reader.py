@@ -1,9 +1,8 @@
 """Read the answers of a train phase: check each one and add it to the fold."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
@@ -11,23 +10,59 @@ from numpy.typing import NDArray
 
 from .aggregation.buffers import Stale
 from .aggregation.fold import WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
-from .aggregation.means import new_mean
+from .aggregation.means import MeanOfDifferences
 from .aggregation.vectors import all_finite, finite
+from .expected import ExpectedMetrics
 from .messages.gate import ReplyRefused, refusing
 from .messages.npy import viewed
-from .messages.validation import (
-    MAX_WEIGHT,
-    Answer,
-    check_train_reply,
-    clipping_factor,
-    update_norm,
-    weighted_metrics,
-)
+from .messages.validation import Answer, check_train_reply, clipping_factor, update_norm
 from .messages.wire import METRICS, SUM_WEIGHTS, SUMS
-from .rule import ServerRule
 
 ROUNDING = 1 - 1e-6
 """Factor on the bound of a sum, so that no rounding of float32 takes a difference beyond it."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a rule reads and weighs the answers of a round.
+
+    Parameters
+    ----------
+    mean : callable
+        Makes an empty mean of differences to a reference.
+    max_weight : float
+        Refuse an answer that claims more.
+    max_norm : float
+        The bound on the L2 norm of an answer's difference; 0 for none.
+    weighs_alike : bool
+        Whether all models have equal weight.
+    takes_sums : bool
+        Whether workers may have summed the answers.
+    keeps_answers : bool
+        Whether the metric function gets whole answers: that keeps a model per client in memory.
+    arrays_key : str
+        The record of an answer that has its model.
+    weight_key : str, optional
+        The metric by which answers are weighed; None for equal weights.
+    expected : ExpectedMetrics
+        The allowed metrics.
+    new_round : callable
+        Makes the round before its answers are read.
+    read_extras : callable
+        Reads further vectors from an answer.
+    """
+
+    mean: Callable[[Sequence[NDArray], np.dtype], MeanOfDifferences]
+    max_weight: float
+    max_norm: float
+    weighs_alike: bool
+    takes_sums: bool
+    keeps_answers: bool
+    arrays_key: str
+    weight_key: str | None
+    expected: ExpectedMetrics
+    new_round: Callable[[int, TrainPhase], Round]
+    read_extras: Callable[[Answer, Round], Extras]
 
 
 @dataclass(frozen=True)
@@ -54,16 +89,16 @@ class ReplyReader:
 
     Parameters
     ----------
-    rule : ServerRule
-        The rule of the round.
+    how : Reading
+        Of the round's rule.
     server_round : int
         Number of the round.
     phase : TrainPhase
         The model that was sent.
     """
 
-    def __init__(self, rule: ServerRule, server_round: int, phase: TrainPhase) -> None:
-        self.rule = rule
+    def __init__(self, how: Reading, server_round: int, phase: TrainPhase) -> None:
+        self.how = how
         self.server_round = server_round
         self.phase = phase
         self.round: Round | None = None
@@ -76,14 +111,13 @@ class ReplyReader:
             self._begin(phase)
 
     def _begin(self, phase: TrainPhase) -> None:
-        self.round = self.rule.new_round(self.server_round, phase)
+        self.round = self.how.new_round(self.server_round, phase)
         self.reference = finite(self.round.sent)
 
     def new_partial_sum(self) -> PartialSum:
         """Return an empty sum of this round's answers."""
         assert self.round
-        mean = partial(new_mean, self.rule._mean_, self.rule._trim_)
-        return PartialSum(self.reference, self.round.layout, mean, whole=self.phase.step > 0)
+        return PartialSum(self.reference, self.round.layout, self.how.mean, whole=self.phase.step > 0)
 
     def read(self, content: RecordDict, arrays: Mapping[str, NDArray] | None = None) -> CheckedReply:
         """Check an answer. ``arrays`` is its model if that was never encoded.
@@ -93,13 +127,12 @@ class ReplyReader:
         ReplyRefused
             When it is not usable.
         """
-        rule, sent = self.rule, self.round.sent if self.round else None
-        if rule._takes_sums_ and rule.arrayrecord_key not in content:
+        how, sent = self.how, self.round.sent if self.round else None
+        if how.takes_sums and how.arrays_key not in content:
             return self._summed(content)
-        cap = rule._max_weight_ or MAX_WEIGHT
         with refusing():
-            answer = check_train_reply(content, sent, rule.arrayrecord_key, rule.weighted_by_key, cap, arrays)
-            states = rule.expected_metrics.read(content, answer.metrics)
+            answer = check_train_reply(content, sent, how.arrays_key, how.weight_key, how.max_weight, arrays)
+            states = how.expected.read(content, answer.metrics)
         if self.round is None:
             zeros = {name: np.zeros_like(array) for name, array in answer.arrays.items()}
             self._begin(replace(self.phase, model=zeros))
@@ -107,7 +140,7 @@ class ReplyReader:
         if self.phase.bound:
             self._check_finite(answer)
             return CheckedReply(answer.metrics, answer, states)
-        extras = rule.read_extras(answer, self.round)
+        extras = how.read_extras(answer, self.round)
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
                 raise ReplyRefused(f"{name}: shape {vector.shape}, expected {expected}", "shape")
@@ -116,7 +149,7 @@ class ReplyReader:
     def _summed(self, content: RecordDict) -> CheckedReply:
         metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))
         assert isinstance(metrics, MetricRecord)
-        states = self.rule.expected_metrics.check_states(content)
+        states = self.how.expected.check_states(content)
         if not isinstance(sums, ArrayRecord) or not isinstance(weights, MetricRecord):
             return CheckedReply(metrics, states=states)
         assert self.round
@@ -155,19 +188,19 @@ class ReplyReader:
     ) -> None:
         """Add an answer to a partial sum; ``hold`` and ``stale`` as in `PartialSum.add`."""
         assert self.round
-        rule, factor, tensors = self.rule, extras.factor, self.round.layout.tensors
+        how, factor, tensors = self.how, extras.factor, self.round.layout.tensors
         if bound := self.phase.bound:
             norm = update_norm(answer.arrays, self.reference, tensors)
             within = np.array([0.5 if norm <= bound else -0.5])
             into.add(answer, 1.0, self._factor(norm), {WITHIN: within}, hold=hold)
             return
-        if rule._clip_update_norm_:
-            bound = rule._clip_update_norm_ / max(1.0, abs(factor))
+        if how.max_norm:
+            bound = how.max_norm / max(1.0, abs(factor))
             sent = (stale and stale.model) or self.round.sent
             factor *= clipping_factor(update_norm(answer.arrays, sent, tensors), bound)
         if stale and stale.model:
             stale = stale._replace(model=finite(stale.model))
-        weight = 1.0 if rule.weighs_alike else answer.weight
+        weight = 1.0 if how.weighs_alike else answer.weight
         into.add(answer, weight, factor, extras.vectors, extras.weight, hold, stale)
 
     def _factor(self, norm: float) -> float:
@@ -189,9 +222,7 @@ class ReplyReader:
         if read.answer:
             stale = self._stale(position)
             self.sum(fold.group_of(position), read.answer, read.extras, hold=True, stale=stale)
-            # Only a custom metric function gets the whole answer: it keeps a model per client in memory.
-            custom = self.rule.train_metrics_aggr_fn is not weighted_metrics
-            content = read.answer.content if custom else content
+            content = read.answer.content if self.how.keeps_answers else content
         elif read.group:
             fold.put(position, read.group)
         self.contents.append(content)

@@ -14,11 +14,11 @@ from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
-from ..core.errors import UserError
 from ..core.process_cache import process_cache
 from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
 from .composition import Release, composed_epsilon
+from .floors import Refused
 from .keys import Key
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 from .terms import FILES_OUTSIDE
@@ -137,11 +137,11 @@ def released(
 
     Raises
     ------
-    UserError
+    Refused
         When it has further records. Then nothing may leave.
     """
     if update.records:
-        raise UserError(f"privacy: dp 'local' does not protect the record {min(update.records)!r}")
+        raise Refused(f"privacy: dp 'local' does not protect the record {min(update.records)!r}")
     assert config.clip
     secret = config.dp_seed == NO_SEED
     key = Key() if secret else Key.of_seed(config.dp_seed).of_client(client.task.seed[-1])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from flwr.app import Message
 
-from fedbn_flower.strategies.rule import ServerRule
+from fedbn_flower.strategies.base import PseudoGradientStrategy
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
@@ -24,7 +24,10 @@ PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is pro
 
 
 def charged(
-    privacy: "RunPrivacy | None", server_round: int, messages: Iterable[Message], strategy: ServerRule
+    privacy: "RunPrivacy | None",
+    server_round: int,
+    messages: Iterable[Message],
+    strategy: PseudoGradientStrategy,
 ) -> list[Message]:
     """Return a round's messages to those who are to train, once the ledger is charged for them."""
     sent, partition = list(messages), strategy.node_directory.partition

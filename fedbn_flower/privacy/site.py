@@ -28,6 +28,7 @@ from fedbn_flower.strategies.messages.wire import (
 
 from ..config.keys.privacy import AT_CLIENTS, NO_SEED
 from ..config.run_config import RunConfig
+from ..core.errors import UserError, described
 from ..core.files import path_of
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
@@ -50,7 +51,7 @@ LONGEST_NAME = 100
 """Characters of a run's name that a ledger keeps."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
-NO_REASON = "privacy: this site could not answer; its log says why"
+UNSAID = "privacy: this client does not say why it failed, since that may quote its data; its own log does"
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
@@ -256,7 +257,10 @@ class SitePrivacy:
             delta=self.floors.dp_max_delta or config.dp_delta,
             unit=config.dp_unit,
         )
-        self.ledger.charge(entry, self._check)
+        try:
+            self.ledger.charge(entry, self._check)
+        except UserError as error:  # of the disk
+            raise Refused(str(error)) from error
 
     def _check(self, entries: Sequence[Entry], new: Entry) -> None:
         """Refuse a release with which the run's budget, or the owner's, would be exceeded."""
@@ -292,8 +296,8 @@ Answers = Callable[[Message, Context], Message]
 def refusals_in_one_line(answer: Answers) -> Answers:
     """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
 
-    Any other error of a site with data of its own, which are protected from the server, stays in its log: a
-    text may hold values of single rows.
+    Under the notions that hold against the server any other error is told in the site's log only: its text
+    may quote the data, and a server could choose a configuration under which it does.
     """
 
     @wraps(answer)
@@ -302,12 +306,28 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             return answer(message, context)
         except Refused as refusal:
             LOGGER.warning("refused: %s", refusal)
-            reason = str(refusal)
-        except Exception:  # a reader's, a model's, a user's: anything may be in its text
-            if context.run_config.get("dp") not in AT_CLIENTS or "data-path" not in context.node_config:
+            return failed(message, str(refusal))
+        except Exception as error:
+            if context.run_config.get("dp") not in AT_CLIENTS:
                 raise
-            LOGGER.error("no answer", exc_info=True)
-            reason = NO_REASON
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            return failed(message, _unsaid(error))
 
     return answered
+
+
+def failed(message: Message, reason: str) -> Message:
+    """Return the answer to a message on which a client failed."""
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def why_failed(config: RunConfig, error: Exception) -> str:
+    """Return what a client says of an error, as `refusals_in_one_line` does."""
+    if config.dp not in AT_CLIENTS or isinstance(error, Refused):
+        return described(error)
+    return _unsaid(error)
+
+
+def _unsaid(error: Exception) -> str:
+    """Log an error, and return what stands for it in the answer."""
+    LOGGER.error("not answered: %s", error, exc_info=None if isinstance(error, UserError) else error)
+    return UNSAID

@@ -10,7 +10,6 @@ from flwr.app import (
     ArrayRecord,
     ConfigRecord,
     Context,
-    Error,
     Message,
     MessageType,
     MetricRecord,
@@ -48,10 +47,9 @@ from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 from ..config.keys.privacy import AT_CLIENTS
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
-from ..core.errors import described, not_allowed
+from ..core.errors import not_allowed
 from ..core.files import path_of
 from ..core.partition_id import answer_partition_id, check_node_config, partition_id_of
-from ..core.private import ErrorCode
 from ..core.process_cache import process_cache
 from ..federation.checks.site_counts import answer_counts
 from ..federation.checks.site_sizes import answer_sizes
@@ -65,11 +63,13 @@ from ..federation.tasks import check_start, inputs_at, local_task
 from ..privacy.local_privacy import released
 from ..privacy.site import (
     SitePrivacy,
+    failed,
     only_trained,
     refusals_in_one_line,
     refuse_evaluation,
     training_config,
     update_of_failure,
+    why_failed,
     with_own_mechanism,
     without_metrics,
 )
@@ -335,11 +335,7 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
         update = _fit(client, message, context, config)
         return _trained(message, client, update, context, config, group)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
-        return _failed(message, error)
-
-
-def _failed(message: Message, error: Exception) -> Message:
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, described(error)), reply_to=message)
+        return failed(message, why_failed(config, error))
 
 
 def _train_in_lockstep(
@@ -365,6 +361,6 @@ def _train_in_lockstep(
                 result = update_of_failure(config, _received(client, message), result)
             return _trained(message, client, result, context, config, group)
         except Exception as error:  # one client's failure is no other's
-            return _failed(message, error)
+            return failed(message, why_failed(config, error))
 
     return list(map(reply, messages, contexts, clients, results))

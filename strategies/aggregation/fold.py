@@ -13,7 +13,7 @@ from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
 from ..messages.wire import UPDATE_BOUND, UPDATE_STEP
 from .buffers import Buffer, Stale
-from .means import MeanOfDifferences, SumOfWholes, WeightedMean
+from .means import MeanOfDifferences, Summand, SumOfWholes, WeightedMean
 from .mechanism import Mechanism
 from .vectors import Layout, Vector
 
@@ -177,10 +177,11 @@ class PartialSum:
             (PARAMETERS, layout.parameters, factor * kept, own),
             (STATISTICS, layout.statistics, kept, None),
         ):
-            mean = self.sums[kind]
-            (mean.hold if hold else mean.add)((arrays[name] for name in names), weight, scale, reference)
+            mean, summand = self.sums[kind], Summand((arrays[n] for n in names), weight, scale, reference)
+            (mean.hold if hold else mean.add)(summand)
         for name, vector in extras.items():
-            self._sum(name, vector).add([vector], weight if extras_weight is None else extras_weight)
+            own_weight = weight if extras_weight is None else extras_weight
+            self._sum(name, vector).add(Summand([vector], own_weight))
 
     def merge(self, other: "PartialSum") -> None:
         """Append the answers of another partial sum."""

@@ -8,7 +8,7 @@ and 2.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,25 @@ HELD = 2**29  # bytes of vectors that wait to be summed together, at most
 MeanKind = Literal["weighted", "median", "trimmed"]
 
 
+class Summand(NamedTuple):
+    """One client's part of a mean: ``factor`` times the difference of its vector, which comes entry by entry.
+
+    The difference is to ``reference`` if that is given, and else to the reference of all.
+    """
+
+    entries: Iterable[NDArray]
+    weight: float
+    factor: float = 1.0
+    reference: Sequence[NDArray] | None = None
+
+
 class MeanOfDifferences(Protocol):
     """A mean of clients' differences to a reference, accumulated in parts."""
 
-    def add(
-        self,
-        entries: Iterable[NDArray],
-        weight: float,
-        factor: float = 1.0,
-        reference: Sequence[NDArray] | None = None,
-    ) -> None:
-        """Add ``factor`` times the difference of one client's vector. It comes entry by entry.
+    def add(self, summand: Summand) -> None:
+        """Add one client's difference."""
 
-        The difference is to ``reference`` if that is given, and else to the reference of all.
-        """
-
-    def hold(
-        self,
-        entries: Iterable[NDArray],
-        weight: float,
-        factor: float = 1.0,
-        reference: Sequence[NDArray] | None = None,
-    ) -> None:
+    def hold(self, summand: Summand) -> None:
         """As `add`, at any time until `merge` or `mean`: the entries must not change before."""
 
     def merge(self, other: Self) -> None:
@@ -90,27 +87,15 @@ class WeightedMean:
     def sum(self, vector: Vector) -> None:
         self._sum = vector
 
-    def add(
-        self,
-        entries: Iterable[NDArray],
-        weight: float,
-        factor: float = 1.0,
-        reference: Sequence[NDArray] | None = None,
-    ) -> None:
-        self.hold(entries, weight, factor, reference)
+    def add(self, summand: Summand) -> None:
+        self.hold(summand)
         self._add_held(self.sum)
 
-    def hold(
-        self,
-        entries: Iterable[NDArray],
-        weight: float,
-        factor: float = 1.0,
-        reference: Sequence[NDArray] | None = None,
-    ) -> None:
-        flat = [entry.reshape(-1) for entry in entries]
-        own = self.reference if reference is None else reference
-        self._held.append((flat, self.dtype.type(weight * factor), own))
-        self.total_weight += weight
+    def hold(self, summand: Summand) -> None:
+        flat = [entry.reshape(-1) for entry in summand.entries]
+        own = self.reference if summand.reference is None else summand.reference
+        self._held.append((flat, self.dtype.type(summand.weight * summand.factor), own))
+        self.total_weight += summand.weight
         if len(self._held) * sum(entry.nbytes for entry in flat) > HELD:
             self._add_held(self.sum)
 
@@ -194,16 +179,10 @@ class TrimmedMean:
         self.trim = trim
         self.answers: list[tuple[list[NDArray], float, Sequence[NDArray]]] = []
 
-    def add(
-        self,
-        entries: Iterable[NDArray],
-        weight: float,
-        factor: float = 1.0,
-        reference: Sequence[NDArray] | None = None,
-    ) -> None:
-        """Add an answer. The paper's means ignore ``weight``; the entries must not change before `mean`."""
-        own = self.reference if reference is None else reference
-        self.answers.append(([entry.reshape(-1) for entry in entries], factor, own))
+    def add(self, summand: Summand) -> None:
+        """Add an answer. The paper's means ignore its weight; the entries must not change before `mean`."""
+        own = self.reference if summand.reference is None else summand.reference
+        self.answers.append(([entry.reshape(-1) for entry in summand.entries], summand.factor, own))
 
     hold = add
 

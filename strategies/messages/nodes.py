@@ -187,14 +187,17 @@ class NodeDirectory:
         return list(self._ordered)
 
     def _wait_for(self, grid: Grid, at_least: int, reason: str, deadline: float) -> list[int]:
-        """Return the connected nodes in the grid's order, once there are enough."""
+        """Return the connected nodes in the grid's order, once there are enough. A number is logged once."""
+        logged = at_least
         while len(nodes := list(grid.get_node_ids())) < at_least:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 wanted = f"{at_least} nodes ({reason}); {len(nodes)} connected"
                 raise TooFewNodes(f"waited {self.node_timeout:g} s for {wanted}")
-            waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
-            LOGGER.info(waiting, len(nodes), at_least, reason)
+            if len(nodes) != logged:
+                waiting = "Waiting for nodes to connect: %d connected (minimum required: %d, %s)."
+                LOGGER.info(waiting, len(nodes), at_least, reason)
+                logged = len(nodes)
             time.sleep(min(1, remaining))
         return nodes
 

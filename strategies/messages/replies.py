@@ -19,6 +19,7 @@ T = TypeVar("T")
 NO_ANSWER = "no answer came, or the app left it out"
 TOO_FEW = "too few answers"
 MAX_REASONS = 1000  # distinct reasons that are counted
+MAX_NAMED = 10  # nodes of which the first refusal for a reason is logged
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Replies:
         self._phase = self._title = ""
         self._proven: set[str] = set()  # phases that have had a usable answer
         self._times: Counter[str] = Counter()  # occurrences of each reason, logged or not
+        self._named: dict[str, set[str]] = {}  # nodes that were logged with each reason
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
         """Begin a phase (``train``, ``evaluate``) with these messages. A subclass may send others instead."""
@@ -139,19 +141,16 @@ class Replies:
             for position in sorted(unanswered):
                 if self.nodes.partition(targets[position]) not in self.report.metrics:
                     self._drop(targets[position], NO_ANSWER)
-        senders = [reply.metadata.src_node_id for reply in others]
-        if all(isinstance(node, int) for node in senders):
-            pairs = sorted(zip(senders, others, strict=True), key=lambda pair: self.nodes.rank(pair[0]))
-        else:  # messages made by hand in a test
-            pairs = list(enumerate(others))
-        for position, (node, reply) in enumerate(pairs, start=len(self._sent)):
-            yield position, node, reply
+        others.sort(key=lambda reply: self.nodes.rank(reply.metadata.src_node_id))
+        for position, reply in enumerate(others, start=len(self._sent)):
+            yield position, reply.metadata.src_node_id, reply
 
     def _drop(self, node: int, reason: str) -> None:
         """Record an answer as failed, and log it."""
         reason = printable(reason)
         self.report.failures.setdefault(self.nodes.partition(node), reason)
-        self._warn(reason, f"{self._title}: {self.nodes.name(node)} dropped: {reason}")
+        name = self.nodes.name(node)
+        self._warn(reason, f"{self._title}: {name} dropped: {reason}", name)
 
     def too_few(self, usable: int, min_replies: int) -> None:
         """Log that the phase has no result, if it sent any message."""
@@ -159,11 +158,21 @@ class Replies:
             found = f"{usable} of {len(self._sent)} answers are usable, min_replies is {min_replies}"
             self._warn(TOO_FEW, f"{self._title}: {found}: the model is unchanged")
 
-    def _warn(self, reason: str, line: str) -> None:
-        """Log a warning the 1st, 10th, 100th, ... time that a reason occurs, to keep the log readable."""
+    def _warn(self, reason: str, line: str, name: str = "") -> None:
+        """Log a warning the 1st, 10th, 100th, ... time that a reason occurs, to keep the log readable.
+
+        So is the first one of each node, of the first ten.
+        """
         if len(self._times) >= MAX_REASONS and reason not in self._times:
             self._times.clear()
+            self._named.clear()
         self._times[reason] += 1
-        times = self._times[reason]
-        if set(str(times)[1:]) <= {"0"} and str(times)[0] == "1":
-            LOGGER.warning("%s%s", line, f" (for the {times}th time)" if times > 1 else "")
+        times, named = str(self._times[reason]), self._named.setdefault(reason, set())
+        is_new = name not in named and len(named) < MAX_NAMED
+        if is_new:
+            named.add(name)
+        if times.strip("0") == "1":
+            line += f" (for the {times}th time)" if times != "1" else ""
+        elif not is_new:
+            return
+        LOGGER.warning("%s", line)

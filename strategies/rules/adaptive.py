@@ -7,8 +7,7 @@ import numpy as np
 from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector, blocks
-from ..base import PseudoGradientStrategy
-from ..rule import CURRENT_ARRAYS
+from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
 from ..settings import setting
 
 

@@ -12,10 +12,9 @@ from flwr.serverapp import Grid
 from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
-from ..base import PseudoGradientStrategy
+from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
 from ..messages.validation import LOGGER
 from ..messages.wire import PROXIMAL_MU
-from ..rule import CURRENT_ARRAYS
 from ..settings import setting
 
 

@@ -1,6 +1,5 @@
 """Flower's differential-privacy wrappers around our strategies: what they do, and what they cannot."""
 
-import logging
 from types import SimpleNamespace
 
 import flwr.serverapp.strategy as flower
@@ -10,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.supercore.privacy_accounting import SamplingMethod
 
-from strategies import FedAvg, FedDyn, FedYogi, Scaffold
+from strategies import FedAvg, FedDyn, FedYogi, Scaffold, check_wrapper
 
 from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, record, train_reply
 
@@ -129,25 +128,22 @@ ENOUGH = {"weighted_by_key": None, "min_replies": CLIENTS}
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("lack", LACKS)
-def test_the_log_warns_of_what_a_rule_lacks_under_a_wrapper(wrapper, lack, caplog):
-    rule = FedAvg(**ENOUGH | LACKS[lack])
-    wrapped = WRAPPERS[wrapper](rule, 1.0)
-    with caplog.at_level(logging.WARNING, "flwr"):
-        wrapped.start(CannedGrid(CLIENTS, None), record(START), num_rounds=0)
-    (line,) = warnings(caplog)
-    assert line.startswith(f"{type(wrapped).__name__} protects less than it states around FedAvg")
-    assert [other for other in LACKS if other in line] == [lack]
+def test_a_check_names_what_a_rule_lacks_under_a_wrapper(wrapper, lack):
+    wrapped = WRAPPERS[wrapper](FedAvg(**ENOUGH | LACKS[lack]), 1.0)
+    with pytest.raises(ValueError, match=f"^{type(wrapped).__name__} protects less than") as error:
+        check_wrapper(wrapped)
+    assert [other for other in LACKS if other in str(error.value)] == [lack]
 
 
-@pytest.mark.parametrize("make", [FedAvg, *(lambda w=w: w(FedAvg(**ENOUGH), 1.0) for w in WRAPPERS.values())])
-def test_without_a_wrapper_or_with_all_it_needs_nothing_is_warned_of(make, caplog):
-    with caplog.at_level(logging.WARNING, "flwr"):
-        make().start(CannedGrid(CLIENTS, None), record(START), num_rounds=0)
-    assert warnings(caplog) == []
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_rule_with_all_that_a_wrapper_needs_passes_the_check(wrapper):
+    check_wrapper(WRAPPERS[wrapper](FedAvg(**ENOUGH), 1.0))
 
 
-def warnings(caplog):
-    return [one.getMessage() for one in caplog.records if one.name == "flwr.strategies"]
+@pytest.mark.parametrize("other", [FedAvg(), flower.FedAvg()])
+def test_what_is_no_wrapper_is_refused_by_the_check(other):
+    with pytest.raises(TypeError, match="is no privacy wrapper around a PseudoGradientStrategy"):
+        check_wrapper(other)
 
 
 # ---- limits of Flower's wrappers, told in docs/algorithms.md ----------------------------------------

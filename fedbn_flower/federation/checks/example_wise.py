@@ -6,6 +6,7 @@ from fedbn_flower.clients.modules.dp_sgd import obstacle
 
 from ...config.registry import LOSS, OBJECTIVE, models_named
 from ...core.errors import not_allowed
+from ...privacy.floors import Refused
 from ..inputs import RunInputs
 
 
@@ -14,7 +15,7 @@ def check_example_wise(inputs: RunInputs) -> None:
 
     Raises
     ------
-    UserError
+    Refused
         Names the key.
     """
     config = inputs.config
@@ -27,4 +28,4 @@ def check_example_wise(inputs: RunInputs) -> None:
                 wanted = "one with GroupNorm, such as 'simple-cnn-gn', with dp 'example'"
             if why.startswith("loss"):
                 key, value = "loss", config.loss
-            raise not_allowed(key, value, f"{wanted}: {why}")
+            raise Refused(str(not_allowed(key, value, f"{wanted}: {why}")))

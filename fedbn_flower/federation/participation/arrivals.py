@@ -89,7 +89,7 @@ class ArrivingBuffers(Buffers):
         current, size, usable, wait = server_round - 1, self.protocol.size, 0, SHORTEST_WAIT
         rng = np.random.default_rng([self.seed, server_round, 0, IS_DISPATCHED])
         model = {name: viewed(array) for name, array in training.arrays.items()}
-        reader = ReplyReader(rule, server_round, TrainPhase(model))
+        reader = ReplyReader(rule._reading_(), server_round, TrainPhase(model))
         landed: list[tuple[Dispatch, Message | None]] = []
         while usable < size:
             idle = self._idle(rule, server_round, exchange, [dispatch for dispatch, _ in landed])

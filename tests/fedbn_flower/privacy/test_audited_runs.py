@@ -2,7 +2,7 @@
 
 Client i sends a vector along its own direction u_i, far longer than C. One that is out sends the opposite, or
 nothing where a client more or less is accounted. Who sees all models scores it by ``sum_t <D_t, u_i>``
-(`fedbn_flower.privacy.audit`).
+(`audit`).
 """
 
 import numpy as np
@@ -11,7 +11,6 @@ import pytest
 from clients import FedAvgClient
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import mechanism
-from fedbn_flower.privacy.audit import audited
 from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import SecretNumbers
 from fedbn_flower.privacy.mechanism import ClientMechanism
@@ -23,6 +22,8 @@ from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from strategies import reply_reader
 from strategies.messages.npy import viewed
+
+from .audit import audited
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from clients import FedAvgClient, NamedArrays, Update
+from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy.site import only_trained
@@ -52,6 +53,28 @@ def test_a_site_tells_no_statistics(notion, query):
     config = notion()
     line = f"privacy: with dp {config.dp!r} this site tells no {query} of its data"
     assert Site(config).refusal(f"query.{query}").endswith(line)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query.sizes"])
+def test_why_a_site_fails_is_in_its_own_log_only(notion, kind, tmp_path, caplog):
+    """A server that names other values than a site's rows have would be told those that they have."""
+    rows = "".join(f"{age},{'f' if age % 2 else 'm'},{age % 3 == 0:d}\n" for age in range(20, 60))
+    (tmp_path / "patients.csv").write_text(f"age,sex,outcome\n{rows}61,intersex,0\n")
+    keys = {"dataset": "shape:3:2", "columns": "age,sex=f|m", "label_column": "outcome", "model": "linear"}
+    config = notion(**keys, dp_metrics=1.0)
+    site = Site(config, data_path=str(tmp_path / "patients.csv"), cache_dir=str(tmp_path))
+    reason = site.refusal(kind)
+    if kind == "query.sizes" and config.dp == "local":
+        assert reason.endswith("this site does not tell how many examples it has")
+        return
+    assert reason == (
+        "privacy: this client does not say why it failed, since that may quote its data; its own log does"
+    )
+    (line,) = [record.getMessage() for record in caplog.records if "not answered" in record.message]
+    assert "intersex" in line
+    without = dict.fromkeys(("dp-noise", "dp-delta", "dp-metrics"), 0.0) | {"dp": "none"}
+    open_run = RunConfig.of({**config.to_user_config(), **without})
+    assert "intersex" in Site(open_run, **site.node_config).refusal("train")
 
 
 def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
@@ -134,24 +157,3 @@ def test_a_run_in_which_nothing_is_evaluated_is_told_beforehand(configured):
         "dp: with 'local' clients send no metrics without dp-metrics, and the server lacks data: nothing is "
         "evaluated"
     )
-
-
-@pytest.mark.parametrize("dp", ["local", "example"])
-@pytest.mark.parametrize("kind", ["train", "query.sizes"])
-def test_why_a_sites_rows_do_not_fit_stays_at_the_site(configured, tmp_path, caplog, dp, kind):
-    """A server that leaves a value out would otherwise be told which one a row has."""
-    path = tmp_path / "patients.csv"
-    rows = [f"{20 + i},{'m' if i == 17 else 'f'},{i % 2}" for i in range(40)]
-    path.write_text("age,sex,outcome\n" + "\n".join(rows) + "\n")
-    keys = {"dp_noise": 1.0, "dp_delta": 1e-3, "client": "fedavg", "model": "linear", "num_clients": 2}
-    keys |= {"dataset": "shape:3:2", "label_column": "outcome=0|1", "partition": "iid"}
-    node = {"data_path": str(path), "cache_dir": str(tmp_path / "cache")}
-    fits, fits_not = (configured(dp=dp, columns=f"age,sex={words}", **keys) for words in ("f|m", "f|x"))
-    site = Site(fits, **node)
-    assert site.ask("train").has_content()
-    wanted = "privacy: this site could not answer; its log says why"
-    if (dp, kind) == ("local", "query.sizes"):
-        wanted = "privacy: with dp 'local' this site does not tell how many examples it has"
-    assert site.refusal(kind, fits_not) == wanted
-    if dp == "example":
-        assert "'m'" in str(caplog.records[-1].exc_info[1])

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from strategies.aggregation.means import TrimmedMean, WeightedMean
+from strategies.aggregation.means import Summand, TrimmedMean, WeightedMean
 
 
 def test_a_robust_mean_copies_no_answer():
@@ -15,7 +15,7 @@ def test_a_robust_mean_copies_no_answer():
     mean = TrimmedMean([np.zeros(2**19, np.float32)] * 2, np.dtype(np.float32), 0.5)
     tracemalloc.start()
     for row in answers:
-        mean.add([row[: 2**19].reshape(2**9, -1), row[2**19 :]], 1.0)
+        mean.add(Summand([row[: 2**19].reshape(2**9, -1), row[2**19 :]], 1.0))
     mean.mean()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -30,7 +30,7 @@ def test_entries_of_any_size_and_dtype_are_cut_into_blocks(sizes, monkeypatch):
     mean = TrimmedMean(np.split(reference, np.cumsum(sizes)[:-1]), np.dtype(np.float64), 0.5)
     for row in values:
         entries = np.split(row, np.cumsum(sizes)[:-1])
-        mean.add([e.astype(t) for e, t in zip(entries, "fdlf", strict=False)], 1.0)
+        mean.add(Summand([e.astype(t) for e, t in zip(entries, "fdlf", strict=False)], 1.0))
     np.testing.assert_allclose(mean.mean(), np.median(values, axis=0) - reference, atol=1e-12)
 
 
@@ -41,7 +41,7 @@ def weighted(rows, how):
     for start in range(0, len(rows), 5):
         group = WeightedMean(reference, dtype)
         for row in rows[start : start + 5]:
-            getattr(group, how)(np.split(row, [3, 3]), weight=row[0] ** 2, factor=0.7)
+            getattr(group, how)(Summand(np.split(row, [3, 3]), weight=row[0] ** 2, factor=0.7))
         whole.merge(group)
     return whole.mean()
 
@@ -60,7 +60,7 @@ def test_no_more_bytes_are_held_than_allowed(monkeypatch):
     mean, rows = WeightedMean([np.zeros(100, np.float32)], np.dtype(np.float32)), []
     for _ in range(9):
         row = np.ones(100, np.float32)
-        mean.hold([row], 1.0)
+        mean.hold(Summand([row], 1.0))
         rows.append(weakref.ref(row))
         del row
         assert sum(one() is not None for one in rows) <= 3

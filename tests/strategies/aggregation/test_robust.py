@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
-from strategies.aggregation.means import TrimmedMean
+from strategies.aggregation.means import Summand, TrimmedMean
 from strategies.settings import declared
 
 from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
@@ -99,7 +99,7 @@ def test_the_trimmed_mean_by_its_definition(n, trim, seed):
     values = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
     mean = TrimmedMean([np.ones(1), np.ones(2)], np.dtype(np.float32), trim)
     for i, row in enumerate(values):
-        mean.add([row[:1], row[1:]], weight=i + 1, factor=2.0)
+        mean.add(Summand([row[:1], row[1:]], weight=i + 1, factor=2.0))
     cut = int(trim * n + 1e-9)
     if trim and not cut:
         cut = 1
@@ -114,7 +114,7 @@ def test_blocks_are_put_together(monkeypatch):
     values = np.random.default_rng(0).normal(size=(6, 17))
     mean = TrimmedMean([np.zeros(8), np.zeros(9)], np.dtype(np.float64), 0.5)
     for row in values:
-        mean.add([row[:8].reshape(2, 4), row[8:]], 1.0)
+        mean.add(Summand([row[:8].reshape(2, 4), row[8:]], 1.0))
     np.testing.assert_allclose(mean.mean(), np.median(values, axis=0))
 
 
