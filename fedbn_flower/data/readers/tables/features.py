@@ -24,9 +24,9 @@ def parse_columns(
 ) -> list[Feature]:
     """Parse ``--columns``, and infer from the table what it leaves open.
 
-    Inferred are the columns (for ``auto``: all but the ``labels`` and the ``group``, in order) and the values
-    of a category (sorted). Nothing is inferred for a site: the other sites' tables are not visible, and all
-    must be encoded alike.
+    Inferred are the columns (for ``auto``: all but the ``labels``, the ``group``, and those without a name or
+    without values, in order) and the values of a category (sorted). Nothing is inferred for a site: the other
+    sites' tables are not visible, and all must be encoded alike.
 
     Raises
     ------
@@ -42,6 +42,7 @@ def parse_columns(
             categories = {word for word in words if word not in numbers and _holds_text(table[word])}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             raise not_allowed("columns", columns, f"the same for all sites, such as {joined(forms)!r}")
+        words = [word for word in words if table.empty or table[word].notna().any()]
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]
