@@ -107,3 +107,53 @@ case(
     },
     copies,
 )
+
+
+def as_text(texts, name="t"):
+    column = np.array(texts)[np.arange(40) % len(texts)]
+    return lambda folder: R.assign(**{name: column}).to_parquet(folder / "t.parquet")
+
+
+for texts, what, hint in (
+    (["1.317,65", "12.450,00"], "numbers", "write decimals with a point, and no separators of thousands"),
+    (["01", "02"], "numbers", "save the column as numbers, or WAY"),
+    (["1.234.567", "999"], "numbers", "write decimals with a point, and no separators of thousands"),
+    (["3/4/21", "31/12/20"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["31.12.2020", "01.02.2021"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["5 Mar 2020", "12-Dec-2021"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["March 5, 2020", "2020-03-05T10:30Z"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["08:30", "17:05:10"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+    (["8:30 am", "5:05 pm"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+):
+    for columns, way in (
+        ("auto", "name the columns to use"),
+        ("age,t", "name its values: t=VALUE|VALUE"),
+    ):
+        case(
+            f"{texts[0]}, {columns}",
+            f"columns: 't' holds {what} as text, such as {min(texts)!r}; {hint.replace('WAY', way)}",
+            as_text(texts),
+            columns=columns,
+        )
+case(
+    "times, named with their values",
+    {
+        "examples": [HELD_OUT],
+        "inputs": ["categories are one-hot encoded in the order of 'age,t=08:30|17:05'"],
+        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
+    },
+    as_text(["08:30", "17:05"]),
+    columns="age,t=08:30|17:05",
+)
+case(
+    "times as label",
+    "label-column: 'label' holds times as text, such as '08:30'; "
+    "write them as numbers, such as minutes or hours",
+    as_text(["08:30", "17:05"], "label"),
+)
+case(
+    "words with signs of dates and times",
+    USUAL
+    | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May'"]},
+    as_text(["10-20", "3:1", "1.2.3", "May"]),
+)

@@ -111,8 +111,9 @@ def _holds_text(column: "Series") -> bool:
 def _values(column: "Series", inferred: bool) -> tuple[str, ...]:
     """Return all values of a category, sorted."""
     words = sorted(set(as_text(column[column.notna()])))
-    if inferred:
-        check_categories(str(column.name), words, "columns")
+    name = str(column.name)
+    other_way = "name the columns to use" if inferred else f"name its values: {Feature(name)}=VALUE|VALUE"
+    check_categories(name, words, "columns", other_way)
     if inferred and len(words) > MAX_CATEGORIES:
         found = f"{column.name!r} holds {len(words)} distinct values"
         raise UserError(f"columns: {found}; name the columns to use, or this one with its values")

@@ -12,6 +12,7 @@ from sklearn import datasets
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables.doubts import CHANCE, of_doubts
+from fedbn_flower.federation.checks.notices import of_the_data
 from fedbn_flower.federation.inputs import inputs_of
 
 N = 200
@@ -199,3 +200,18 @@ def test_homes_and_people_have_none(doubts):
     }
     for count in (30, 300, n):
         assert not doubts(**{name: values[:count] for name, values in columns.items()})
+
+
+def test_a_run_and_a_site_warn_of_them(cache_dir, tmp_path):
+    """A site does so of its own rows: one client has no others to differ from."""
+    pd.DataFrame({"row": range(40), "at": ["a", "b"] * 20, "label": [0, 1, 1, 0] * 10}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    keys = {"num-clients": 2, "cache-dir": str(cache_dir), "columns": "row,at=a|b"}
+    of_run = RunConfig.of({"dataset": str(tmp_path / "t.csv"), "partition": "natural:at", **keys})
+    of_site = RunConfig.of({"dataset": "shape:3:2", **keys})
+    said = [list(of_the_data(inputs_of(c, p))) for c, p in ((of_run, ""), (of_site, str(tmp_path / "t.csv")))]
+    assert [[line.split(" ", 3)[1:3] for line in found] for found in said] == [
+        [["ids?", "'row'"], ["owner?", "'at'"]],
+        [["ids?", "'row'"]],
+    ]
