@@ -20,6 +20,7 @@ from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES, find_labels
 from .tables.table_file import ReadTable, is_table, open_table, stem, words_taken
+from .tables.words import is_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -185,7 +186,7 @@ def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
 
 def _score(column: "Series", pictures: Pictures) -> int:
     """Return how many different pictures a column names; 0 if it does not name pictures."""
-    if column.dtype.kind == "b":
+    if column.dtype.kind == "b" or is_nested(column):
         return 0
     values = column.dropna().unique()[:LOOKED_AT].tolist()
     with_suffix = sum(_has_suffix(value) for value in values)

@@ -10,7 +10,7 @@ from ....core.errors import UserError, not_allowed
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
-from .words import as_text, category_numbers, check_categories, is_number_type
+from .words import as_text, category_numbers, check_categories, is_number_type, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -99,6 +99,7 @@ def _holds_text(column: "Series") -> bool:
     """
     from pandas.api.types import infer_dtype
 
+    refuse_nested(column, "columns")
     found = infer_dtype(column, skipna=True)
     if found not in ("string", "boolean", "categorical", "empty"):
         kind = column.dtype if column.dtype != object else OBJECTS.get(found, found)

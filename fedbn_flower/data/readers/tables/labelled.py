@@ -13,7 +13,7 @@ from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth
 from .labels import Targets, encode_several, encode_targets, find_labels
-from .words import alike, as_text, listed
+from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -100,6 +100,7 @@ def _ids(table: "DataFrame", group: str) -> tuple[NDArray[np.str_], list[Note]]:
     """Return the natural clients' ids as text, and a note on those that differ only in case or blanks."""
     if count := int(table[group].isna().sum()):
         raise UserError(f"partition: {group!r} is missing in {count} rows; expected a value in each")
+    refuse_nested(table[group], "partition")
     ids = as_text(table[group]).astype(np.str_)
     same = alike(np.unique(ids).tolist())
     found = f"{listed(same)} differ only in case or blanks, and are different clients"

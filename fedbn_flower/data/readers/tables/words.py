@@ -32,6 +32,7 @@ DATES = "write them as numbers, such as days or years"
 TIMES = "write them as numbers, such as minutes or hours"
 SEPARATORS = "write decimals with a point, and no separators of thousands"
 UNITS = "write numbers without a sign of their unit"
+FLATTEN = "write a column for each of its parts"
 HINTS = ("", NUMBERS, DATES, TIMES, SEPARATORS, UNITS)
 
 
@@ -49,6 +50,25 @@ def as_text(column: "Series") -> NDArray[np.object_]:
 def _word(value: object, number: bool) -> str:
     whole = number and isinstance(value, float | np.floating) and float(value).is_integer()
     return str(int(value) if whole else value)  # type: ignore[call-overload]
+
+
+def is_nested(column: "Series") -> bool:
+    """Return whether a column holds lists or structs, by its first value."""
+    first = column.dropna().head(1)
+    return any(isinstance(value, dict | list | tuple | set | np.ndarray) for value in first)
+
+
+def refuse_nested(column: "Series", key: str) -> None:
+    """Refuse lists and structs, such as a Parquet file may hold.
+
+    Raises
+    ------
+    UserError
+        Names the column.
+    """
+    if is_nested(column):
+        what = "structs" if isinstance(column.dropna().iloc[0], dict) else "lists"
+        raise UserError(f"{key}: {column.name!r} holds {what}; expected one value in each cell: {FLATTEN}")
 
 
 def is_number(column: "Series") -> bool:
@@ -117,7 +137,7 @@ def check_categories(name: str, words: Sequence[str], key: str, other_way: str =
     UserError
         Says how to write the file.
     """
-    hints = {word: _hint(word) for word in words}
+    hints = {word: advice(word) for word in words}
     other = [word for word, hint in hints.items() if not hint]
     if len(other) >= len(words) / 2:
         return
@@ -132,7 +152,7 @@ def check_categories(name: str, words: Sequence[str], key: str, other_way: str =
     raise UserError(f"{key}: {name!r} holds {what} and {other[0]!r}; {hint}")
 
 
-def _hint(word: str) -> str:
+def advice(word: str) -> str:
     """Return how to write a number or date that stands as text, one of `HINTS`; empty if it is neither."""
     word = word.strip()
     if NUMBER.fullmatch(word):
@@ -144,4 +164,4 @@ def _hint(word: str) -> str:
     if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
         return SEPARATORS
     bare = UNIT.sub("", word)
-    return UNITS if bare != word and _hint(bare) in (NUMBERS, SEPARATORS) else ""
+    return UNITS if bare != word and advice(bare) in (NUMBERS, SEPARATORS) else ""
