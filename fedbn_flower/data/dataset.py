@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..core.errors import not_allowed
+from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.text import visible
 from .images.moments import Scale
@@ -39,7 +39,8 @@ class Request:
 
     ``group_column`` is the column of a natural partition. ``clients`` and ``seed`` are for generated data.
     ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
-    on, such as class numbers, is not inferred from such data.
+    on, such as class numbers, is not inferred from such data. ``predict_by`` is the key, with its value, that
+    says what to predict, if it is another one; it only stands in messages, and in no name of the cache.
     """
 
     name: str
@@ -54,6 +55,13 @@ class Request:
     columns: str = "auto"
     missing_values: str = "auto"
     of_site: bool = False
+    predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
+
+    def misread(self, other: str, why: str) -> UserError:
+        """Return the error for targets that cannot be predicted as it was asked, but only as ``other``."""
+        if self.predict_by:
+            return not_allowed(*self.predict_by, f"one that predicts {other}{why}")
+        return not_allowed("predict", self.predict, f"{other!r}{why}")
 
 
 @dataclass(frozen=True, eq=False)

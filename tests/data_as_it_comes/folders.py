@@ -324,8 +324,8 @@ def metadata_of_no_pictures(root: Path) -> None:
 @CASES.add(
     {
         "target": [
-            "classes? 12 folders of at most 5 pictures, such as 'p000', 'p001', are read as classes; if each is a "
-            "person or a case, name the pictures and their labels in a table instead"
+            "classes? 12 folders of at most 5 pictures, such as 'p000', 'p001', are read as classes; if each "
+            "is a person or a case, name the pictures and their labels in a table instead"
         ],
         "examples": ["no test split: 12 of 60 images (20 % per class) are held out"],
     },

@@ -157,6 +157,34 @@ for sign in "|;":
         csv(R.assign(label=[SEVERAL[i % 6].replace("|", sign) for i in range(40)])),
     )
 case(
+    "several labels in a cell, for a problem of several labels",
+    "label-column: 'label' holds several labels in a cell, such as 'Effusion|Mass'; write a column of 0 "
+    "and 1 for each label, and name these: label-column=Effusion,Mass",
+    csv(R.assign(label=[SEVERAL[i % 6] for i in range(40)])),
+    problem="multi-label",
+)
+case(
+    "classes for a problem of several labels",
+    "problem: 'multi-label' is not allowed; expected one that predicts classes: 'sex' does not hold numbers",
+    csv(R),
+    label_column="sex",
+    problem="multi-label",
+)
+case(
+    "classes as numbers",
+    "predict: 'numbers' is not allowed; expected 'classes': 'sex' does not hold numbers",
+    csv(R),
+    label_column="sex",
+    predict="numbers",
+)
+case(
+    "several columns for a problem of classes",
+    "problem: 'classification' is not allowed; expected one that predicts numbers with 2 label columns",
+    csv(R),
+    label_column="age,bmi",
+    problem="classification",
+)
+case(
     "classes with bars in their names",
     USUAL,
     csv(R.assign(label=np.array(["a|b", "c|d"])[np.arange(40) % 2])),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
@@ -240,7 +240,8 @@ def _lacks(request: Request, looked: Sequence[Named], pictures: Pictures) -> Use
     texts = [str(name) for name in one.table if one.table[name].dtype.kind not in "bf"]
     column = texts[0] if texts else str(one.table.columns[0])
     held = f"{column!r} holds {str(one.table[column].iloc[0])!r}, and there is no such picture"
-    return not_allowed("image-column", "auto", f"a column of {one.path.name!r} that names pictures: {held}")
+    named = f"{request.label_column!r} is in {one.path.name!r}, no column of which names pictures"
+    return UserError(f"label-column: {named}: {held}; image-column says which one does")
 
 
 def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> Decoded:

@@ -89,9 +89,9 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
-        targets = encode_targets(table[label_names[0]], labels[0], request.predict, request.of_site)
+        targets = encode_targets(table[label_names[0]], labels[0], request)
     else:
-        targets = encode_several(table[label_names], request.predict)
+        targets = encode_several(table[label_names], request)
     ids, of_ids = _ids(table, group) if group else (None, [])
     return Labelled(table, rows, label_names, targets, ids, (*notes, *of_ids))
 

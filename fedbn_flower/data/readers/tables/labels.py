@@ -110,7 +110,7 @@ def named_columns(request: Request, names: Sequence[str]) -> list[str]:
     return [feature.name for feature in used if not feature.values and feature.name != request.group_column]
 
 
-def encode_several(columns: "DataFrame", predict: str) -> Targets:
+def encode_several(columns: "DataFrame", request: Request) -> Targets:
     """Encode several columns without missing values as numbers; truth values are 0 and 1.
 
     Raises
@@ -118,8 +118,8 @@ def encode_several(columns: "DataFrame", predict: str) -> Targets:
     UserError
         When one does not hold numbers, or classes are asked for.
     """
-    if predict == "classes":
-        raise not_allowed("predict", predict, f"'numbers' with {columns.shape[1]} label columns")
+    if request.predict == "classes":
+        raise request.misread("numbers", f" with {columns.shape[1]} label columns")
     columns = columns.infer_objects()  # truth values beside missing ones were objects
     for name in columns:
         if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
@@ -139,24 +139,24 @@ def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.flo
     return y
 
 
-def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool) -> Targets:
+def encode_targets(column: "Series", label: Feature, request: Request) -> Targets:
     """Encode a column without missing values as classes or numbers.
 
-    ``predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and numbers of
-    which `are_classes` says so are classes. Classes are numbered in the order of ``label.values``, else in
-    sorted order. The classes of one site must be numbers already, or be named, as the other sites' are not
-    visible.
+    ``request.predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and
+    numbers of which `are_classes` says so are classes. Classes are numbered in the order of
+    ``label.values``, else in sorted order. The classes of one site must be numbers already, or be named, as
+    the other sites' are not visible.
 
     Raises
     ------
     UserError
-        When the values cannot be read as ``predict`` says.
+        When the values cannot be read as ``request.predict`` says.
     """
     refuse_nested(column, "label-column")
     number, notes = is_number(column), []
     values = column.to_numpy(np.float64) if number else np.empty(0)
     whole = number and bool(np.all(values == np.floor(values)))
-    stated = predict != "auto"
+    predict, stated = request.predict, request.predict != "auto"
     if not stated:
         numbers = number and not label.values and not are_classes(values)
         predict = "numbers" if numbers else "classes"
@@ -166,11 +166,12 @@ def encode_targets(column: "Series", label: Feature, predict: str, of_site: bool
             notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
-            raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
+            _refuse_joined(label.name, sorted(set(as_text(column))))
+            raise request.misread("classes", f": {label.name!r} does not hold numbers")
         return Targets(_finite(values[:, None], [label.name]), predict, 1, notes=tuple(notes))
     if number and not whole:
-        raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
-    if of_site and not label.values:
+        raise request.misread("numbers", f": {label.name!r} does not hold whole numbers")
+    if request.of_site and not label.values:
         if not whole or values.min() < 0:
             form = f"{Feature(label.name)}=CLASS|CLASS"
             raise not_allowed(
@@ -232,6 +233,6 @@ def _refuse_joined(name: str, words: Sequence[str]) -> None:
             one, other = parts[again[0]][:2]
             form = joined([one, other])
             raise UserError(
-                f"label-column: {name!r} holds several labels in a cell, such as {again[0]!r}; write a column "
-                f"of 0 and 1 for each label, and name these: label-column={form}"
+                f"label-column: {name!r} holds several labels in a cell, such as {again[0]!r}; write a "
+                f"column of 0 and 1 for each label, and name these: label-column={form}"
             )
