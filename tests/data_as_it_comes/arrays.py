@@ -192,7 +192,8 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     (
         "arrays without a test set",
         lambda: {"data": (rows(N), Y)},
-        f"data: (ndarray, ndarray) is not allowed; {FORMS}; without a test set, data=[(x, y)] holds a fifth out",
+        f"data: (ndarray, ndarray) is not allowed; {FORMS}; without a test set, data=[(x, y)] holds a fifth "
+        "out",
     ),
     (
         "a pair of arrays of one client",

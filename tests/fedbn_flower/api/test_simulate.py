@@ -188,7 +188,7 @@ X, Y = np.zeros((6, 4, 4), np.uint8), np.arange(6)
         ({"rouds": 1}, "unknown name 'rouds' (did you mean 'rounds'?)"),
         (
             {"data": (X, Y)},
-            "data: (ndarray, ndarray) is not allowed; expected the four arrays (x, y, x_test, y_test)",
+            "data: (ndarray, ndarray) is not allowed; expected the four arrays (x, y",
         ),
         ({"data": (X, Y, X, Y), "dataset": "digits"}, "dataset: given twice, the second time as data"),
         ({"data": (X, Y, X, [1])}, "data: y_test is of type list; expected a NumPy array"),
