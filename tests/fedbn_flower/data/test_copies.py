@@ -78,3 +78,23 @@ def test_classic_tables_that_are_split_have_none(of_arrays, seed):
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
     monkeypatch.setattr("fedbn_flower.data.copies.BYTES", 100)
     assert not of_arrays(X, Y, X, Y)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize("block", [1, 20, 2**22])
+def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, block):
+    """Whatever is hashed together; rows differ in one value, or in signs only."""
+    monkeypatch.setattr("fedbn_flower.data.copies.BLOCK", block)
+    x = np.zeros((60, 7, 3), dtype)
+    x[np.arange(60), np.arange(60) % 7, np.arange(60) // 7 % 3] = 1 + np.arange(60) // 21
+    if dtype == np.float32:
+        x[1::2, :, :2] *= -1
+    elif dtype == np.uint16:
+        x = x.reshape(60, -1)
+    y = np.arange(60) % 2
+    tests = np.append(np.arange(7), np.arange(40, 60))
+    known = {row.tobytes() for row in x[:40]}
+    same = sum(row.tobytes() in known for row in x[tests])
+    (found,) = of_arrays(x[:40], y[:40], x[tests], y[tests])
+    assert found.startswith(f"dataset: {same} of 27 test examples")
+    assert same < 27
