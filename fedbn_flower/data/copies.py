@@ -69,6 +69,6 @@ def _hashes(columns: Columns) -> NDArray[np.uint64]:
 
 def _is_chance_below(copies: int, tests: int, share: float) -> bool:
     """Return whether at least so many copies among the tests, each with probability share < 1, are rare."""
-    from scipy.stats import binom
+    from scipy.special import bdtrc
 
-    return bool(binom.sf(copies - 1, tests, share) < CHANCE)
+    return bool(bdtrc(copies - 1, tests, share) < CHANCE)

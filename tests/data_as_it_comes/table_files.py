@@ -153,13 +153,15 @@ for sign in "|;":
     case(
         f"several labels in a cell, with {sign}",
         f"label-column: 'label' holds several labels in a cell, such as 'Effusion{sign}Mass'; write a column "
-        "of 0 and 1 for each label, and name these: label-column=Effusion,Mass",
+        "of 0 and 1 for each label, and name these: label-column=Effusion,Mass with "
+        "problem=multi-label",
         csv(R.assign(label=[SEVERAL[i % 6].replace("|", sign) for i in range(40)])),
     )
 case(
     "several labels in a cell, for a problem of several labels",
     "label-column: 'label' holds several labels in a cell, such as 'Effusion|Mass'; write a column of 0 "
-    "and 1 for each label, and name these: label-column=Effusion,Mass",
+    "and 1 for each label, and name these: label-column=Effusion,Mass with "
+    "problem=multi-label",
     csv(R.assign(label=[SEVERAL[i % 6] for i in range(40)])),
     problem="multi-label",
 )

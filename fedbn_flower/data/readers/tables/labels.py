@@ -234,5 +234,6 @@ def _refuse_joined(name: str, words: Sequence[str]) -> None:
             form = joined([one, other])
             raise UserError(
                 f"label-column: {name!r} holds several labels in a cell, such as {again[0]!r}; write a "
-                f"column of 0 and 1 for each label, and name these: label-column={form}"
+                f"column of 0 and 1 for each label, and name these: label-column={form} with "
+                "problem=multi-label"
             )
