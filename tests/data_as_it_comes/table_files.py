@@ -43,20 +43,24 @@ for odd, name, found in (
         f"dataset: 'DATA/{name}.csv' {found}, unlike 2 of 3 tables; expected the same columns in each table",
         sites(odd, name),
     )
-for name, other in (("bonn", "lyon"), ("turin", "bonn")):
+for name in ("bonn", "turin"):
     case(
         f"decimal commas in {name}",
-        f"dataset: 'DATA/{name}.csv' holds text in 'bmi', such as '32,8', and 'DATA/{other}.csv' holds "
-        f"numbers; {OTHER_WAY}",
+        f"dataset: 'DATA/{name}.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
         sites(R, name, sep=";", decimal=","),
     )
 case(
     "decimal commas in the label of one site",
-    "dataset: 'DATA/turin.csv' holds text in 'bmi', such as '32,8', and 'DATA/bonn.csv' holds numbers; "
-    f"{OTHER_WAY}",
+    f"dataset: 'DATA/turin.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
     sites(COMMAS),
     label_column="bmi",
     columns="age",
+)
+case(
+    "a word for missing values in one site",
+    "dataset: 'DATA/turin.csv': 'age' holds numbers and '?'; leave missing values empty, or name their "
+    "words: missing-values=?",
+    sites(R.assign(age=R.age.astype(object).where(R.age > 25, "?"))),
 )
 case(
     "words in one site",
@@ -124,6 +128,17 @@ case(
     "row names of R without a header",
     "dataset: 'DATA/t.csv' has rows with more fields than its header has names",
     csv(R.rename(index=str), header=["age", "bmi", "sex", "label"], index=True, index_label=False),
+)
+case(
+    "a header with fewer commas than its texts",
+    {
+        "examples": [HELD_OUT],
+        "inputs": ["categories are one-hot encoded in the order of '\"name=Doe, J, jr|Roe, K, sr\"'"],
+    },
+    text(
+        "name;label\n"
+        + "Doe, J, jr;a, b, c\nRoe, K, sr;d, e, f\nDoe, J, jr;d, e, f\nRoe, K, sr;a, b, c\n" * 5
+    ),
 )
 NESTED = {"structs": {"low": 1, "high": 2}, "lists": [1, 2]}
 for what, value in NESTED.items():

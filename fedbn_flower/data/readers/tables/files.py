@@ -19,7 +19,7 @@ from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import named_columns
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
-from .words import advice, as_text, is_number, listed
+from .words import as_text, check_categories, is_number, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,7 +28,7 @@ FILE = "file"
 """The column of a natural partition by file, where each site has a file of its own; `FOLDER` is the same."""
 SPLITS = ("train", "test")
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}")
-PART = re.compile(r"(batch|chunk|part|piece|shard|slice)[-_ .]?\d+([-_.].*)?", re.IGNORECASE)
+PART = re.compile(r"(chunk|part|piece|shard|slice)[-_ .]?\d+([-_.].*)?", re.IGNORECASE)
 """Names of files that are parts of one table, as Spark and Dask write them: `part-00000-1f2e.c000.snappy`."""
 
 Files = Mapping[str, Mapping[str, Path]]
@@ -214,10 +214,11 @@ def _check_types(request: Request, parts: Sequence[ReadTable]) -> None:
         if not (texts and any(part.frame[name].notna().any() for part in numbers)):
             continue
         for part in texts:
+            where = f"dataset: {str(part.path)!r}"
+            refuse_nested(part.frame[name], where)
             words = sorted(set(as_text(part.frame[name].dropna())))
-            hint, word = max((advice(word), word) for word in words)
-            found = f"{str(part.path)!r} holds text in {name!r}, such as {word!r}"
-            where = f"{str(numbers[0].path)!r} holds numbers"
-            raise UserError(
-                f"dataset: {found}, and {where}; {hint or 'expected the same kind in each table'}"
+            check_categories(name, words, where)
+            found = (
+                f"holds text in {name!r}, such as {words[0]!r}, and {str(numbers[0].path)!r} holds numbers"
             )
+            raise UserError(f"{where} {found}; expected the same kind in each table")

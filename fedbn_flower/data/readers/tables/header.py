@@ -135,12 +135,17 @@ class Layout:
 def _refuse_title(path: Path, lines: Sequence[str]) -> None:
     """Refuse a file whose first line has at most half of the fields of a line of words and of all below it.
 
+    Nothing is refused if the first line has as many fields as the next by its own separator.
+
     Raises
     ------
     UserError
         Says that it is to be removed: what is above a header is no table.
     """
     lines = [line for line in lines if line.strip()]
+    own = _separator(lines[0]) if lines else ""
+    if len(lines) < 2 or 1 < len(fields(lines[0], own)) == len(fields(lines[1], own)):
+        return
     for place, line in enumerate(lines[1:-1], start=1):
         separator = _separator(line)
         names, *below = (len(fields(one, separator)) for one in lines[place:])

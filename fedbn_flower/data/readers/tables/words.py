@@ -137,7 +137,7 @@ def check_categories(name: str, words: Sequence[str], key: str, other_way: str =
     UserError
         Says how to write the file.
     """
-    hints = {word: advice(word) for word in words}
+    hints = {word: _hint(word) for word in words}
     other = [word for word, hint in hints.items() if not hint]
     if len(other) >= len(words) / 2:
         return
@@ -152,7 +152,7 @@ def check_categories(name: str, words: Sequence[str], key: str, other_way: str =
     raise UserError(f"{key}: {name!r} holds {what} and {other[0]!r}; {hint}")
 
 
-def advice(word: str) -> str:
+def _hint(word: str) -> str:
     """Return how to write a number or date that stands as text, one of `HINTS`; empty if it is neither."""
     word = word.strip()
     if NUMBER.fullmatch(word):
@@ -164,4 +164,4 @@ def advice(word: str) -> str:
     if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
         return SEPARATORS
     bare = UNIT.sub("", word)
-    return UNITS if bare != word and advice(bare) in (NUMBERS, SEPARATORS) else ""
+    return UNITS if bare != word and _hint(bare) in (NUMBERS, SEPARATORS) else ""

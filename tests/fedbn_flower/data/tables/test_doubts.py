@@ -13,7 +13,10 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables.doubts import CHANCE, of_doubts
 from fedbn_flower.federation.checks.notices import of_the_data
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+
+from ..test_own_data import Sites
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -215,3 +218,18 @@ def test_a_run_and_a_site_warn_of_them(cache_dir, tmp_path):
         [["ids?", "'row'"], ["owner?", "'at'"]],
         [["ids?", "'row'"]],
     ]
+
+
+def test_a_site_logs_them_once(configured, cache_dir, tmp_path, caplog):
+    """In the first round of two; the other site has other rows, and nothing to be said of them."""
+    rng = np.random.default_rng(0)
+    nodes = []
+    for i, row in enumerate((np.arange(40), rng.normal(size=40))):
+        frame = pd.DataFrame({"row": row, "label": np.tile([0, 1, 1, 0], 10)})
+        frame.to_csv(tmp_path / f"{i}.csv", index=False)
+        nodes.append(
+            {"data-path": str(tmp_path / f"{i}.csv"), "partition-id": i, "cache-dir": str(cache_dir)}
+        )
+    config = configured(dataset="shape:1:2", columns="row", rounds=2, client="fedavg", num_clients=2)
+    Federation(config).run(Sites(config, nodes), [])
+    assert sum("columns: ids? 'row' has" in record.message for record in caplog.records) == 1
