@@ -225,14 +225,20 @@ def _owners(kind: Table, shares: Shares) -> Iterator[str]:
 def _stand_ins(dataset: Dataset, kind: Table) -> Iterator[tuple[str, str, int]]:
     """Yield columns of numbers, what probably stands for a missing one there, and how often it does."""
     for name, values, extremes in _numbers(dataset, kind):
-        for value in extremes:
-            text = f"{value:.7g}"
-            if not NINES.fullmatch(text):
-                continue
-            others = values[(values != value) & ~np.isnan(values)].astype(np.float64)
-            count = int(np.count_nonzero(values == value))
-            if count > 1 and len(others) and _is_far(float(value), others):
-                yield name, text, count
+        if not any(map(_is_of_nines, extremes)):
+            continue
+        others, found = values[~np.isnan(values)].astype(np.float64), []
+        while len(others) and (odd := [v for v in {others.min(), others.max()} if _is_of_nines(v)]):
+            found += odd
+            others = others[~np.isin(others, odd)]
+        for value in sorted(found):
+            count = int(np.count_nonzero(values == np.float32(value)))
+            if count > 1 and len(others) and _is_far(value, others):
+                yield name, f"{value:.7g}", count
+
+
+def _is_of_nines(value: float) -> bool:
+    return bool(NINES.fullmatch(f"{value:.7g}"))
 
 
 def _numbers(dataset: Dataset, kind: Table) -> Iterator[tuple[str, NDArray, tuple[float, float]]]:

@@ -147,6 +147,13 @@ def test_numbers_of_nines_that_are_far_away(doubts, value, others):
     assert not doubts(missing_values="NA", lab=column)
 
 
+def test_several_numbers_of_nines_in_a_column(doubts):
+    column = np.select([np.arange(N) % 20 == k for k in range(3)], [-999, 999, -9999], LAB)
+    (found,) = doubts(lab=column)
+    assert "'lab' (-9999, 10 times), 'lab' (-999, 10 times), 'lab' (999, 10 times), far" in found
+    assert found.endswith("missing-values=-9999,-999,999")
+
+
 @pytest.mark.parametrize(
     "column",
     [
