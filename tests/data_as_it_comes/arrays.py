@@ -338,6 +338,12 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         "x.to_numpy()",
     ),
     (
+        "a DataFrame by client",
+        lambda: {"data": {"a": frames(30)[0], "b": frames(20)[0]}},
+        "data of client 'a' is a DataFrame; expected a Dataset with __len__ and __getitem__, or a pair of "
+        "arrays, such as x.to_numpy()",
+    ),
+    (
         "lists by client",
         lambda: {"data": {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1])}},
         "data of client 'a' is a pair of list and list; expected a pair of arrays, such as np.asarray(x)",

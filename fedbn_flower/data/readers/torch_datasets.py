@@ -132,7 +132,7 @@ def _read(where: str, dataset: Any) -> Part:
     if not _is_dataset(dataset):
         kind = type(dataset).__name__
         wanted = "a Dataset with __len__ and __getitem__, or a pair of arrays"
-        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else ""
+        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else as_an_array("x", dataset)
         raise UserError(f"{where} is a {kind}; expected {wanted}{listed}")
     try:
         count = len(dataset)
