@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..core.errors import not_allowed
+from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.text import visible
 from .images.moments import Scale
@@ -41,7 +41,9 @@ class Request:
     protected together. ``clients`` and ``seed`` are for generated data.
     ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
     on, such as class numbers, is not inferred from such data. Nor is it from ``private`` ones, under
-    differential privacy: what decides the shape of a model would tell of single rows.
+    differential privacy: what decides the shape of a model would tell of single rows. ``predict_by`` is the
+    key, with its value, that says what to predict, if it is another one; it stands in messages only, and in
+    no name of the cache.
     """
 
     name: str
@@ -58,12 +60,19 @@ class Request:
     of_site: bool = False
     unit_column: str = ""
     private: bool = False
+    predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""
         given = {name: value for name, value in vars(self).items() if value or name != "unit_column"}
-        del given["private"]  # which counts for a table only: see its `Source`
+        del given["private"], given["predict_by"]  # the first counts for a table only: see its `Source`
         return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    def misread(self, other: str, why: str) -> UserError:
+        """Return the error for targets that cannot be predicted as it was asked, but only as ``other``."""
+        if self.predict_by:
+            return not_allowed(*self.predict_by, f"one that predicts {other}{why}")
+        return not_allowed("predict", self.predict, f"{other!r}{why}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,6 +121,14 @@ class Feature:
     missing: Counts
     values: tuple[str, ...] = ()
 
+    @property
+    def range(self) -> str:
+        """The extremes of all values; of one value, whose bins reach 1/2 to each side, that value."""
+        first, last = self.edges[0], self.edges[-1]
+        if last - first <= 1 and not self.counts[:, 0].any():
+            return f"{(first + last) / 2:.4g}"
+        return f"{first:.4g} to {last:.4g}"
+
     @classmethod
     def of_numbers(cls, name: str, by_client: Sequence[NDArray], edges: Numbers | None = None) -> "Feature":
         """Describe numbers of each client, NaN where one is missing, in bins between the extremes of all."""

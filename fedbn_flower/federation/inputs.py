@@ -186,7 +186,15 @@ class RunInputs:
             of_site=bool(self.data_path),
             unit_column=config.dp_unit,
             private=config.dp != "none" and not self.data_path,
+            predict_by=self._predict_by(shape),
         )
+
+    def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:
+        """The key that says how a table's labels are read, where ``predict`` does not."""
+        config = self.config
+        if config.predict != NOT_GIVEN or (config.problem == NOT_GIVEN and not shape):
+            return None
+        return (DATASET.key, config.dataset) if shape else (PROBLEM.key, config.problem)
 
     def _predict(self, shape: InputSpec | None) -> str:
         """How a table's labels are read: as the keys say, the shape, or the problem."""

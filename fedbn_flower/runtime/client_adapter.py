@@ -51,6 +51,7 @@ from ..core.errors import not_allowed
 from ..core.files import path_of
 from ..core.partition_id import answer_partition_id, check_node_config, partition_id_of
 from ..core.process_cache import process_cache
+from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_counts import answer_counts
 from ..federation.checks.site_sizes import answer_sizes
 from ..federation.checks.site_statistics import answer_moments, received_scale
@@ -267,6 +268,8 @@ def train(message: Message, context: Context) -> Message:
         inputs = inputs_at(config, context.node_config, scale)
         for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
+        for line in of_the_data(inputs):
+            LOGGER.warning("%s", line)
     return _trained(message, client, _fit(client, message, context, config), context, config)
 
 

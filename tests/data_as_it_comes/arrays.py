@@ -91,6 +91,7 @@ SUBTRACT = "; normalize=true keeps more, since it subtracts the mean first"
 HELD_OUT = "no test is given: a fixed fifth of each client's examples is held out"
 NOT_FINITE = "data: x holds values that are not finite "
 FILL = "fill them in, or leave these examples out"
+FORMS = "expected the four arrays (x, y, x_test, y_test), or a Dataset or a pair (x, y) for each client"
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
 NUMBERS = f"{N} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
 SECONDS = np.arange(1_700_000_000, 1_700_000_000 + N)[:, None]
@@ -191,7 +192,38 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     (
         "arrays without a test set",
         lambda: {"data": (rows(N), Y)},
-        "data: expected the four arrays (x, y, x_test, y_test), or a list of Datasets",
+        f"data: (ndarray, ndarray) is not allowed; {FORMS}; without a test set, data=[(x, y)] holds a fifth "
+        "out",
+    ),
+    (
+        "a pair of arrays of one client",
+        lambda: {"data": [(rows(N), Y)], "partition": "iid", "num_clients": 2},
+        {IS: [TWO], "examples": ["no test is given: a fixed fifth of each client's examples is held out"]},
+    ),
+    (
+        "a DataFrame and a Series",
+        lambda: {"data": (pd.DataFrame(rows(N)), pd.Series(Y))},
+        f"data: (DataFrame, Series) is not allowed; {FORMS}, such as x.to_numpy()",
+    ),
+    (
+        "a DataFrame alone",
+        lambda: {"data": pd.DataFrame(rows(N))},
+        f"data: an object of type DataFrame is not allowed; {FORMS}, such as x.to_numpy()",
+    ),
+    (
+        "an array and a Series",
+        lambda: {"data": (rows(N), pd.Series(Y))},
+        f"data: (ndarray, Series) is not allowed; {FORMS}, such as x.to_numpy()",
+    ),
+    (
+        "two lists",
+        lambda: {"data": (rows(N).tolist(), Y.tolist())},
+        f"data: (list, list) is not allowed; {FORMS}, such as np.asarray(x)",
+    ),
+    (
+        "four lists",
+        lambda: {"data": (rows(N).tolist(), Y.tolist(), rows(M).tolist(), Y_TEST.tolist())},
+        "data: x is of type list; expected a NumPy array, such as np.asarray(x)",
     ),
     # ---- tensors ------------------------------------------------------------------------------------------
     ("tensors", lambda: made(torch.tensor, y=torch.tensor(Y), y_test=torch.tensor(Y_TEST)), {IS: [TWO]}),
@@ -304,6 +336,12 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         lambda: {"data": {"a": frames(30), "b": frames(20)}},
         "data of client 'a' is a pair of DataFrame and Series; expected a pair of arrays, such as "
         "x.to_numpy()",
+    ),
+    (
+        "a DataFrame by client",
+        lambda: {"data": {"a": frames(30)[0], "b": frames(20)[0]}},
+        "data of client 'a' is a DataFrame; expected a Dataset with __len__ and __getitem__, or a pair of "
+        "arrays, such as x.to_numpy()",
     ),
     (
         "lists by client",

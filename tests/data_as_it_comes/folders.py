@@ -319,3 +319,26 @@ def a_wrapped_folder(root: Path) -> None:
 def metadata_of_no_pictures(root: Path) -> None:
     put(root, "melanoma", "naevus")
     text(root, "metadata.csv", "patient,age\np1,50\n")
+
+
+@CASES.add(
+    {
+        "target": [
+            "classes? 12 folders of at most 5 pictures, such as 'p000', 'p001', are read as classes; if each "
+            "is a person or a case, name the pictures and their labels in a table instead"
+        ],
+        "examples": ["no test split: 12 of 60 images (20 % per class) are held out"],
+    },
+    classes=tuple(f"p{i:03}" for i in range(12)),
+)
+def people_as_classes(root: Path) -> None:
+    put(root, *(f"p{i:03}" for i in range(12)))
+
+
+@CASES.add(
+    {"examples": ["no test split: 12 of 60 images (20 % per class) are held out"]},
+    classes=tuple(f"n{i:08}" for i in range(12)),
+)
+def classes_by_number(root: Path) -> None:
+    """As those of ImageNet."""
+    put(root, *(f"n{i:08}" for i in range(12)))

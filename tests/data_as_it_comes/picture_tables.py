@@ -143,8 +143,8 @@ def a_competition(root: Path) -> None:
 
 @CASES.add(
     (
-        "image-column: 'auto' is not allowed; expected a column of 'patients.csv' that names "
-        "pictures: 'patient' holds 'p0', and there is no such picture"
+        "label-column: 'grade' is in 'patients.csv', no column of which names pictures: 'patient' holds "
+        "'p0', and there is no such picture; image-column says which one does"
     ),
     keys={"label-column": "grade"},
 )

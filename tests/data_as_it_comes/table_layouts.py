@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, lines, text
+from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, lines, text
 
 CASES: list[Case] = []
 
@@ -77,7 +77,14 @@ case(
     csv(R.set_axis([f"patient {i}" for i in range(40)]), index=True),
 )
 case(
-    "row index that is named is used", {"examples": [HELD_OUT]}, csv(R, index=True), columns="Unnamed: 0,age"
+    "row index that is named is used",
+    {
+        "examples": [HELD_OUT],
+        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
+        "doubts?": [f"columns: ids? 'Unnamed: 0' {OWN_VALUE}"],
+    },
+    csv(R, index=True),
+    columns="Unnamed: 0,age",
 )
 
 

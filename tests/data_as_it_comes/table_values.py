@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
+from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, text
 
 CASES: list[Case] = []
 
@@ -118,6 +118,7 @@ case(
             "categories are one-hot encoded in the order of 'age,sex=f|m'",
             "'sex' is read without regard to case and blanks: 'F' as 'f', 'f ' as 'f'",
         ],
+        "left out": ["1 column that 'columns' does not name: 'bmi'"],
     },
     csv(R.assign(sex=np.array(["F", "f ", "m"])[np.arange(40) % 3])),
     columns="age,sex=f|m",
@@ -221,6 +222,7 @@ case(
     {
         "examples": [HELD_OUT],
         "inputs": ["categories are one-hot encoded in the order of 'age>\\\\=65,sex=f|m'"],
+        "left out": ["1 column that 'columns' does not name: 'bmi'"],
     },
     csv(R.rename(columns={"age": "age>=65"})),
     columns="age>=65,sex=f|m",
@@ -235,7 +237,7 @@ case(
 )
 case(
     "dates, other columns named",
-    {"examples": [HELD_OUT]},
+    {"examples": [HELD_OUT], "left out": ["2 columns that 'columns' does not name: 'sex', 'day'"]},
     csv(R.assign(day=[f"2024-01-{1 + i % 28:02}" for i in range(40)])),
     columns="age,bmi",
 )
@@ -254,19 +256,16 @@ case(
     "constant column",
     {
         "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,unit'"],
+        "inputs": [
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,unit'",
+            "with one value in all training rows, which teaches nothing: 'unit' (7)",
+        ],
     },
     csv(R.assign(unit=7)),
 )
 case(
     "column without values",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,unit'",
-            ("missing values (unit 40): numbers are filled with their mean, categories are encoded as zeros"),
-        ],
-    },
+    USUAL | {"left out": ["'unit', a column without values"]},
     csv(R.assign(unit=np.nan)),
 )
 case(
@@ -315,6 +314,7 @@ case(
     {
         "examples": [HELD_OUT],
         "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,id'"],
+        "doubts?": [f"columns: ids? 'id' {OWN_VALUE}"],
     },
     csv(pd.concat([R] * 4).assign(id=range(160))),
 )
@@ -345,6 +345,7 @@ case(
                 "to use without it"
             )
         ],
+        "doubts?": [f"columns: ids? 'number' {OWN_VALUE}"],
     },
     csv(R.sort_values("label").assign(number=range(40))),
 )

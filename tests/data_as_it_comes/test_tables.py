@@ -4,7 +4,9 @@ import pytest
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.copies import of_copies
 from fedbn_flower.data.leaks import of_leaks
+from fedbn_flower.data.readers.tables.doubts import of_doubts
 from fedbn_flower.federation.inputs import inputs_of
 
 from .tables import CASES
@@ -28,6 +30,8 @@ def said_of(case, folder):
         rows.setdefault(note.row, []).append(note.line)
     if leaks := list(of_leaks(dataset)):
         rows["leaks?"] = leaks
+    if doubts := [*of_doubts(dataset, missing_values=config.missing_values), *of_copies(dataset)]:
+        rows["doubts?"] = doubts
     return rows
 
 

@@ -27,7 +27,9 @@ from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
 PARTS = ("x", "y", "x_test", "y_test")
+FORMS = f"the four arrays ({', '.join(PARTS)}), or a Dataset or a pair (x, y) for each client"
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
+MAX_SHOWN = 8
 HINTS = {
     "O": ": numbers only; a table, CSV or Parquet, may hold text",
     "M": ": as seconds, array.astype('datetime64[s]').astype(np.int64)",
@@ -47,7 +49,7 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
         When ``data`` is anything else.
     """
     if not isinstance(data, tuple | list) or len(data) != len(PARTS):
-        raise UserError(f"data: expected the four arrays ({', '.join(PARTS)}), or a list of Datasets")
+        raise UserError(f"data: {_described(data)} is not allowed; expected {FORMS}{_how_to(data)}")
     arrays = {}
     for name, array in zip(PARTS, data, strict=True):
         if not isinstance(array, np.ndarray | torch.Tensor):
@@ -55,6 +57,23 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
             raise UserError(f"data: {name} is of type {kind}; expected a NumPy array{hint}")
         arrays[name] = as_array(f"data: {name}", array)
     return arrays
+
+
+def _described(data: Any) -> str:
+    """Return what ``data`` is, in place of four arrays: of a few parts their types."""
+    if not isinstance(data, tuple | list) or len(data) > MAX_SHOWN:
+        return f"an object of type {type(data).__name__}"
+    return f"({', '.join(type(part).__name__ for part in data)})"
+
+
+def _how_to(data: Any) -> str:
+    """Return how to make arrays of what is given in place of them, or a test set."""
+    parts = data if isinstance(data, tuple | list) else [data]
+    others = (part for part in parts[:MAX_SHOWN] if not isinstance(part, np.ndarray | torch.Tensor))
+    if hint := next(filter(None, (as_an_array("x", part) for part in others)), ""):
+        return hint
+    is_pair = len(parts) == 2 and all(isinstance(part, np.ndarray | torch.Tensor) for part in parts)
+    return "; without a test set, data=[(x, y)] holds a fifth out" if is_pair else ""
 
 
 def as_an_array(name: str, value: object) -> str:

@@ -30,6 +30,8 @@ NUMBERED = re.compile(
     re.IGNORECASE,
 )
 """Names of patients and the like, which are no classes."""
+LEAST_PEOPLE, MOST_OF_ONE = 10, 50
+"""So many folders with such names, of so few pictures each, are rather people than classes."""
 
 
 class Labelled(NamedTuple):
@@ -172,6 +174,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         notes.append(Note("left out", f"{counted(others)}: not pictures in a class folder"))
     empty = _empty(found, layout)
     names = sorted({one.label for one in labelled} | {one.label for one in empty})
+    notes += _people(Counter(one.label for one in labelled))
     numbers = {name: number for number, name in enumerate(names)}
     decoder = ImageDecoder(request.image_size)
     parts = []
@@ -223,6 +226,20 @@ def _of_layout(found: Walk, layout: Layout, labelled: Sequence[Labelled], by_sit
         return []
     read = f"the folders {quoted(names, MAX_SHOWN)} are read as classes"
     return [Note("clients", f"{read}, {quoted(within, MAX_SHOWN)} in them as parts of a class", DECIDES)]
+
+
+def _people(pictures: Counter[str]) -> list[Note]:
+    """Return a note if classes, given with their numbers of pictures, are called as people or cases are."""
+    named = sorted(filter(NUMBERED.fullmatch, pictures))
+    if len(named) < LEAST_PEOPLE or 10 * len(named) < 9 * len(pictures):
+        return []
+    most = max(pictures.values())
+    if most > MOST_OF_ONE:
+        return []
+    such = f"such as {quoted(named[:2], 2)}, are read as classes"
+    found = f"classes? {len(pictures)} folders of at most {most} pictures, {such}"
+    advice = "if each is a person or a case, name the pictures and their labels in a table instead"
+    return [Note("target", f"{found}; {advice}")]
 
 
 def _empty(found: Walk, layout: Layout) -> list[Labelled]:

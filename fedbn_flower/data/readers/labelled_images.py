@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.errors import UserError, unknown_name
 from ..dataset import Decoded, Request
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
@@ -20,6 +20,7 @@ from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES, find_labels
 from .tables.table_file import ReadTable, is_table, open_table, stem, words_taken
+from .tables.words import is_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -185,7 +186,7 @@ def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
 
 def _score(column: "Series", pictures: Pictures) -> int:
     """Return how many different pictures a column names; 0 if it does not name pictures."""
-    if column.dtype.kind == "b":
+    if column.dtype.kind == "b" or is_nested(column):
         return 0
     values = column.dropna().unique()[:LOOKED_AT].tolist()
     with_suffix = sum(_has_suffix(value) for value in values)
@@ -239,7 +240,8 @@ def _lacks(request: Request, looked: Sequence[Named], pictures: Pictures) -> Use
     texts = [str(name) for name in one.table if one.table[name].dtype.kind not in "bf"]
     column = texts[0] if texts else str(one.table.columns[0])
     held = f"{column!r} holds {str(one.table[column].iloc[0])!r}, and there is no such picture"
-    return not_allowed("image-column", "auto", f"a column of {one.path.name!r} that names pictures: {held}")
+    named = f"{request.label_column!r} is in {one.path.name!r}, no column of which names pictures"
+    return UserError(f"label-column: {named}: {held}; image-column says which one does")
 
 
 def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> Decoded:

@@ -33,9 +33,21 @@ def are_datasets(data: object) -> bool:
     """Return whether ``data`` is a mapping, or a sequence of Datasets instead of arrays."""
     if isinstance(data, Mapping):
         return True
+    if isinstance(data, tuple) and _are_lists_of_columns(data):
+        return False
     return (
         isinstance(data, list | tuple) and bool(data) and all(_is_dataset(x) or _is_stream(x) for x in data)
     )
+
+
+def _are_lists_of_columns(data: tuple[Any, ...]) -> bool:
+    """Return whether a tuple is one of inputs and targets as lists, in place of arrays.
+
+    A list of pairs is a Dataset, but not where another list holds no pairs, as one of targets does.
+    """
+    if len(data) not in (2, len(PARTS)) or not all(isinstance(part, list) and part for part in data):
+        return False
+    return not all(isinstance(part[0], tuple | list) and len(part[0]) == 2 for part in data)
 
 
 def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
@@ -120,7 +132,7 @@ def _read(where: str, dataset: Any) -> Part:
     if not _is_dataset(dataset):
         kind = type(dataset).__name__
         wanted = "a Dataset with __len__ and __getitem__, or a pair of arrays"
-        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else ""
+        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else as_an_array("x", dataset)
         raise UserError(f"{where} is a {kind}; expected {wanted}{listed}")
     try:
         count = len(dataset)

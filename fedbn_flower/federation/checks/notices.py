@@ -14,7 +14,9 @@ from ...config.client_unions import parts
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
+from ...data.copies import of_copies
 from ...data.leaks import of_leaks
+from ...data.readers.tables.doubts import of_doubts
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -37,12 +39,24 @@ def notices(inputs: RunInputs) -> list[str]:
     return [line for line in found if line]
 
 
+def of_the_data(inputs: RunInputs) -> Iterator[str]:
+    """Yield the warnings of the data, or of a site's: what is hardly meant to be learnt, or from."""
+    config, dataset = inputs.config, inputs.dataset
+    if not dataset.has_examples:
+        return
+    shares = None if inputs.data_path else inputs.partitions.train
+    yield from of_leaks(dataset)
+    yield from of_doubts(dataset, shares, config.missing_values)
+    yield from of_copies(dataset)
+    if shares is not None:
+        yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
+
+
 def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         return
-    yield from of_leaks(dataset)
-    yield from of_targets(dataset, inputs.partitions.train, inferred=config.problem == NOT_GIVEN)
+    yield from of_the_data(inputs)
     yield from _of_units(inputs)
     local = inputs.evaluates_locally
     if inputs.prepares_publicly:

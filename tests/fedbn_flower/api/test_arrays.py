@@ -111,7 +111,10 @@ def test_inputs_of_every_type_may_have_numbers_to_predict(keep, x, y):
         ((ROWS, Y / 2, ROWS, Y[:5] / 2), "y_test is float64 (5,); expected 6 class numbers"),
         ((ROWS, Y * np.nan, ROWS, Y), "y holds values that are not finite"),
         ((ROWS, Y.astype(str), ROWS, Y), "y is <U21 (6,); expected 6 class numbers"),
-        ((ROWS, Y), "expected the four arrays (x, y, x_test, y_test), or a list of Datasets"),
+        (
+            (ROWS, Y),
+            "data: (ndarray, ndarray) is not allowed; expected the four arrays (x, y, x_test, y_test)",
+        ),
         ([TensorDataset(torch.zeros(2)), 3], "expected the four arrays"),
     ],
 )

@@ -186,7 +186,10 @@ X, Y = np.zeros((6, 4, 4), np.uint8), np.arange(6)
         ({"strategy": FedYogi(eta_l=0.5)}, "strategy: a run has no key for eta_l=0.5"),
         ({"rounds": [1, 2]}, "rounds: [1, 2] is not allowed; expected a whole number >= 1"),
         ({"rouds": 1}, "unknown name 'rouds' (did you mean 'rounds'?)"),
-        ({"data": (X, Y)}, "data: expected the four arrays (x, y, x_test, y_test)"),
+        (
+            {"data": (X, Y)},
+            "data: (ndarray, ndarray) is not allowed; expected the four arrays (x, y",
+        ),
         ({"data": (X, Y, X, Y), "dataset": "digits"}, "dataset: given twice, the second time as data"),
         ({"data": (X, Y, X, [1])}, "data: y_test is of type list; expected a NumPy array"),
         ({"data": (X, Y[:5], X, Y)}, "data: y is int64 (5,); expected 6 class numbers >= 0"),

@@ -127,3 +127,12 @@ def test_targets_that_are_numbers_and_wide_inputs(configured):
     columns = inputs.dataset.train.columns
     assert target.mean == pytest.approx([columns["y"][rows].mean() for rows in inputs.partitions.train])
     assert x.std == pytest.approx([columns["x"][rows].std() for rows in inputs.partitions.train], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [([7, 7], "7"), ([-0.25, -0.25], "-0.25"), ([0, 1], "0 to 1"), ([0.2, 0.5], "0.2 to 0.5")],
+)
+def test_the_range_of_one_value_is_that_value(values, said):
+    parts = [np.array(values[:1]), np.array([*values[1:], np.nan])]
+    assert Feature.of_numbers("x", parts).range == said

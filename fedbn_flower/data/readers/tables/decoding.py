@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_SHOWN = 20  # columns in a note
+FEW_SHOWN = 5  # of columns that are hardly of use
 MAX_TEXT = 2000  # signs of an encoding in a note
 
 
@@ -38,6 +39,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
     if len(table) < len(read.table) and all(part.layout for part in read.parts):
         table = _numbers_again(table)
+    used = [*found.label_names, *filter(None, [request.group_column, request.unit_column])]
     features = parse_columns(request, table, found.label_names)
     x, y, ids, units = encode(features, table), targets.y, found.ids, found.units
     numbers = found.label_names if targets.predicts == "numbers" else []
@@ -50,9 +52,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
-    if request.columns == "auto":
-        used = [*found.label_names, request.group_column, request.unit_column]
-        notes += _left_out(table, is_test, used)
+    notes += _left_out(table, is_test, [*used, *(one.name for one in features)], request.columns == "auto")
     return Decoded(
         "table",
         {name: column[train_rows] for name, column in ({"x": x, "y": y} | rest).items()},
@@ -67,7 +67,13 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         },
         (ids[train_rows], ids[test_rows]) if ids is not None else None,
         targets.class_names,
-        (*notes, *targets.notes, *_notes_on_columns(features, table, read.words_taken), *lost),
+        (
+            *notes,
+            *targets.notes,
+            *_notes_on_columns(features, table, read.words_taken),
+            *_constant(features, x[train_rows]),
+            *lost,
+        ),
         tests_by_client=ids is not None and "test" in files,
         units=(units[train_rows], units[test_rows]) if units is not None else None,
     )
@@ -91,21 +97,44 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
 
 
-def _left_out(table: "DataFrame", is_test: np.ndarray, used: Sequence[str]) -> list[Note]:
-    """Return notes on the columns without a name, which are no inputs unless they are named so."""
+def _left_out(table: "DataFrame", is_test: np.ndarray, used: Sequence[str], guessed: bool) -> list[Note]:
+    """Return notes on the columns that are no inputs: those without name or values, unless they are named."""
+    others = [name for name in table.columns if name not in used]
+    if not guessed:
+        if not others:
+            return []
+        count = f"{len(others)} column{'s' * (len(others) > 1)}"
+        return [Note("left out", f"{count} that 'columns' does not name: {listed(others)}")]
     notes = []
-    for name in filter(is_unnamed, table.columns):
+    for name in others:
         column = table[name]
-        if name in used:
-            continue
         if not column.notna().any():
-            notes.append(Note("left out", f"{name!r}, a column without name and values"))
+            without = "name and values" if is_unnamed(name) else "values"
+            notes.append(Note("left out", f"{name!r}, a column without {without}"))
             continue
         splits = column[is_test], column[~is_test]
         numbered = column.dtype.kind in "iu" and not any(split.duplicated().any() for split in splits)
         what = "a row index: distinct whole numbers without a name" if numbered else "a column without a name"
         notes.append(Note("left out", f"{name!r}, {what}", "columns"))
     return notes
+
+
+def _constant(features: list[Feature], x: np.ndarray) -> list[Note]:
+    """Return a note on the inputs that have at most one value in the training rows."""
+    start, found = 0, []
+    for feature in features:
+        part = x[:, start : start + feature.width]
+        start += feature.width
+        known = part[part.any(1)] if feature.values else part[~np.isnan(part)]
+        if not len(known):
+            found.append(f"{feature.name!r} (none)")
+        elif (known == known[0]).all():
+            value = feature.values[known[0].argmax()] if feature.values else f"{known[0]:.7g}"
+            found.append(f"{feature.name!r} ({value})")
+    if not found:
+        return []
+    shown = first_of(found, FEW_SHOWN)
+    return [Note("inputs", f"with one value in all training rows, which teaches nothing: {shown}")]
 
 
 def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: CountWords) -> list[Note]:

@@ -11,7 +11,7 @@ from ...dataset import Request
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
-from .words import as_text, category_numbers, check_categories, is_number_type
+from .words import as_text, category_numbers, check_categories, is_number_type, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -23,9 +23,10 @@ MAX_CATEGORIES = 100  # of a column that ``--columns`` does not name
 def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -> list[Feature]:
     """Parse ``--columns``, and infer from the table what it leaves open.
 
-    Inferred are the columns (for ``auto``: all but the ``labels``, the natural clients' and the units', in
-    order) and the values of a category (sorted). Nothing is inferred for a site: the other sites' tables are
-    not visible, and all must be encoded alike. Nor is it of private rows.
+    Inferred are the columns (for ``auto``: all but the ``labels``, the natural clients' and the units', and
+    those without a name or without values, in order) and the values of a category (sorted). Nothing is
+    inferred for a site: the other sites' tables are not visible, and all must be encoded alike. Nor is it of
+    private rows.
 
     Raises
     ------
@@ -43,6 +44,7 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             why = "the same for all sites" if request.of_site else "names beforehand, since rows are private"
             raise not_allowed("columns", columns, f"{why}, such as {joined(forms)!r}")
+        words = [word for word in words if table.empty or table[word].notna().any()]
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]
@@ -101,6 +103,7 @@ def _holds_text(column: "Series") -> bool:
     """
     from pandas.api.types import infer_dtype
 
+    refuse_nested(column, "columns")
     found = infer_dtype(column, skipna=True)
     if found not in ("string", "boolean", "categorical", "empty"):
         kind = column.dtype if column.dtype != object else OBJECTS.get(found, found)
@@ -113,8 +116,9 @@ def _holds_text(column: "Series") -> bool:
 def _values(column: "Series", inferred: bool) -> tuple[str, ...]:
     """Return all values of a category, sorted."""
     words = sorted(set(as_text(column[column.notna()])))
-    if inferred:
-        check_categories(str(column.name), words, "columns")
+    name = str(column.name)
+    other_way = "name the columns to use" if inferred else f"name its values: {Feature(name)}=VALUE|VALUE"
+    check_categories(name, words, "columns", other_way)
     if inferred and len(words) > MAX_CATEGORIES:
         found = f"{column.name!r} holds {len(words)} distinct values"
         raise UserError(f"columns: {found}; name the columns to use, or this one with its values")

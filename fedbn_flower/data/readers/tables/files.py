@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError
+from ....core.errors import UserError, not_allowed
 from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note
 from ...walk import walk
 from ..class_folders import FOLDER
 from .header import is_unnamed
+from .labels import named_columns
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
-from .words import listed
+from .words import as_text, check_categories, is_number, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,6 +28,8 @@ FILE = "file"
 """The column of a natural partition by file, where each site has a file of its own; `FOLDER` is the same."""
 SPLITS = ("train", "test")
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}")
+PART = re.compile(r"(chunk|part|piece|shard|slice)[-_ .]?\d+([-_.].*)?", re.IGNORECASE)
+"""Names of files that are parts of one table, as Spark and Dask write them: `part-00000-1f2e.c000.snappy`."""
 
 Files = Mapping[str, Mapping[str, Path]]
 """The files of the splits, ``train`` and perhaps ``test``, by site; one file alone has the site ``""``."""
@@ -86,12 +89,23 @@ def has_pictures(path: Path) -> bool:
         fields = parquet.read_schema(path).types
     except (OSError, pyarrow.ArrowException):
         return False  # reported by `open_table`
-    return any(types.is_struct(t) or types.is_binary(t) or types.is_large_binary(t) for t in fields)
+    return any(
+        (types.is_struct(t) and t.get_field_index("bytes") >= 0)
+        or types.is_binary(t)
+        or types.is_large_binary(t)
+        for t in fields
+    )
 
 
 def are_sites(files: Files) -> bool:
     """Return whether each site has a file."""
     return "" not in files["train"]
+
+
+def _are_parts(files: Files) -> bool:
+    """Return whether the files are called as the parts of one table are."""
+    found = [(site, path) for by_site in files.values() for site, path in by_site.items()]
+    return all(site == stem(path) and PART.fullmatch(site) for site, path in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +148,7 @@ def joined_tables(request: Request, files: Files) -> Joined:
     read = [open_table(files[split][site], request) for split, site in places]
     notes = [note for part in read for note in part.notes]
     _check_columns(read, every=are_sites(files))
+    _check_types(request, read)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
         if alone := [name for name in part.frame if is_unnamed(name) and name not in named]:
@@ -144,7 +159,14 @@ def joined_tables(request: Request, files: Files) -> Joined:
     if are_sites(files):
         group, sites = request.group_column, list(dict.fromkeys(site for _, site in places))
         if group in (FILE, FOLDER) and group not in table:
+            if _are_parts(files):
+                parts = f"another partition: by their names {listed(sites)} are parts of one table"
+                raise not_allowed("partition", f"natural:{group}", parts)
             table = table.assign(**{group: np.repeat([site for _, site in places], sizes)})
+        elif _are_parts(files):
+            notes.append(
+                Note("examples", f"{len(sites)} files are read as parts of one table: {listed(sites)}")
+            )
         elif not group:
             found = f"the tables of {len(sites)} sites are joined: {listed(sites)}"
             notes.append(Note("clients", found, f"partition natural:{FILE}"))
@@ -153,7 +175,10 @@ def joined_tables(request: Request, files: Files) -> Joined:
 
 def _check_columns(parts: Sequence[ReadTable], every: bool) -> None:
     """Refuse files that lack a column of the first one, or with ``every`` one of any."""
-    first, *others = ({name: None for name in part.frame if not is_unnamed(name)} for part in parts)
+    named = [{name: None for name in part.frame if not is_unnamed(name)} for part in parts]
+    if every:
+        _check_odd_one(parts, named)
+    first, *others = named
     for part, names in zip(parts[1:], others, strict=True):
         lacks = [name for name in first if name not in names]
         more = [name for name in names if name not in first]
@@ -163,3 +188,37 @@ def _check_columns(parts: Sequence[ReadTable], every: bool) -> None:
             of_one = ((parts[0], lacks), (part, more))
             only = ", ".join(f"only {str(p.path)!r} has {listed(own)}" for p, own in of_one if own)
             raise UserError(f"dataset: {only}; expected the same columns in each table")
+
+
+def _check_odd_one(parts: Sequence[ReadTable], named: Sequence[Mapping[str, None]]) -> None:
+    """Refuse a table whose columns are others than those of most tables, if most have the same."""
+    usual, count = Counter(map(frozenset, named)).most_common(1)[0]
+    if 2 * count <= len(parts):
+        return
+    for part, names in zip(parts, named, strict=True):
+        lacks = sorted(usual - names.keys())
+        more = [name for name in names if name not in usual]
+        found = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"has {listed(more)}"] * bool(more)
+        if found:
+            others = f"unlike {count} of {len(parts)} tables"
+            wanted = "expected the same columns in each table"
+            raise UserError(f"dataset: {str(part.path)!r} {' and '.join(found)}, {others}; {wanted}")
+
+
+def _check_types(request: Request, parts: Sequence[ReadTable]) -> None:
+    """Refuse a table that has text in a column of numbers, as others have it: perhaps decimal commas."""
+    for name in named_columns(request, list(parts[0].frame)):
+        texts = [part for part in parts if name in part.frame and not is_number(part.frame[name])]
+        texts = [part for part in texts if part.frame[name].notna().any()]
+        numbers = [part for part in parts if name in part.frame and part not in texts]
+        if not (texts and any(part.frame[name].notna().any() for part in numbers)):
+            continue
+        for part in texts:
+            where = f"dataset: {str(part.path)!r}"
+            refuse_nested(part.frame[name], where)
+            words = sorted(set(as_text(part.frame[name].dropna())))
+            check_categories(name, words, where)
+            found = (
+                f"holds text in {name!r}, such as {words[0]!r}, and {str(numbers[0].path)!r} holds numbers"
+            )
+            raise UserError(f"{where} {found}; expected the same kind in each table")

@@ -17,6 +17,8 @@ SEPARATORS = ",;\t|"
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 SAMPLE = 2**16
+LOOKED_AT = 8
+"""Rows that are looked at for a title above the header."""
 LONGEST = 2**22
 """Signs of a header or row that is looked at; a quote that never ends is none."""
 
@@ -123,10 +125,38 @@ class Layout:
                 ) from None
         if not header.strip():
             raise UserError(f"dataset: {str(path)!r} is empty")
+        _refuse_title(path, [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)])
         names = checked_names(fields(header, separator), str(path))
         a_row = len(sample) / sample.count("\n") if "\n" in sample else max(1, len(first))
         rows = int(_size(path) / a_row) if len(sample) == SAMPLE else 1 + sample.count("\n")
         return cls(separator, encoding, above, names, rows)
+
+
+def _refuse_title(path: Path, lines: Sequence[str]) -> None:
+    """Refuse a file whose first line has at most half of the fields of a line of words and of all below it.
+
+    Nothing is refused if the first line has as many fields as the next by its own separator.
+
+    Raises
+    ------
+    UserError
+        Says that it is to be removed: what is above a header is no table.
+    """
+    lines = [line for line in lines if line.strip()]
+    own = _separator(lines[0]) if lines else ""
+    if len(lines) < 2 or 1 < len(fields(lines[0], own)) == len(fields(lines[1], own)):
+        return
+    for place, line in enumerate(lines[1:-1], start=1):
+        separator = _separator(line)
+        names, *below = (len(fields(one, separator)) for one in lines[place:])
+        words = [name.strip() for name in fields(line, separator)]
+        is_header = all(words[1:]) and not any(map(NUMBER.fullmatch, words))
+        if is_header and 2 * len(fields(lines[0], separator)) <= names and set(below) == {names}:
+            title = lines[0].strip()
+            raise UserError(
+                f"dataset: the first line of {str(path)!r}, {title!r}, has fewer fields than "
+                f"those below; if the header is {line.strip()!r}, remove what is above it"
+            )
 
 
 @contextmanager

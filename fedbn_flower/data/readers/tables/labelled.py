@@ -13,7 +13,7 @@ from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth, held_out_units, numbered
 from .labels import Targets, encode_several, encode_targets, find_labels
-from .words import alike, as_text, listed
+from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -105,7 +105,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
     if len(labels) == 1:
         targets = encode_targets(table[label_names[0]], labels[0], request)
     else:
-        targets = encode_several(table[label_names], request.predict)
+        targets = encode_several(table[label_names], request)
     ids = units = None
     if group:
         ids, same = _ids(table, group, "partition")
@@ -130,5 +130,6 @@ def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], S
     """
     if count := int(table[column].isna().sum()):
         raise UserError(f"{key}: {column!r} is missing in {count} rows; expected a value in each")
+    refuse_nested(table[column], key)
     ids = as_text(table[column]).astype(np.str_)
     return ids, alike(np.unique(ids).tolist())

@@ -1,5 +1,6 @@
 """Parse ``--label-column`` and ``--predict``: the targets of a table."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ...labels import MAX_CLASSES, are_classes, same_word
 from ...notes import Note
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
-from .header import is_a_header
+from .header import is_a_header, is_unnamed
 from .words import (
     alike,
     as_text,
@@ -22,6 +23,7 @@ from .words import (
     check_categories,
     is_number,
     listed,
+    refuse_nested,
     spelt_otherwise,
 )
 
@@ -91,7 +93,24 @@ def named_values(request: Request, names: Collection[str]) -> dict[str, tuple[st
     return {feature.name: feature.values for feature in found if feature.values}
 
 
-def encode_several(columns: "DataFrame", predict: str) -> Targets:
+def named_columns(request: Request, names: Sequence[str]) -> list[str]:
+    """Return the columns, of such names, that the keys use without naming their values, in order.
+
+    Keys that do not fit the names are refused when they are used.
+    """
+    found = [Feature(name) for name in names if not is_unnamed(name)]
+    if request.columns != "auto":
+        with suppress(UserError):
+            found = [Feature.parse(word, names, "columns") for word in split_words(request.columns)]
+    labels: list[Feature] = []
+    with suppress(UserError):
+        labels = find_labels(request.label_column, names, request.name)
+    named = {label.name for label in labels}
+    used = [*(feature for feature in found if feature.name not in named), *labels]
+    return [feature.name for feature in used if not feature.values and feature.name != request.group_column]
+
+
+def encode_several(columns: "DataFrame", request: Request) -> Targets:
     """Encode several columns without missing values as numbers; truth values are 0 and 1.
 
     Raises
@@ -99,8 +118,8 @@ def encode_several(columns: "DataFrame", predict: str) -> Targets:
     UserError
         When one does not hold numbers, or classes are asked for.
     """
-    if predict == "classes":
-        raise not_allowed("predict", predict, f"'numbers' with {columns.shape[1]} label columns")
+    if request.predict == "classes":
+        raise request.misread("numbers", f" with {columns.shape[1]} label columns")
     columns = columns.infer_objects()  # truth values beside missing ones were objects
     for name in columns:
         if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
@@ -123,22 +142,23 @@ def _finite(values: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.flo
 def encode_targets(column: "Series", label: Feature, request: Request) -> Targets:
     """Encode a column without missing values as classes or numbers.
 
-    ``predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and numbers of
-    which `are_classes` says so are classes. Classes are numbered in the order of ``label.values``, else in
-    sorted order. The classes of one site must be numbers already, or be named, as the other sites' are not
-    visible. Of private rows all classes are named, or it is said that they are numbers.
+    ``request.predict`` says which. With ``auto``, truth values, at most `MAX_CLASSES` distinct texts, and
+    numbers of which `are_classes` says so are classes. Classes are numbered in the order of
+    ``label.values``, else in sorted order. The classes of one site must be numbers already, or be named, as
+    the other sites' are not visible. Of private rows all classes are named, or it is said that they are
+    numbers.
 
     Raises
     ------
     UserError
-        When the values cannot be read as ``predict`` says.
+        When the values cannot be read as ``request.predict`` says.
     """
-    predict = request.predict
+    refuse_nested(column, "label-column")
     _refuse_inference(label, request)
     number, notes = is_number(column), []
     values = column.to_numpy(np.float64) if number else np.empty(0)
     whole = number and bool(np.all(values == np.floor(values)))
-    stated = predict != "auto"
+    predict, stated = request.predict, request.predict != "auto"
     if not stated:
         numbers = number and not label.values and not are_classes(values)
         predict = "numbers" if numbers else "classes"
@@ -148,10 +168,11 @@ def encode_targets(column: "Series", label: Feature, request: Request) -> Target
             notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
-            raise not_allowed("predict", predict, f"'classes': {label.name!r} does not hold numbers")
+            _refuse_joined(label.name, sorted(set(as_text(column))))
+            raise request.misread("classes", f": {label.name!r} does not hold numbers")
         return Targets(_finite(values[:, None], [label.name]), predict, 1, notes=tuple(notes))
     if number and not whole:
-        raise not_allowed("predict", predict, f"'numbers': {label.name!r} does not hold whole numbers")
+        raise request.misread("numbers", f": {label.name!r} does not hold whole numbers")
     if request.of_site and not label.values:
         if not whole or values.min() < 0:
             form = f"{Feature(label.name)}=CLASS|CLASS"
@@ -189,11 +210,12 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
     Raises
     ------
     UserError
-        When most are numbers or dates, some differ in case or blanks only, or there are more than
-        `MAX_CLASSES` and it is not ``stated`` that they are classes.
+        When most are numbers or dates, some are several classes in one text, some differ in case or blanks
+        only, or there are more than `MAX_CLASSES` and it is not ``stated`` that they are classes.
     """
     words = sorted(set(as_text(column)))
     check_categories(name, words, "label-column")
+    _refuse_joined(name, words)
     form = joined([str(Feature(name, tuple(sorted(set(map(same_word, words))))))])
     if same := alike(words):
         found = f"{listed(same)}, which differ only in case or blanks"
@@ -202,3 +224,26 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
         found = f"{len(words)} distinct texts, such as {words[0]!r}; expected at most {MAX_CLASSES} classes"
         raise UserError(f"label-column: {name!r} holds {found}: predict=classes takes more")
     return words
+
+
+def _refuse_joined(name: str, words: Sequence[str]) -> None:
+    """Refuse several labels in one cell: texts whose parts, between bars or semicolons, occur again.
+
+    Raises
+    ------
+    UserError
+        When that is so of each part of half of the texts with such signs. It says how several are written.
+    """
+    for sign in "|;":
+        parts = {word: [part.strip() for part in word.split(sign)] for word in words}
+        joined_ones = [word for word in words if len(parts[word]) > 1]
+        times = Counter(part for of_word in parts.values() for part in set(of_word))
+        again = [word for word in joined_ones if all(times[part] > 1 for part in parts[word])]
+        if again and 2 * len(again) >= len(joined_ones):
+            one, other = parts[again[0]][:2]
+            form = joined([one, other])
+            raise UserError(
+                f"label-column: {name!r} holds several labels in a cell, such as {again[0]!r}; write a "
+                f"column of 0 and 1 for each label, and name these: label-column={form} with "
+                "problem=multi-label"
+            )

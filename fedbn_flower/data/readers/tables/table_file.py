@@ -16,6 +16,7 @@ from ...notes import Note
 from .header import Layout, checked_names, records
 from .labels import named_values
 from .missing import Missing
+from .words import is_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -220,6 +221,8 @@ def _without(frame: "DataFrame", missing: Missing) -> "DataFrame":
 
 
 def _column_without(column: "Series", words: Sequence[str]) -> "Series":
+    if is_nested(column):
+        return column
     numbers = [float(word) for word in words if _is_float(word)]
     found = column.isin(numbers if column.dtype.kind in "iuf" else [*words, *numbers])
     return column.mask(found).infer_objects() if found.any() else column

@@ -20,12 +20,20 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 GROUPS = re.compile(r"[+-]?\d{1,3}([,.' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Digits in groups of three: ``1,317.65``, ``1.317,65``, ``1 317,65``."""
 UNIT = re.compile(r"^[$€£¥]\s*|\s*[$€£¥%]$")
-DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T]\d{1,2}:\d{2}.*)?")
+MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2}"
+    rf"|\d{{1,2}}\.?[- /]{MONTH}[- /,]+\d{{2,4}}|{MONTH} \d{{1,2}},? \d{{4}})([ T]\d{{1,2}}:\d{{2}}.*)?",
+    re.IGNORECASE,
+)
+TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 NUMBERS = "save the column as numbers"
-DATES = "write them as numbers, such as days or years, or name the columns to use"
+DATES = "write them as numbers, such as days or years"
+TIMES = "write them as numbers, such as minutes or hours"
 SEPARATORS = "write decimals with a point, and no separators of thousands"
 UNITS = "write numbers without a sign of their unit"
-HINTS = ("", NUMBERS, DATES, SEPARATORS, UNITS)
+FLATTEN = "write a column for each of its parts"
+HINTS = ("", NUMBERS, DATES, TIMES, SEPARATORS, UNITS)
 
 
 def as_text(column: "Series") -> NDArray[np.object_]:
@@ -42,6 +50,25 @@ def as_text(column: "Series") -> NDArray[np.object_]:
 def _word(value: object, number: bool) -> str:
     whole = number and isinstance(value, float | np.floating) and float(value).is_integer()
     return str(int(value) if whole else value)  # type: ignore[call-overload]
+
+
+def is_nested(column: "Series") -> bool:
+    """Return whether a column holds lists or structs, by its first value."""
+    first = column.dropna().head(1)
+    return any(isinstance(value, dict | list | tuple | set | np.ndarray) for value in first)
+
+
+def refuse_nested(column: "Series", key: str) -> None:
+    """Refuse lists and structs, such as a Parquet file may hold.
+
+    Raises
+    ------
+    UserError
+        Names the column.
+    """
+    if is_nested(column):
+        what = "structs" if isinstance(column.dropna().iloc[0], dict) else "lists"
+        raise UserError(f"{key}: {column.name!r} holds {what}; expected one value in each cell: {FLATTEN}")
 
 
 def is_number(column: "Series") -> bool:
@@ -102,8 +129,8 @@ def listed(words: Sequence[str]) -> str:
     return quoted(words, MAX_SHOWN)
 
 
-def check_categories(name: str, words: Sequence[str], key: str) -> None:
-    """Refuse text values most of which are numbers or dates.
+def check_categories(name: str, words: Sequence[str], key: str, other_way: str = "") -> None:
+    """Refuse text values most of which are numbers, dates or times; ``other_way`` takes them as they are.
 
     Raises
     ------
@@ -116,11 +143,12 @@ def check_categories(name: str, words: Sequence[str], key: str) -> None:
         return
     word = max((word for word in words if hints[word]), key=lambda word: HINTS.index(hints[word]))
     hint = hints[word]
-    what = "dates" if hint == DATES else "numbers"
+    what = {DATES: "dates", TIMES: "times"}.get(hint, "numbers")
+    way = f", or {other_way}" if other_way and hint in (NUMBERS, DATES, TIMES) else ""
     if not other:
-        raise UserError(f"{key}: {name!r} holds {what} as text, such as {word!r}; {hint}")
+        raise UserError(f"{key}: {name!r} holds {what} as text, such as {word!r}; {hint}{way}")
     missing = f"leave missing values empty, or name their words: missing-values={joined([other[0]])}"
-    hint = f"{hint}, and {missing}" if hint != NUMBERS else missing
+    hint = f"{hint}{way}, and {missing}" if hint != NUMBERS else missing
     raise UserError(f"{key}: {name!r} holds {what} and {other[0]!r}; {hint}")
 
 
@@ -131,6 +159,8 @@ def _hint(word: str) -> str:
         return NUMBERS
     if DATE.fullmatch(word):
         return DATES
+    if TIME.fullmatch(word):
+        return TIMES
     if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
         return SEPARATORS
     bare = UNIT.sub("", word)

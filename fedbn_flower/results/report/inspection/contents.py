@@ -6,8 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ....config.selection import NOT_GIVEN
-from ....data.leaks import of_leaks
 from ....data.statistics import (
     Counts,
     Feature,
@@ -19,7 +17,7 @@ from ....data.statistics import (
     gini,
     shares_of,
 )
-from ....data.targets import of_targets
+from ....federation.checks.notices import of_the_data
 from ....federation.checks.site_counts import SiteCounts, features_of_sites
 from ....federation.inputs import RunInputs
 from ....federation.learnt import what_is_learnt
@@ -141,7 +139,7 @@ class Inspection:
             spans = ["", "", ""]
             if len(means):
                 stds = feature.std[~np.isnan(feature.std)]
-                spans = [f"{feature.edges[0]:.4g} to {feature.edges[-1]:.4g}", _span(means), _span(stds)]
+                spans = [feature.range, _span(means), _span(stds)]
             rows.append([feature.name, *spans, f"{missing} ({missing / count:.1%})" if missing else "0"])
         return Table(["feature", "range", "clients' means", "clients' deviations", "missing"], rows)
 
@@ -151,9 +149,7 @@ class Inspection:
 
     def warnings(self) -> Iterator[str]:
         """Yield what a run of these data warns of, too."""
-        inferred = self.inputs.config.problem == NOT_GIVEN
-        yield from of_leaks(self.inputs.dataset)
-        yield from of_targets(self.inputs.dataset, self.inputs.partitions.train, inferred)
+        yield from of_the_data(self.inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,7 +148,9 @@ def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
 def test_what_labels_are(load, tmp_path, values, predict, y, names, output):
     (tmp_path / "t").mkdir()
     for split in ("train", "test"):
-        pd.DataFrame({"target": values, "n": 1.0}).to_parquet(tmp_path / "t" / f"{split}.parquet")
+        pd.DataFrame({"target": values, "n": range(len(values))}).to_parquet(
+            tmp_path / "t" / f"{split}.parquet"
+        )
     data = load(tmp_path / "t", predict=predict)
     assert data.train.columns["y"].tolist() == y
     numbers = isinstance(y[0], list)
@@ -161,7 +163,7 @@ def test_what_labels_are(load, tmp_path, values, predict, y, names, output):
 
 
 def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):
-    pd.DataFrame({"n": 0.0, "y": range(101)}).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame({"n": range(101), "y": range(101)}).to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv")
     assert data.spec.predicts == "numbers"
     assert data.notes[1] == Note(

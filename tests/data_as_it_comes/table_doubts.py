@@ -1,0 +1,159 @@
+"""Columns that are hardly meant as inputs: ids, dates, stand-ins for missing values, columns without use."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .table_case import ENCODED, HELD_OUT, USUAL, Case, R, csv
+
+CASES: list[Case] = []
+
+
+def case(
+    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
+) -> None:
+    CASES.append(Case(name, expected, write, keys))
+
+
+IDS = "age,bmi,sex=f|m,case,name=" + "|".join(f"p{i:02}" for i in range(40))
+DAYS = [int(f"{day:%Y%m%d}") for day in pd.date_range("2024-01-01", periods=40)]
+STAND_INS = R.assign(
+    bmi=np.where(np.arange(40) % 8, R.bmi, -999), lab=np.where(np.arange(40) % 4, R.age * 3, 9999)
+)
+
+
+case(
+    "columns of one value or none, named",
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "categories are one-hot encoded in the order of 'age,site=a|b,unit'",
+            "missing values (unit 40): numbers are filled with their mean, categories are encoded as zeros",
+            "with one value in all training rows, which teaches nothing: 'site' (b), 'unit' (none)",
+        ],
+        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
+    },
+    csv(R.assign(unit=np.nan, site="b")),
+    columns="age,site=a|b,unit",
+)
+case(
+    "ids, as numbers and as words",
+    USUAL
+    | {
+        "inputs": [f"categories are one-hot encoded in the order of {IDS!r}"],
+        "doubts?": [
+            "columns: ids? 'case', 'name' each have a value of their own in (nearly) each training row, as a "
+            "row number or an id has; name the columns to use without them"
+        ],
+    },
+    csv(R.assign(case=np.random.default_rng(1).permutation(40), name=[f"p{i:02}" for i in range(40)])),
+)
+case(
+    "dates as numbers",
+    USUAL
+    | {
+        "doubts?": [
+            "columns: dates? 'day' (such as 20240101), 'seen' (Unix seconds from 2024-01-01 on) are read "
+            "as numbers; write days or years since a date that matters, or name the columns to use without "
+            "them"
+        ],
+        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day,seen'"],
+    },
+    csv(R.assign(day=DAYS, seen=1_704_067_200 + np.arange(40) ** 3 * 1000)),
+)
+case(
+    "numbers that stand for missing ones",
+    USUAL
+    | {
+        "doubts?": [
+            "missing-values: missing? 'bmi' (-999, 4 times), 'lab' (9999, 8 times), far from all other "
+            "values; if so, name them with all words that stand for none: missing-values=-999,9999"
+        ],
+        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,lab'"],
+    },
+    csv(STAND_INS),
+)
+case(
+    "numbers that stand for missing ones, named",
+    USUAL
+    | {
+        "inputs": [
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,lab'",
+            "missing values (bmi 5, lab 10): numbers are filled with their mean, categories "
+            "are encoded as zeros",
+        ],
+    },
+    csv(STAND_INS),
+    missing_values="-999,9999",
+)
+
+
+def copies(folder):
+    R[:30].to_csv(folder / "train.csv", index=False)
+    R[20:].to_csv(folder / "test.csv", index=False)
+
+
+case(
+    "test rows that are training rows",
+    {
+        "inputs": [ENCODED],
+        "doubts?": [
+            "dataset: 10 of 20 test examples are training examples, too, inputs and target alike: what is "
+            "measured on them is no measure of new examples; leave them out of one of the two"
+        ],
+    },
+    copies,
+)
+
+
+def as_text(texts, name="t"):
+    column = np.array(texts)[np.arange(40) % len(texts)]
+    return lambda folder: R.assign(**{name: column}).to_parquet(folder / "t.parquet")
+
+
+for texts, what, hint in (
+    (["1.317,65", "12.450,00"], "numbers", "write decimals with a point, and no separators of thousands"),
+    (["01", "02"], "numbers", "save the column as numbers, or WAY"),
+    (["1.234.567", "999"], "numbers", "write decimals with a point, and no separators of thousands"),
+    (["3/4/21", "31/12/20"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["31.12.2020", "01.02.2021"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["5 Mar 2020", "12-Dec-2021"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["March 5, 2020", "2020-03-05T10:30Z"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["08:30", "17:05:10"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+    (["8:30 am", "5:05 pm"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+):
+    for columns, way in (
+        ("auto", "name the columns to use"),
+        ("age,t", "name its values: t=VALUE|VALUE"),
+    ):
+        case(
+            f"{texts[0]}, {columns}",
+            f"columns: 't' holds {what} as text, such as {min(texts)!r}; {hint.replace('WAY', way)}",
+            as_text(texts),
+            columns=columns,
+        )
+case(
+    "times, named with their values",
+    {
+        "examples": [HELD_OUT],
+        "inputs": ["categories are one-hot encoded in the order of 'age,t=08:30|17:05'"],
+        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
+    },
+    as_text(["08:30", "17:05"]),
+    columns="age,t=08:30|17:05",
+)
+case(
+    "times as label",
+    "label-column: 'label' holds times as text, such as '08:30'; "
+    "write them as numbers, such as minutes or hours",
+    as_text(["08:30", "17:05"], "label"),
+)
+case(
+    "words with signs of dates and times",
+    USUAL
+    | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May'"]},
+    as_text(["10-20", "3:1", "1.2.3", "May"]),
+)

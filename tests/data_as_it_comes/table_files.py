@@ -1,0 +1,208 @@
+"""Files that are no plain table: several of one table or of sites, titles, nested cells, joined labels."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
+
+CASES: list[Case] = []
+
+
+def case(
+    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
+) -> None:
+    CASES.append(Case(name, expected, write, keys))
+
+
+COMMAS = R.assign(bmi=[str(value).replace(".", ",") for value in R.bmi])
+FLATTEN = "expected one value in each cell: write a column for each of its parts"
+OTHER_WAY = "write decimals with a point, and no separators of thousands"
+
+
+def sites(odd, name="turin", **options):
+    """Three tables, one of which is another one."""
+
+    def write(folder):
+        for site in ("bonn", "lyon", "turin"):
+            frame, how = (odd, options) if site == name else (R, {})
+            frame.to_csv(folder / f"{site}.csv", index=False, **how)
+
+    return write
+
+
+for odd, name, found in (
+    (R.drop(columns="bmi"), "bonn", "lacks 'bmi'"),
+    (R.assign(bmj=R.bmi), "bonn", "has 'bmj'"),
+    (R.rename(columns={"bmi": "BMI", "age": "Age"}), "turin", "lacks 'age', 'bmi' and has 'Age', 'BMI'"),
+):
+    case(
+        f"the odd one of three sites {found}",
+        f"dataset: 'DATA/{name}.csv' {found}, unlike 2 of 3 tables; expected the same columns in each table",
+        sites(odd, name),
+    )
+for name in ("bonn", "turin"):
+    case(
+        f"decimal commas in {name}",
+        f"dataset: 'DATA/{name}.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
+        sites(R, name, sep=";", decimal=","),
+    )
+case(
+    "decimal commas in the label of one site",
+    f"dataset: 'DATA/turin.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
+    sites(COMMAS),
+    label_column="bmi",
+    columns="age",
+)
+case(
+    "a word for missing values in one site",
+    "dataset: 'DATA/turin.csv': 'age' holds numbers and '?'; leave missing values empty, or name their "
+    "words: missing-values=?",
+    sites(R.assign(age=R.age.astype(object).where(R.age > 25, "?"))),
+)
+case(
+    "words in one site",
+    "dataset: 'DATA/turin.csv' holds text in 'age', such as 'old', and 'DATA/bonn.csv' holds numbers; "
+    "expected the same kind in each table",
+    sites(R.assign(age="old")),
+)
+case(
+    "decimal commas in a column that is not used",
+    {
+        "clients": [
+            "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' "
+            "(guessed; partition natural:file decides)"
+        ],
+        "examples": [HELD_OUT],
+        "inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"],
+        "left out": ["1 column that 'columns' does not name: 'bmi'"],
+    },
+    sites(COMMAS),
+    columns="age,sex",
+)
+
+
+def parts(form):
+    def write(folder):
+        for i in range(4):
+            R[10 * i : 10 * i + 10].to_parquet(folder / f"{form.format(i)}.parquet", index=False)
+
+    return write
+
+
+PARTS = "'part-00000-1f.c000.snappy', 'part-00001-1f.c000.snappy', 'part-00002-1f.c000.snappy', "
+PARTS += "'part-00003-1f.c000.snappy'"
+case(
+    "parts of one table",
+    {"examples": [f"4 files are read as parts of one table: {PARTS}", HELD_OUT], "inputs": [ENCODED]},
+    parts("part-{:05}-1f.c000.snappy"),
+)
+case(
+    "parts of one table as sites",
+    "partition: 'natural:file' is not allowed; expected another partition: by their names 'chunk_0', "
+    "'chunk_1', 'chunk_2', 'chunk_3' are parts of one table",
+    parts("chunk_{}"),
+    partition="natural:file",
+)
+case(
+    "files that are called as sites",
+    {"examples": ["no test set: a fixed 20 % of the rows of each 'file' is held out"], "inputs": [ENCODED]},
+    parts("party{}"),
+    partition="natural:file",
+)
+for name, title, file in (
+    ("one line", "Report of 2024\n", PLAIN),
+    ("a comma", "Report, of 2024\n", PLAIN),
+    ("several lines", "Report of 2024\nMade by hand\n\n", PLAIN),
+    ("semicolons", "Report of 2024\n", PLAIN.replace(",", ";")),
+):
+    case(
+        f"a title of {name}",
+        f"dataset: the first line of 'DATA/t.csv', {title.splitlines()[0]!r}, has fewer fields than those "
+        f"below; if the header is {file.splitlines()[0]!r}, remove what is above it",
+        text(title + file),
+    )
+case(
+    "row names of R without a header",
+    "dataset: 'DATA/t.csv' has rows with more fields than its header has names",
+    csv(R.rename(index=str), header=["age", "bmi", "sex", "label"], index=True, index_label=False),
+)
+case(
+    "a header with fewer commas than its texts",
+    {
+        "examples": [HELD_OUT],
+        "inputs": ["categories are one-hot encoded in the order of '\"name=Doe, J, jr|Roe, K, sr\"'"],
+    },
+    text(
+        "name;label\n"
+        + "Doe, J, jr;a, b, c\nRoe, K, sr;d, e, f\nDoe, J, jr;d, e, f\nRoe, K, sr;a, b, c\n" * 5
+    ),
+)
+NESTED = {"structs": {"low": 1, "high": 2}, "lists": [1, 2]}
+for what, value in NESTED.items():
+    nested = R.assign(pair=[value] * 40)
+    case(
+        f"a column of {what}",
+        f"columns: 'pair' holds {what}; {FLATTEN}",
+        lambda folder, frame=nested: frame.to_parquet(folder / "t.parquet"),
+    )
+    case(
+        f"a column of {what} that is not used",
+        {"examples": [HELD_OUT], "left out": ["2 columns that 'columns' does not name: 'sex', 'pair'"]},
+        lambda folder, frame=nested: frame.to_parquet(folder / "t.parquet"),
+        columns="age,bmi",
+        missing_values="-9",
+    )
+for key, column in (("label-column", "label"), ("partition", "site")):
+    listed = R.assign(**{column: [["a", "b"], ["a"]] * 20})
+    case(
+        f"lists as {key}",
+        f"{key}: {column!r} holds lists; {FLATTEN}",
+        lambda folder, frame=listed: frame.to_parquet(folder / "t.parquet"),
+        partition="natural:site" if column == "site" else "iid",
+    )
+SEVERAL = ["No Finding", "Effusion", "Effusion|Mass", "Mass", "Mass|Effusion|Edema", "Edema"]
+for sign in "|;":
+    case(
+        f"several labels in a cell, with {sign}",
+        f"label-column: 'label' holds several labels in a cell, such as 'Effusion{sign}Mass'; write a column "
+        "of 0 and 1 for each label, and name these: label-column=Effusion,Mass with "
+        "problem=multi-label",
+        csv(R.assign(label=[SEVERAL[i % 6].replace("|", sign) for i in range(40)])),
+    )
+case(
+    "several labels in a cell, for a problem of several labels",
+    "label-column: 'label' holds several labels in a cell, such as 'Effusion|Mass'; write a column of 0 "
+    "and 1 for each label, and name these: label-column=Effusion,Mass with "
+    "problem=multi-label",
+    csv(R.assign(label=[SEVERAL[i % 6] for i in range(40)])),
+    problem="multi-label",
+)
+case(
+    "classes for a problem of several labels",
+    "problem: 'multi-label' is not allowed; expected one that predicts classes: 'sex' does not hold numbers",
+    csv(R),
+    label_column="sex",
+    problem="multi-label",
+)
+case(
+    "classes as numbers",
+    "predict: 'numbers' is not allowed; expected 'classes': 'sex' does not hold numbers",
+    csv(R),
+    label_column="sex",
+    predict="numbers",
+)
+case(
+    "several columns for a problem of classes",
+    "problem: 'classification' is not allowed; expected one that predicts numbers with 2 label columns",
+    csv(R),
+    label_column="age,bmi",
+    problem="classification",
+)
+case(
+    "classes with bars in their names",
+    USUAL,
+    csv(R.assign(label=np.array(["a|b", "c|d"])[np.arange(40) % 2])),
+)

@@ -1,0 +1,100 @@
+"""Test examples that are training examples, too."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.copies import of_copies
+from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(80, 3)), RNG.integers(0, 2, 80)
+PICTURES = RNG.integers(0, 256, (80, 4, 4), dtype=np.uint8)
+
+
+@pytest.fixture
+def of_arrays(cache_dir):
+    def found(*arrays):
+        name = keep_arrays(cache_dir, dict(zip(PARTS, arrays, strict=True)))
+        return list(of_copies(load_dataset(Request(name), cache_dir)))
+
+    return found
+
+
+@pytest.mark.parametrize("x", [X, PICTURES, PICTURES / 255])
+@pytest.mark.parametrize("copies", [0, 1, 2, 20])
+def test_rows_that_stand_in_both_are_counted(of_arrays, x, copies):
+    """Of 20 tests 0.16 are expected to be copies: two are in 1 of 90 pairs of sets, one in 1 of 7."""
+    tests = np.append(np.arange(copies), np.arange(60 + copies, 80))
+    found = of_arrays(x[:60], Y[:60], x[tests], Y[tests])
+    if copies < 3:
+        assert not found
+        return
+    assert found == [
+        f"dataset: {copies} of 20 test examples are training examples, too, inputs and target alike: what is "
+        "measured on them is no measure of new examples; leave them out of one of the two"
+    ]
+
+
+def test_equal_inputs_with_another_target_are_no_copies(of_arrays):
+    assert of_arrays(X, Y, X[:20], Y[:20])
+    assert not of_arrays(X, Y, X[:20], 1 - Y[:20])
+
+
+def test_rows_of_few_values_are_copies_by_chance(of_arrays):
+    few = RNG.integers(0, 3, (300, 2)).astype(float)
+    assert not of_arrays(few[:200], few[:200, 0].astype(int), few[200:], few[200:, 0].astype(int))
+
+
+def test_masks_and_tables_are_looked_at(of_arrays, cache_dir, tmp_path):
+    masks = RNG.integers(0, 2, (80, 4, 4), dtype=np.uint8)
+    assert of_arrays(PICTURES[:60], masks[:60], PICTURES[:20], masks[:20])
+    frame = pd.DataFrame({"a": X[:, 0], "b": np.where(Y, "u", "v"), "label": Y})
+    frame[:60].to_csv(tmp_path / "train.csv", index=False)
+    frame[50:].to_csv(tmp_path / "test.csv", index=False)
+    (found,) = of_copies(load_dataset(Request(str(tmp_path)), cache_dir))
+    assert found.startswith("dataset: 10 of 30 test examples")
+
+
+def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
+    """Iris has a flower twice; and a table each of whose rows stands twice."""
+    flowers = datasets.load_iris(as_frame=True).frame
+    for name, frame in (("once", flowers), ("twice", pd.concat([flowers] * 2))):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        assert not list(of_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classic_tables_that_are_split_have_none(of_arrays, seed):
+    for load in (datasets.load_iris, datasets.load_digits, datasets.load_wine):
+        data = load()
+        x, x_test, y, y_test = train_test_split(data.data, data.target, random_state=seed)
+        assert not of_arrays(x, y, x_test, y_test)
+
+
+def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.data.copies.BYTES", 100)
+    assert not of_arrays(X, Y, X, Y)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize("block", [1, 20, 2**22])
+def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, block):
+    """Whatever is hashed together; rows differ in one value, or in signs only."""
+    monkeypatch.setattr("fedbn_flower.data.copies.BLOCK", block)
+    x = np.zeros((60, 7, 3), dtype)
+    x[np.arange(60), np.arange(60) % 7, np.arange(60) // 7 % 3] = 1 + np.arange(60) // 21
+    if dtype == np.float32:
+        x[1::2, :, :2] *= -1
+    elif dtype == np.uint16:
+        x = x.reshape(60, -1)
+    y = np.arange(60) % 2
+    tests = np.append(np.arange(7), np.arange(40, 60))
+    known = {row.tobytes() for row in x[:40]}
+    same = sum(row.tobytes() in known for row in x[tests])
+    (found,) = of_arrays(x[:40], y[:40], x[tests], y[tests])
+    assert found.startswith(f"dataset: {same} of 27 test examples")
+    assert same < 27
