@@ -1,4 +1,4 @@
-"""Adapters beside full fine-tuning: a small Llama learns some speakers, then others (docs/results.md).
+"""Adapters or full fine-tuning: a small Llama learns some speakers, then others (docs/results/adapters.md).
 
     python experiments/lora.py path/to/input.txt runs/lora
 

@@ -1,4 +1,4 @@
-"""Every client alike."""
+"""Every client with the same probability."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from .base import Candidates, Positions, Selection
 
 
 class Uniform(Selection):
-    """Draw clients alike, without replacement."""
+    """Draw clients uniformly, without replacement."""
 
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         return rng.choice(len(candidates), size=count, replace=False)

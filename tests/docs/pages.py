@@ -1,7 +1,6 @@
-"""The pages of the documentation, their code blocks and their sentences."""
+"""The pages of the documentation and their code blocks."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,6 @@ PAGES = [README, *SITE]
 BLOCK = re.compile(
     r"^(?P<fence>`{3,}) *(?P<language>[\w-]*) *(?P<words>.*?)\n(?P<body>.*?)^(?P=fence) *$", re.M | re.S
 )
-BEGINS_A_BLOCK = re.compile(r"^(?:#+|[-*>]|\d+\.|!!!)\s+")
 
 
 @dataclass(frozen=True)
@@ -55,25 +53,3 @@ def blocks(language: str) -> list[Block]:
 def without_code(text: str) -> str:
     """A page's text without its code blocks and its list of links."""
     return re.sub(r"^\[[^\]]+\]: \S+$", "", BLOCK.sub("\n", text), flags=re.MULTILINE)
-
-
-def paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs, headings, items of lists and cells of tables, each on one line."""
-    lines: list[str] = []
-    for line in [*without_code(text).splitlines(), ""]:
-        is_row = line.startswith("|")
-        if lines and (is_row or not line.strip() or BEGINS_A_BLOCK.match(line.strip())):
-            yield " ".join(lines)
-            lines = []
-        if is_row:
-            yield from (cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|")))
-        elif line.strip():
-            lines.append(BEGINS_A_BLOCK.sub("", line.strip()))
-
-
-def sentences(text: str) -> Iterator[str]:
-    """Every sentence of a page's prose; of a link its words alone."""
-    for paragraph in paragraphs(text):
-        prose = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
-        prose = re.sub(r"\b(et al|e\.g|i\.e)\.", r"\1", prose)
-        yield from filter(None, re.split(r"(?<=[.!?])[\"*)]*\s+", prose))

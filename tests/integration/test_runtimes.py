@@ -131,7 +131,7 @@ def test_a_grid_makes_one_table(tmp_path, cache_dir):
 @pytest.mark.usefixtures("pictures_not_drawn")
 @pytest.mark.skipif(not MNIST.exists(), reason="needs ../shared/data/mnist")
 def test_two_silos_of_mnist(tmp_path, cache_dir):
-    """A cell of docs/results.md: FedYogi with SiloBN, 83.2 and 84.0 % in the reference, within 4 points."""
+    """A cell of docs/results/two-silos.md: FedYogi, SiloBN, within 4 points of 83.2 and 84.0 % there."""
     words = (
         "--dataset", MNIST, "--partition", "silos:0-4,5-9", "--softmax-output", "true", "--batch-size", 128,
         "--client-lr", 0.001, "--tau", 1e-4, "--bias-correction", "false", "--eval-model", "local",

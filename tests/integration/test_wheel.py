@@ -1,7 +1,6 @@
 """The wheel as somebody installs it: what is in it, and that it runs where there is no checkout."""
 
 import json
-import re
 import subprocess
 import sys
 import zipfile
@@ -38,16 +37,8 @@ def test_it_is_typed_and_says_what_it_is(wheel):
     packages = {name.split("/")[0] for name in names}
     assert packages == {"strategies", "clients", "fedbn_flower", folder}
     assert "fedbn-sim = fedbn_flower.cli:main" in entry_points
-    assert {url.split(",")[0] for url in about.get_all("Project-URL")} >= {"Homepage", "Changelog"}
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert about["Author"]
-
-
-def test_its_description_has_no_link_that_leads_nowhere_on_a_package_index():
-    text = (ROOT / "README.md").read_text()
-    links = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE)
-    assert len(links) > 5
-    assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
 def test_it_runs_without_a_checkout_with_files_and_packages_of_any_folder(

@@ -112,7 +112,9 @@ def test_a_public_scale_is_of_tables(told_of, tmp_path):
     rows = ["age,bmi,label", *(f"{i},{i % 7},{i % 2}" for i in range(60))]
     (tmp_path / "table.csv").write_text("\n".join(rows))
     assert told_of(**EXAMPLE, dp_scale="age=1:2") == {"dp-scale"}
-    assert not told_of(**EXAMPLE, dp_scale="age=1:2", dataset=str(tmp_path / "table.csv"))
+    assert not told_of(**EXAMPLE, dp_scale="age=1:2", **{
+        "dataset": str(tmp_path / "table.csv"), "columns": "age,bmi", "label_column": "label=0|1",
+    })  # fmt: skip
 
 
 GIVEN = {"thresholds": 50, "drop_stragglers": True, "workers": 2, "backend": "inline"}
