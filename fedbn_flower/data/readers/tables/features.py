@@ -42,7 +42,8 @@ def parse_columns(
             categories = {word for word in words if word not in numbers and _holds_text(table[word])}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             raise not_allowed("columns", columns, f"the same for all sites, such as {joined(forms)!r}")
-        words = [word for word in words if table.empty or table[word].notna().any()]
+        filled = table.notna().any()
+        words = [word for word in words if table.empty or filled[word]]
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]
