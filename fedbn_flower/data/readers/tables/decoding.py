@@ -1,6 +1,6 @@
 """Decode table files to columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -52,11 +52,13 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
-    notes += _left_out(table, is_test, [*used, *(one.name for one in features)], request.columns == "auto")
+    notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
+    columns = {"x": x, "y": y} | rest
+    train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))
     return Decoded(
         "table",
-        {name: column[train_rows] for name, column in ({"x": x, "y": y} | rest).items()},
-        {name: column[test_rows] for name, column in ({"x": x, "y": y} | rest).items()},
+        train,
+        test,
         {
             **of_rounding,
             "predicts": targets.predicts,
@@ -71,7 +73,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             *notes,
             *targets.notes,
             *_notes_on_columns(features, table, read.words_taken),
-            *_constant(features, x[train_rows]),
+            *_constant(features, train["x"]),
             *lost,
         ),
         tests_by_client=ids is not None and "test" in files,
@@ -97,7 +99,7 @@ def _numeric_columns(features: list[Feature]) -> list[int]:
     return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
 
 
-def _left_out(table: "DataFrame", is_test: np.ndarray, used: Sequence[str], guessed: bool) -> list[Note]:
+def _left_out(table: "DataFrame", is_test: np.ndarray, used: Container[str], guessed: bool) -> list[Note]:
     """Return notes on the columns that are no inputs: those without name or values, unless they are named."""
     others = [name for name in table.columns if name not in used]
     if not guessed:
@@ -121,15 +123,18 @@ def _left_out(table: "DataFrame", is_test: np.ndarray, used: Sequence[str], gues
 
 def _constant(features: list[Feature], x: np.ndarray) -> list[Note]:
     """Return a note on the inputs that have at most one value in the training rows."""
-    start, found = 0, []
+    low, high = np.fmin.reduce(x), np.fmax.reduce(x)  # NaN where there is no value
+    stop, found = 0, []
     for feature in features:
-        part = x[:, start : start + feature.width]
-        start += feature.width
-        known = part[part.any(1)] if feature.values else part[~np.isnan(part)]
-        if not len(known):
-            found.append(f"{feature.name!r} (none)")
-        elif (known == known[0]).all():
-            value = feature.values[known[0].argmax()] if feature.values else f"{known[0]:.7g}"
+        start, stop = stop, stop + feature.width
+        if feature.values:
+            there = np.flatnonzero(high[start:stop])
+            value = feature.values[there[0]] if len(there) else "none"
+            is_constant = len(there) < 2
+        else:
+            value = "none" if np.isnan(low[start]) else f"{low[start]:.7g}"
+            is_constant = not low[start] < high[start]
+        if is_constant:
             found.append(f"{feature.name!r} ({value})")
     if not found:
         return []

@@ -100,7 +100,7 @@ def of_doubts(dataset: Dataset, shares: Shares | None = None, missing_values: st
         """Return what is said of each column; of some rows alone chance may do what it does not of all."""
         names = None
         if len(some) < count:
-            names = [one.name for one in _columns(kind, some) if what_of(one, 1.0)]
+            names = {one.name for one in _columns(kind, some) if what_of(one, 1.0)}
         columns = _columns(kind, slice(None), names)
         return {one.name: said for one in columns if (said := what_of(one, log(CHANCE / features)))}
 
@@ -144,7 +144,7 @@ def _it(names: Collection[str]) -> str:
     return "it" if len(names) == 1 else "them"
 
 
-def _columns(kind: Table, rows: Rows | slice, names: Sequence[str] | None = None) -> Iterator[Column]:
+def _columns(kind: Table, rows: Rows | slice, names: Collection[str] | None = None) -> Iterator[Column]:
     """Yield the columns, or those of these names, in some training rows."""
     x, rest = kind.train["x"][rows], kind.rest(rows)
     for name, words, at in columns_of(kind):

@@ -44,7 +44,8 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             why = "the same for all sites" if request.of_site else "names beforehand, since rows are private"
             raise not_allowed("columns", columns, f"{why}, such as {joined(forms)!r}")
-        words = [word for word in words if table.empty or table[word].notna().any()]
+        filled = table.notna().any()
+        words = [word for word in words if table.empty or filled[word]]
         found = [Feature(word) for word in words]
     else:
         found = [Feature.parse(word, names, "columns") for word in split_words(columns)]

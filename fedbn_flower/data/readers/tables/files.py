@@ -207,7 +207,7 @@ def _check_odd_one(parts: Sequence[ReadTable], named: Sequence[Mapping[str, None
 
 def _check_types(request: Request, parts: Sequence[ReadTable]) -> None:
     """Refuse a table that has text in a column of numbers, as others have it: perhaps decimal commas."""
-    for name in named_columns(request, list(parts[0].frame)):
+    for name in named_columns(request, list(parts[0].frame)) if len(parts) > 1 else ():
         texts = [part for part in parts if name in part.frame and not is_number(part.frame[name])]
         texts = [part for part in texts if part.frame[name].notna().any()]
         numbers = [part for part in parts if name in part.frame and part not in texts]

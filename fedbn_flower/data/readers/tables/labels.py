@@ -98,10 +98,11 @@ def named_columns(request: Request, names: Sequence[str]) -> list[str]:
 
     Keys that do not fit the names are refused when they are used.
     """
+    known = dict.fromkeys(names)
     found = [Feature(name) for name in names if not is_unnamed(name)]
     if request.columns != "auto":
         with suppress(UserError):
-            found = [Feature.parse(word, names, "columns") for word in split_words(request.columns)]
+            found = [Feature.parse(word, known, "columns") for word in split_words(request.columns)]
     labels: list[Feature] = []
     with suppress(UserError):
         labels = find_labels(request.label_column, names, request.name)
