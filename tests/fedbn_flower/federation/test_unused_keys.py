@@ -51,6 +51,7 @@ CASES = {
     "fraction-evaluate": ({"fraction_evaluate": 0.5, "eval_model": "local"}, {"eval_model": "aggregated"}),
     "fraction-evaluate under dp": ({**EXAMPLE, "fraction_evaluate": 0.5, "dp_metrics": 0}, {"dp_metrics": 1}),
     "fraction-evaluate of 0": ({"fraction_evaluate": 0.5, **EXAMPLE, "dp_metrics": 0}, NOBODY),
+    "fraction-evaluate 0": ({"fraction_evaluate": 0.5, "eval_model": "local"}, NOBODY),
     "dp-metrics": ({**EXAMPLE, "fraction_evaluate": 0.0}, {"fraction_evaluate": 1.0}),
     "decide-by": ({"decide_by": "median"}, {"caller": SEARCH}),
     "decide-by and patience": ({"decide_by": "mean", "val_fraction": 0.2}, {"patience": 2}),
