@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic import Field as setting
@@ -72,6 +72,8 @@ class Numbers(BaseModel):
     """The base of models whose numbers are finite, of 64 bits, and neither true nor false."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+    bits: ClassVar[int] = 64
+    """Of whole numbers without their sign; a drawn seed has 64."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -86,8 +88,8 @@ class Numbers(BaseModel):
     @classmethod
     def refuse_huge(cls, value: object) -> object:
         """Neither Flower nor NumPy carries them; they may have been text."""
-        if isinstance(value, int) and value.bit_length() >= 64:
-            raise ValueError("a number has 64 bits at most")
+        if isinstance(value, int) and value.bit_length() > cls.bits:
+            raise ValueError(f"a number has {cls.bits} bits at most")
         return value
 
 

@@ -218,6 +218,7 @@ def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, 
             raise not_allowed(key, given[key], words) from None
         for key in settings:
             value = getattr(values, known[key].strip("_"))
+            check_plain(key, value)
             if resolved.setdefault(key, value) != value:
                 defaults = f"{resolved[key]!r} or {value!r}"
                 raise UserError(

@@ -74,12 +74,14 @@ UNREAD = (
     Unread("weight-decay", "client-optimizer {client_optimizer!r} has none", _lacks("weight-decay")),
     Unread("drop-stragglers", "stragglers is 0", lambda c, _: not c.stragglers),
     Unread("selection", "all clients train", _chooses_nobody),
-    Unread(  # as many as 0 says
-        "fraction-evaluate",
-        "clients send no metrics",
-        lambda c, _: not c.clients_report and c.fraction_evaluate > 0,
+    Unread(
+        "fraction-evaluate", "clients send no metrics", lambda c, _: c.fraction_evaluate > c.share_evaluating
     ),
-    Unread("fraction-evaluate", "eval-model is 'local'", lambda c, _: c.eval_model == "local"),
+    Unread(  # of 0 it is true that nobody is asked to evaluate
+        "fraction-evaluate",
+        "eval-model is 'local'",
+        lambda c, _: c.eval_model == "local" and c.fraction_evaluate > 0,
+    ),
     Unread("dp-metrics", "fraction-evaluate is 0", lambda c, _: not c.clients_evaluate),
     Unread(
         "decide-by",

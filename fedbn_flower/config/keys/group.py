@@ -1,5 +1,7 @@
 """The base of a group of keys."""
 
+from typing import ClassVar
+
 from pydantic import ConfigDict
 
 from fedbn_flower.strategies.settings import Numbers
@@ -17,3 +19,4 @@ class KeyGroup(Numbers):
     """
 
     model_config = ConfigDict(alias_generator=flag_of, frozen=True)
+    bits: ClassVar[int] = 63

@@ -31,6 +31,11 @@ def _no_client_evaluates(inputs: RunInputs) -> bool:
     return not (config.clients_evaluate or (config.holdout_clients and config.clients_report))
 
 
+def _server_alone_evaluates_locally(inputs: RunInputs) -> bool:
+    """Of ``global`` it is true: the server evaluates on the whole held-out set."""
+    return inputs.config.eval_data == "local" and _no_client_evaluates(inputs)
+
+
 def _goes_by_thresholds(metric: Metric) -> bool:
     if isinstance(metric, TorchMetric):
         return "thresholds" in inspect.signature(type(metric.metric)).parameters
@@ -53,7 +58,8 @@ OF_EVALUATION = (
 
 UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
-    ("eval-data fine-tune", "no client evaluates"): _no_client_evaluates,
+    ("fine-tune", "no client evaluates"): _no_client_evaluates,
+    ("eval-data", "no client evaluates"): _server_alone_evaluates_locally,
     ("thresholds", "no metric goes by thresholds"): _no_thresholds,
     ("frozen-bn", "no BatchNorm layer is frozen"): _no_frozen_statistics,
     ("dp-scale", "the data are no table"): lambda i: i.dataset.has_examples and not i.prepares_publicly,

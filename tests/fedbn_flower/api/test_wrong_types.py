@@ -120,6 +120,15 @@ def test_true_after_an_equal_number_is_still_refused(outcome):
         FedAvg(eta=True)
 
 
+def test_a_setting_that_is_text_has_as_many_bits(outcome):
+    for text in (str(2**63), str(2**64)):
+        line = outcome(strategy="fedsat", objective="fedsat", top_p=text)
+        assert line.startswith("top-p: ")
+    assert FedAvg(seed=2**64 - 1)
+    with pytest.raises(ValueError, match="seed=.* is not allowed"):
+        FedAvg(seed=2**64)
+
+
 def test_text_that_is_a_number_keeps_its_form_after_an_equal_one():
     assert [RunConfig.of({"freeze": value}).freeze for value in (1, 1.0, 1)] == ["1", "1.0", "1"]
 

@@ -51,6 +51,7 @@ CASES = {
     "fraction-evaluate": ({"fraction_evaluate": 0.5, "eval_model": "local"}, {"eval_model": "aggregated"}),
     "fraction-evaluate under dp": ({**EXAMPLE, "fraction_evaluate": 0.5, "dp_metrics": 0}, {"dp_metrics": 1}),
     "fraction-evaluate of 0": ({"fraction_evaluate": 0.5, **EXAMPLE, "dp_metrics": 0}, NOBODY),
+    "fraction-evaluate 0": ({"fraction_evaluate": 0.5, "eval_model": "local"}, NOBODY),
     "dp-metrics": ({**EXAMPLE, "fraction_evaluate": 0.0}, {"fraction_evaluate": 1.0}),
     "decide-by": ({"decide_by": "median"}, {"caller": SEARCH}),
     "decide-by and patience": ({"decide_by": "mean", "val_fraction": 0.2}, {"patience": 2}),
@@ -58,6 +59,10 @@ CASES = {
     "moon-temperature": ({"moon_temperature": 0.2, "objective": "moon", "mu": 0}, {"mu": 1}),
     "ntd-temperature": ({"ntd_temperature": 2, "objective": "fedntd", "ntd_beta": 0}, {"ntd_beta": 1}),
     "eval-data": ({"eval_data": "local", "fraction_evaluate": 0.0, **LEARNT}, {"fraction_evaluate": 1.0}),
+    "eval-data of the server": (
+        {"eval_data": "local", "fraction_evaluate": 0.0, **LEARNT},
+        {"eval_data": "global"},
+    ),
     "fine-tune": ({"fine_tune": 2, "fraction_evaluate": 0.0, **TEN, **LEARNT}, {"holdout_clients": 2}),
     "evaluate-every": ({"evaluate_every": 2, "fraction_evaluate": 0.0}, {"client": "fedavg"}),
     "metrics": ({"metrics": "f1", "fraction_evaluate": 0.0}, {"fraction_evaluate": 0.5}),

@@ -53,7 +53,8 @@ class SuperNodes(LocalGrid):
 
 
 def run_app(config, grid):
-    server_main(grid, Context(1, 0, {}, RecordDict(), config.to_user_config()))
+    keys = config.to_user_config() | {"backend": "auto"}  # which only simulations read
+    server_main(grid, Context(1, 0, {}, RecordDict(), keys))
 
 
 MEMORIES = [
