@@ -141,7 +141,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
         super().__init__(**flowers)
         for attribute, value in settings.items():
             setattr(self, attribute, value)
-        self._sampling_seed_ = secrets.randbits(63) if self._seed_ is None else self._seed_
+        self._sampling_seed_ = secrets.randbits(64) if self._seed_ is None else self._seed_
         self.train_metrics_aggr_fn = flowers.get("train_metrics_aggr_fn") or weighted_metrics
         self.evaluate_metrics_aggr_fn = flowers.get("evaluate_metrics_aggr_fn") or weighted_metrics
         self.rule_state = RuleState()

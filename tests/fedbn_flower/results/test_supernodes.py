@@ -18,12 +18,6 @@ from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
 from fedbn_flower.runtime.server_app import main as server_main
 
 
-@pytest.fixture
-def configured(configured):
-    """Flower runs the clients here, so no backend is named."""
-    return lambda **keys: configured(**{"backend": "auto", **keys})
-
-
 class PowerCut(BaseException):
     """Ends everything at once."""
 
