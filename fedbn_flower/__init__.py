@@ -10,14 +10,18 @@ if TYPE_CHECKING:
     from .api.result import Result, export_model, load_model
     from .api.simulate import simulate
     from .core.errors import RunFailed, UserError
+    from .extensions import Conflict, Extension, Stop
     from .records.events import Observer, RoundResult, RunInfo
 
 __all__ = [
+    "Conflict",
+    "Extension",
     "Observer",
     "Result",
     "RoundResult",
     "RunFailed",
     "RunInfo",
+    "Stop",
     "UserError",
     "__version__",
     "export_model",
@@ -28,11 +32,14 @@ __all__ = [
 packages.install()
 
 _PLACES = {
+    "Conflict": ".extensions",
+    "Extension": ".extensions",
     "Observer": ".records.events",
     "Result": ".api.result",
     "RoundResult": ".records.events",
     "RunFailed": ".core.errors",
     "RunInfo": ".records.events",
+    "Stop": ".extensions",
     "UserError": ".core.errors",
     "export_model": ".api.result",
     "load_model": ".api.result",

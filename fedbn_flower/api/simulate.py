@@ -22,7 +22,7 @@ from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
-from ..config.registry import DATASET, MODEL, PROBLEM
+from ..config.registry import DATASET, EXTENSION, MODEL, PROBLEM
 from ..config.run_config import RunConfig
 from ..config.selection import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
@@ -33,6 +33,7 @@ from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
 from ..data.readers.arrays import arrays_by_name, keep_arrays
 from ..data.readers.torch_datasets import are_datasets, pooled
+from ..extensions import Extension
 from ..federation.federation import Federation
 from ..federation.inputs import predicted_by
 from ..records.events import Observer
@@ -53,6 +54,7 @@ def simulate(
     test: Any = None,
     progress: bool = True,
     observers: Sequence[Observer] = (),
+    extensions: Sequence[type[Extension] | str] = (),
     **keys: Any,
 ) -> Result:
     """Simulate a run and return its results, bit-identical to those of ``run_sim.py``.
@@ -70,6 +72,9 @@ def simulate(
         Whether to show a progress bar.
     observers : Sequence[Observer], optional
         Objects that are called when the run starts, after every round, and when it ends; see `Observer`.
+    extensions : Sequence[type[Extension] or str], optional
+        Classes that take part in the run, or their names, as the key ``extension`` has them; see `Extension`.
+        Their settings are keys.
     **keys
         Any key of the run configuration and any setting of its algorithms, with underscores for hyphens.
         ``help(simulate)`` lists the keys by group; docs/reference.md also lists each algorithm's settings.
@@ -104,6 +109,7 @@ def simulate(
     >>> model = result.model(client=1)
     """
     observers = _list_of(observers)
+    keys |= _as_key(extensions, keys)
     if not isinstance(progress, bool | int):
         raise not_allowed("progress", progress, "true or false")
     values, objects = _split_keys(keys)
@@ -135,6 +141,14 @@ def _list_of(observers: Any) -> list[Observer]:
     if wrong := [one for one in given if not isinstance(one, Observer)]:
         raise not_allowed("observers", wrong[0], "instances of Observer")
     return given
+
+
+def _as_key(extensions: Any, keys: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return extensions as a value of their key; nothing without any."""
+    given = (extensions,) if isinstance(extensions, str | type) else tuple(extensions)
+    if given and "extension" in keys:
+        raise UserError("extension: given twice, the second time as extensions")
+    return {"extension": given} if given else {}
 
 
 def _keys_by_group() -> str:
@@ -213,6 +227,9 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
         check_given(key, value)
         if key == "metrics" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
+        if key == EXTENSION.key and not isinstance(value, str):
+            value, named = _named_extensions(value if isinstance(value, list | tuple) else [value])
+            objects |= named
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":
             settings = given_settings(value)
             if twice := settings.keys() & set(map(flag_of, keys)):
@@ -234,6 +251,20 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
             raise not_allowed(key, value, expected)
         values[key] = value
     return values, objects
+
+
+def _named_extensions(given: Sequence[Any]) -> tuple[str, dict[str, type[Extension]]]:
+    """Return extensions as text, and the classes among them by generated name."""
+    names: list[str] = []
+    objects: dict[str, type[Extension]] = {}
+    for one in given:
+        if isinstance(one, str):
+            names.append(one)
+            continue
+        EXTENSION.check(one)
+        names.append(new_name(one))
+        objects[names[-1]] = one
+    return ",".join(names), objects
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
 
-ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model")
+ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
 """Flags that are not keys of a run."""
 
@@ -72,7 +72,7 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
         For any flag or value that is not allowed.
     """
     names = _Parser(add_help=False, allow_abbrev=False)
-    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", CLUSTER, "resume")])
+    _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", "extension", CLUSTER, "resume")])
     _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
     values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}

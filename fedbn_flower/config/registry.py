@@ -36,6 +36,7 @@ from ..core.errors import RunFailed, UserError, not_allowed, unknown_name
 from ..core.files import path_of
 from ..core.process_cache import process_cache
 from ..core.session_objects import MARK, is_session_name, session_objects
+from ..extensions import EXTENSIONS, Extension
 from ..models import MODELS
 from .client_unions import JOIN, parts, union
 
@@ -164,6 +165,7 @@ METRIC = _Metrics("metrics", METRICS, Metric)
 MODEL = Registry("model", MODELS)
 SELECTION = Registry("selection", SELECTIONS, Selection)
 COMPRESS = Registry("compress", CODECS, Codec)
+EXTENSION = Registry("extension", EXTENSIONS, Extension)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""

@@ -1,6 +1,5 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,17 +16,20 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
+from ..extensions import BUILT_IN
+from ..extensions.target import target_of
 from ..models import InputSpec
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .baselines import baseline_keys
 from .defaults import defaults_for
+from .extension_names import extension_names
 from .keys import RUN_KEYS
 from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
 from .keys.privacy import AT_CLIENTS, check_privacy
-from .registry import MODEL, PROBLEM, models_named
+from .registry import EXTENSION, MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
 from .selection import (
     NOT_GIVEN,
@@ -42,8 +44,6 @@ from .selection import (
     resolve,
     settings_of,
 )
-
-NO_TARGET = "none"
 
 
 class RunConfig(
@@ -180,16 +180,10 @@ class RunConfig(
         """The metric of the target and its value; None without a target."""
         if self.target_accuracy:
             return "accuracy", self.target_accuracy
-        if self.target == NO_TARGET:
-            return None
-        metric, equals, text = self.target.rpartition("=")
         try:
-            value = float(text)
+            return target_of(self.target)
         except ValueError:
-            value = math.nan
-        if not (metric and equals and math.isfinite(value)):
-            raise not_allowed("target", self.target, allowed(RUN_KEYS["target"]))
-        return metric, value
+            raise not_allowed("target", self.target, allowed(RUN_KEYS["target"])) from None
 
     @property
     def partitioning(self) -> PartitionSpec:
@@ -241,12 +235,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     if config.num_training < 1:
         most = f"at most {config.num_clients - 1}: one client at least is to train (num-clients)"
         raise not_allowed("holdout-clients", config.holdout_clients, most)
-    if config.patience and not config.val_fraction:
-        raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
-    if config.target != NO_TARGET and config.target_accuracy:
-        raise not_allowed("target-accuracy", config.target_accuracy, f"0 with target {config.target!r}")
-    if config.stop_at_target and not config.target_value:
-        raise not_allowed("stop-at-target", True, "false without target-accuracy or target")
+    _ = config.target_value
+    values_by_key = config.to_user_config()
+    own = map(EXTENSION.find, extension_names(config.extension))
+    for extension in (*BUILT_IN, *own):
+        for conflict in extension.conflicts(values_by_key):
+            raise not_allowed(conflict.key, conflict.value, conflict.allowed)
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     _check_start(config)

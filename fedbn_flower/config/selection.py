@@ -26,12 +26,14 @@ from ..core.errors import UserError, check_plain, not_allowed
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
+from .extension_names import absolute_extensions, extension_names
 from .keys import FORMER_KEYS, RUN_KEYS
 from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
 from .registry import (
     CLIENT,
     DATASET,
+    EXTENSION,
     LOSS,
     METRIC,
     MODEL,
@@ -73,7 +75,7 @@ class Named:
 
 def names_code(key: str) -> bool:
     """Whether a value of a key may name a user's code."""
-    return key in NAMED or key in WITH_ARGUMENT or key in (METRIC.key, DATASET.key)
+    return key in NAMED or key in WITH_ARGUMENT or key in (METRIC.key, DATASET.key, EXTENSION.key)
 
 
 def check_given(key: str, value: object) -> None:
@@ -97,6 +99,8 @@ def with_full_paths(key: str, text: str) -> str:
     """Return a key's value for a process in another folder: paths in ``FILE.py:NAME`` are absolute."""
     if key == METRIC.key:
         return absolute_metrics(text)
+    if key == EXTENSION.key:
+        return absolute_extensions(text)
     if key == DATASET.key:
         return absolute(text) if is_function(text) else text
     if key in WITH_ARGUMENT:
@@ -105,7 +109,7 @@ def with_full_paths(key: str, text: str) -> str:
 
 
 def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
-    """The strategy, the client, the objective and the loss of a configuration.
+    """The strategy, the client, the objective, the loss and the extensions of a configuration.
 
     Raises
     ------
@@ -115,9 +119,14 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     found = []
     for registry in REGISTRIES:
         name = str(names.get(registry.key, RUN_KEYS[registry.key].default))
-        algorithm = _named(registry.key, name, registry.find(name))
+        found.append(_named(registry.key, name, registry.find(name)))
+    text = str(names.get(EXTENSION.key, RUN_KEYS[EXTENSION.key].default))
+    for name in extension_names(text):
+        found.append(extension := Named(EXTENSION.key, name, EXTENSION.find(name), name in EXTENSION.names))
+        if found.count(extension) > 1:
+            raise not_allowed(EXTENSION.key, text, "each extension once")
+    for algorithm in found:
         _check_declaration(algorithm)
-        found.append(algorithm)
     return tuple(found)
 
 

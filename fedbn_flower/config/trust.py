@@ -12,10 +12,11 @@ from typing import Any
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
 from .client_unions import parts
+from .extension_names import extension_names
 from .keys.with_argument import WITH_ARGUMENT
 from .keys.with_argument import is_code as is_code_with_argument
 from .metric_names import is_code, metric_names
-from .registry import DATASET, METRIC
+from .registry import DATASET, EXTENSION, METRIC
 from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
@@ -31,6 +32,8 @@ def code_in(key: str, value: str) -> set[str]:
     names = parts(value, NAMED[key]) if key in NAMED else []
     if key == METRIC.key:
         names = [name for name in metric_names(value) if is_code(name)]
+    if key == EXTENSION.key:
+        names = extension_names(value)
     if key == DATASET.key and is_function(value):
         names = [value]
     if key in WITH_ARGUMENT and is_code_with_argument(key, value):

@@ -36,7 +36,7 @@ from ..data.notes import Note
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
-from ..records.events import Observer, RoundResult
+from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.totals import RunTotals
 from .checks.model_fit import check_fit, decides
@@ -49,6 +49,7 @@ from .checks.unused_keys import unused_keys, unused_line
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
 from .exchange import Exchange, model_to_send
+from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
 from .participation.asynchronous import Training
@@ -66,7 +67,7 @@ from .strategy import (
     prepare_round,
     step_more,
 )
-from .totals import add_round, end_on_clock, ends_run, last_sure_checkpoint, note_evaluation
+from .totals import add_round, end_on_clock, last_sure_checkpoint
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -112,7 +113,7 @@ class Federation:
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.decide_by = decides(self.inputs)
-        """Whose metric decides, of `records.metrics.DECIDING`."""
+        """Whose metric decides, of `records.deciding.DECIDING`."""
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
@@ -121,6 +122,19 @@ class Federation:
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""
         self.totals = RunTotals()
+        self.info = RunInfo(
+            config=config.to_user_config(),
+            folder=None,
+            first_round=1,
+            rounds=config.rounds,
+            dataset=config.dataset,
+            partition=config.partition,
+            client_names=self.inputs.client_names,
+            metrics=self.problem.metrics,
+            compared_by=self.problem.compared_by,
+            higher_is_better=self.problem.higher_is_better,
+        )
+        self.extensions = extensions_of(config, self.info)
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
@@ -186,7 +200,9 @@ class Federation:
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
             self.run_name = checkpoint.run
-            self.totals = RunTotals(**checkpoint.counters.get("account", {}))
+            account = checkpoint.counters.get("account", {})
+            self.totals = RunTotals.of(account)
+            self.extensions.restore(checkpoint.counters.get("extensions", {}), account)
             memories = checkpoint.counters.get("memories", {})
             self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:
@@ -197,7 +213,7 @@ class Federation:
         settings = client_settings(config)
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
-            result = self._round(server_round, arrays, settings, grid, observers)
+            result = self._decided(self._round(server_round, arrays, settings, grid, observers))
             self.memories.check()
             arrays = result.arrays
             sampled |= bool(result.train.metrics or result.train.failures)
@@ -221,6 +237,13 @@ class Federation:
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )
         return arrays
+
+    def _decided(self, result: RoundResult) -> RoundResult:
+        """Return a round with what the extensions make of it."""
+        result, reason = self.extensions.after_round(result)
+        if reason and result.server_round < self.config.rounds:
+            self.totals.stopped = self.totals.stopped or reason
+        return result
 
     def _shared_in(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
         """Return what travels in a round, from the last one's; use the inputs of the round from now on.
@@ -346,12 +369,9 @@ class Federation:
         )
         of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
         pooled = pooled_metrics(evaluate_report, means, self.problem)
-        improved = due and note_evaluation(
-            self.totals, config, self.problem, server_round, means, pooled, of_global or {}, self.decide_by
-        )
-        last = (due and ends_run(self.totals, config, server_round, spent)) or planned_last or bool(diverged)
         seconds = time.monotonic() - started
         add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
+        clock = end_on_clock(self.totals, server_round, self.clock, self.buffers)
         return RoundResult(
             server_round,
             seconds,
@@ -370,9 +390,11 @@ class Federation:
             new=new,
             rates=rates,
             privacy=self.privacy.columns(server_round) if self.privacy else {},
-            improved=improved,
+            decide_by=self.decide_by,
+            costs=self.totals.costs(),
+            spent=spent,
             diverged=diverged,
-            last=last,
-            clock=end_on_clock(self.totals, server_round, self.clock, self.buffers),
+            last=planned_last or bool(diverged),
+            clock=clock,
             staleness=strategy._buffer_.staleness if strategy._buffer_ else {},
         )

@@ -13,6 +13,7 @@ from fedbn_flower.strategies import PhaseReport
 
 from ..data.notes import Note
 from .columns import GLOBAL, POOLED
+from .deciding import deciding
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -88,8 +89,18 @@ class RoundResult:
     """The learning rates of the round by key, of those that have a schedule."""
     privacy: Mapping[str, float] = field(default_factory=dict)
     """With differential privacy, epsilon so far, and the round's noise and clip, by `columns.PRIVACY`."""
+    decide_by: str = "pooled"
+    """Whose metrics decide, of `deciding.DECIDING`."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """What the run has cost when the round ends; see `RunTotals.costs`."""
+    spent: bool = False
+    """Whether the privacy budget is spent with this round."""
+    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The columns of the run's extensions, by the name of the extension."""
     improved: bool = False
-    """Whether patience has seen none better."""
+    """Whether an extension has seen no better model."""
+    kept: bool = True
+    """Whether the round's model is the one to keep so far."""
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
@@ -107,6 +118,11 @@ class RoundResult:
             **{f"{GLOBAL}{k}": v for k, v in numbers.items()},
             **{f"{POOLED}{k}": v for k, v in self.pooled.items()},
         }
+
+    def deciding(self, name: str, by: str = "") -> float | None:
+        """Return the metric of this name by which rounds are compared: the run's choice, or ``by``."""
+        value: float | None = deciding(self.metrics, name, by or self.decide_by)
+        return value
 
     @property
     def figures(self) -> dict[str, float]:

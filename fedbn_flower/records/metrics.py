@@ -13,7 +13,7 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from fedbn_flower.strategies.messages.wire import CLASS_EXAMPLES, CLASS_HITS
 
-from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, GLOBAL, POOLED, TEST, WORST, WORST_TENTH
+from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
 from .states import pooled_states
 
 PERCENT = frozenset({"accuracy", "balanced-accuracy"})
@@ -112,24 +112,6 @@ def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Pro
             further = value_of_each(states, problem, prefix)
             found |= {prefix + name: value for name, value in further.items()}
     return found
-
-
-DECIDING: Mapping[str, tuple[str, ...]] = {
-    "pooled": (POOLED, ""),
-    "mean": (CLIENT_MEAN,),
-    "median": (CLIENT_MEDIAN,),
-    "server": (GLOBAL,),
-}
-"""The prefixes of the metrics that decide, by ``decide-by``; the first that there is."""
-
-
-def deciding(metrics: Mapping[str, Any], name: str, by: str) -> Any:
-    """Return the value of a metric by which rounds and runs are compared; None if there is none.
-
-    ``by`` is one of `DECIDING`. Pooled is over all clients' examples; without states, the mean over them.
-    """
-    found = (metrics.get(prefix + name) for prefix in DECIDING[by])
-    return next((value for value in found if value not in (None, "")), None)
 
 
 def medians(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:

@@ -92,7 +92,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
 
 def stopped_early(checkpoint: Checkpoint) -> bool:
     """Return whether the run ended with this round, before its last."""
-    return bool(RunTotals(**checkpoint.counters.get("account", {})).stopped)
+    return bool(RunTotals.of(checkpoint.counters.get("account", {})).stopped)
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:

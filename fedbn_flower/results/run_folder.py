@@ -137,11 +137,11 @@ class RunFolder(Observer):
             changed.update(result.train.metrics, result.train.failures)
         self.seconds = time.monotonic() - self.started
         self._count_train_examples(result)
-        totals, every = self.federation.totals, self.federation.config.checkpoint_every
+        every = self.federation.config.checkpoint_every
         due = every and (result.last or result.server_round % every == 0)
         if result.diverged:
             due, self.kept = False, self.finite
-        elif result.improved or totals.best_round is None:
+        elif result.kept:
             self.kept = self._snapshot(result)
             self.finite = self.kept if result.splits else self.finite
         best = every and result.improved
@@ -190,6 +190,7 @@ class RunFolder(Observer):
                     **result.metrics,
                     **round_costs(result),
                     **{**result.rates, **result.privacy, **result.clock, **staleness_of_round(result)},
+                    **{name: value for columns in result.facts.values() for name, value in columns.items()},
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
@@ -249,9 +250,9 @@ class RunFolder(Observer):
             self.unwritten = 0
             return
         model = save({name: np.require(entry, requirements="C") for name, entry in kept.entries.items()})
-        target = self.federation.config.target_value
+        of_extensions = self.federation.extensions.summary()
         summary = {
-            **run_totals(self.federation.totals, target, self.unwritten, self.seconds),
+            **run_totals(self.federation.totals, of_extensions, self.unwritten, self.seconds),
             **kept.metrics,
             **facts_of_metrics(self.federation.problem),
             "failures": self.failures,
@@ -280,6 +281,7 @@ class RunFolder(Observer):
         strategy = self.federation.strategy
         counters = {"seconds": self.seconds, "failures": self.failures, "train-examples": self.train_examples}
         counters["account"] = asdict(self.federation.totals)
+        counters["extensions"] = self.federation.extensions.state()
         if kept := self.federation.memories.state():
             counters["memories"] = kept
         if name == BEST and self.kept:

@@ -135,7 +135,7 @@ def facts_of_metrics(problem: Problem) -> dict[str, Any]:
 
 
 def run_totals(
-    totals: RunTotals, target: tuple[str, float] | None, rounds: int, seconds: float
+    totals: RunTotals, of_extensions: Mapping[str, Any], rounds: int, seconds: float
 ) -> dict[str, Any]:
     """Return the totals of the whole run."""
     return {
@@ -151,9 +151,7 @@ def run_totals(
         "bytes-sent": totals.bytes_sent,
         "bytes-received": totals.bytes_received,
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
-        "rounds-to-target": totals.rounds_to_target(target),
-        **({"costs-to-target": totals.costs_to_target()} if target else {}),
-        "best-round": totals.best_round,
+        **of_extensions,
         "stopped": totals.stopped,
         **({"normalization": totals.normalization} if totals.normalization else {}),
         "runtime": totals.runtime,

@@ -1,6 +1,7 @@
 """One run on any Grid, its folder written and its observers called: what all runtimes share."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def recorded_run(
     UserError, RunFailed
         See `Federation.run`.
     """
-    observers = list(observers)
+    observers = [*observers, *federation.extensions.own]
     if federation.privacy:
         federation.ask_sizes(grid)
         done = checkpoint.server_round if checkpoint else 0
@@ -51,17 +52,5 @@ def _repeats_bits(results: RunFolder) -> bool:
 
 def run_info(federation: Federation, folder: Path | None, checkpoint: Checkpoint | None) -> RunInfo:
     """Return what is known of a run before its first round."""
-    config, problem = federation.config, federation.problem
-    return RunInfo(
-        config=config.to_user_config(),
-        folder=folder,
-        first_round=checkpoint.server_round + 1 if checkpoint else 1,
-        rounds=config.rounds,
-        dataset=config.dataset,
-        partition=config.partition,
-        client_names=federation.inputs.client_names,
-        metrics=problem.metrics,
-        compared_by=problem.compared_by,
-        higher_is_better=problem.higher_is_better,
-        learnt=federation.learnt,
-    )
+    first_round = checkpoint.server_round + 1 if checkpoint else 1
+    return replace(federation.info, folder=folder, first_round=first_round, learnt=federation.learnt)

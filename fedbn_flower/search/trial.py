@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..config.unused_keys import SEARCH
 from ..core.errors import RunFailed
 from ..federation.federation import Federation
+from ..records.deciding import deciding
 from ..records.events import Observer, RoundResult
-from ..records.metrics import deciding
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
 from ..results.run_reader import rows_of
 from ..runtime.simulation import simulate

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config.help import as_text
 from ..config.keys import FORMER_KEYS
-from ..config.registry import short
+from ..config.registry import EXTENSION, short
 from ..config.run_config import RunConfig
 from ..config.selection import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
 from ..config.trust import names_of
@@ -121,7 +121,8 @@ class Experiment:
 
     def algorithms(self) -> list[Named]:
         """Return every algorithm that is named."""
-        cells = [cell for table in self.tables([r.key for r in REGISTRIES]) for cell in table]
+        keys = [*(registry.key for registry in REGISTRIES), EXTENSION.key]
+        cells = [cell for table in self.tables(keys) for cell in table]
         return list(
             dict.fromkeys(algorithm for cell in cells for algorithm in self._with_source(named, cell))
         )

@@ -19,6 +19,7 @@ Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
+EXTENSIONS = f"{FORMS}, several with commas, or none"
 TARGET = "METRIC=VALUE, or none"
 Patterns = Annotated[
     str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
@@ -49,6 +50,9 @@ class Run(KeyGroup):
         "none",
         description="instead of it what it is compared with: each client trained alone, or one model on all "
         "their data in one place",
+    )
+    extension: Annotated[str, EXTENSIONS] = setting(
+        "none", description="what further takes part in the run: your own extensions, with commas"
     )
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(

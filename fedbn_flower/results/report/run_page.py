@@ -116,6 +116,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
             section("New clients", *new_clients(run)),
+            section("Extensions", *_extensions(run)),
             section("Reproduce this run", *how_to_reproduce(run)),
             *closing_sections([run.config], table),
         ],
@@ -139,8 +140,8 @@ def sentence(run: Run) -> str:
         took = f"{_counted(done, 'round')} took {summary['seconds']:.1f} s"
         rest = f"; {requested} were requested" if done != requested else ""
         sentences.append(f"The {took}{rest}.")
-    if reason := ENDINGS.get(summary.get("stopped") or ""):
-        sentences.append(f"The run ended early: {reason}.")
+    if reason := summary.get("stopped"):
+        sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
     if summary.get("best-round"):
         sentences.append(f"The saved model is that of round {summary['best-round']}.")
     return " ".join(sentences)
@@ -208,6 +209,13 @@ def _classes(run: Run) -> Iterator[str]:
         rows = [rows[i] for i in order[:MAX_CLASSES]]
     yield Table(header, rows).html()
     yield paragraph(note, "note") if note else ""
+
+
+def _extensions(run: Run) -> Iterator[str]:
+    """Yield what the run's own extensions say of it."""
+    for name, found in run.summary.get("extensions", {}).items():
+        rounded = ((key, f"{v:.6g}" if isinstance(v, float) else as_text(v)) for key, v in found.items())
+        yield key_values({f"{name}, {key}": value for key, value in rounded})
 
 
 def _failures(run: Run) -> Iterator[str]:

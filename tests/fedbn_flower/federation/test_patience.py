@@ -9,15 +9,16 @@ from flwr.app import MetricRecord
 
 from clients import CLIENTS, FedAvgClient, Regression
 from fedbn_flower import UserError, load_model
+from fedbn_flower.extensions import Stop
+from fedbn_flower.extensions.patience import Patience
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.totals import ends_run, note_evaluation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.records.metrics import medians
-from fedbn_flower.records.totals import RunTotals
 from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from strategies import FedAvg
+from tests.fedbn_flower.records.helpers import info, result
 
 GOOD = 3
 """Rounds for which the rule below learns."""
@@ -194,15 +195,14 @@ def test_mistakes(configured):
         Federation(unseen)
 
 
-def test_a_loss_is_better_where_it_is_lower(configured):
+def test_a_loss_is_better_where_it_is_lower():
     """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run."""
-    config, problem = configured(**FALLING, patience=2), Regression()
-    totals, noted = RunTotals(), []
+    patience, noted = Patience(info(config={"patience": 2}, compared_by="loss")), []
     for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
-        improved = note_evaluation(totals, config, problem, server_round, {"loss": loss}, {}, {}, "pooled")
-        noted.append((improved, ends_run(totals, config, server_round)))
-    assert noted == [(True, False), (True, False), (False, False), (False, True)]
-    assert (totals.best, totals.best_round, totals.stopped) == (1.0, 2, "patience")
+        stop = patience.after_round(result(server_round, {"loss": loss}))
+        noted.append((patience.keeps(), stop))
+    assert noted == [(True, None), (True, None), (False, None), (False, Stop("patience"))]
+    assert patience.state() == {"best": 1.0, "best_round": 2}
 
 
 def lying_about(accuracy):

@@ -1,0 +1,87 @@
+"""``target`` and ``stop-at-target``: when a metric first reached its target, and what that took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..records.columns import GLOBAL
+from ..records.events import RoundResult, RunInfo
+from .base import Conflict, Extension, Stop
+
+NO_TARGET = "none"
+STATE = ("mean_reached", "global_reached", "mean_costs", "global_costs")
+
+
+def target_of(text: str) -> tuple[str, float] | None:
+    """Return the metric and the value of ``METRIC=VALUE``; None of ``none``.
+
+    Raises
+    ------
+    ValueError
+        For any other text.
+    """
+    if text == NO_TARGET:
+        return None
+    metric, equals, number = text.rpartition("=")
+    if not (metric and equals and math.isfinite(value := float(number))):
+        raise ValueError(text)
+    return metric, value
+
+
+class Target(Extension):
+    """Notes the first round that reached the target, of the clients and of the global model."""
+
+    def __init__(self, run: RunInfo) -> None:
+        super().__init__(run)
+        accuracy = run.config["target-accuracy"]
+        self.target = target_of(f"accuracy={accuracy}" if accuracy else str(run.config["target"]))
+        self.mean_reached: int | None = None
+        """By the clients, over all of their held-out examples."""
+        self.global_reached: int | None = None
+        self.mean_costs: Mapping[str, float] | None = None
+        """What the run had cost when that round ended; see `RoundResult.costs`."""
+        self.global_costs: Mapping[str, float] | None = None
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        target, accuracy = config["target"], config["target-accuracy"]
+        if target != NO_TARGET and accuracy:
+            yield Conflict("target-accuracy", accuracy, f"0 with target {target!r}")
+        if config["stop-at-target"] and target == NO_TARGET and not accuracy:
+            yield Conflict("stop-at-target", True, "false without target-accuracy or target")
+
+    def after_round(self, result: RoundResult) -> Stop | None:
+        if not self.target or not result.splits:
+            return None
+        metric, number = self.target, result.server_round
+        if self.mean_reached is None and self._is_reached(result.deciding(metric[0], "pooled")):
+            self.mean_reached, self.mean_costs = number, result.costs
+        if self.global_reached is None and self._is_reached(result.metrics.get(GLOBAL + metric[0])):
+            self.global_reached, self.global_costs = number, result.costs
+        stops = self.run.config["stop-at-target"]
+        return Stop("target") if stops and self._is_reached(result.deciding(metric[0])) else None
+
+    def _is_reached(self, value: float | None) -> bool:
+        assert self.target
+        metric, wanted = self.target
+        value = math.nan if value is None else value
+        return value >= wanted if metric in self.run.higher_is_better else value <= wanted
+
+    def summary(self) -> Mapping[str, Any]:
+        if not self.target:
+            return {"rounds-to-target": None}
+        metric, value = self.target
+        reached = {"mean": self.mean_reached, "global": self.global_reached}
+        return {
+            "rounds-to-target": {"metric": metric, "target": value, **reached},
+            "costs-to-target": {"mean": self.mean_costs, "global": self.global_costs},
+        }
+
+    def state(self) -> Mapping[str, Any]:
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name in STATE:
+            setattr(self, name, state.get(name))

@@ -1,0 +1,192 @@
+"""Extensions of one's own: their settings, columns, state and summary; what they may not do."""
+
+import csv
+import json
+from itertools import pairwise
+
+import pytest
+
+from fedbn_flower import Extension, RunFailed, Stop, UserError, simulate
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.extensions import Conflict
+from strategies import setting
+from tests.test_house import ROOT
+
+PLATEAU = f"{ROOT}/examples/plateau.py:Plateau"
+
+
+@pytest.fixture
+def run(cache_dir, tmp_path):
+    """Simulates on the digits, and gives the folder's rows and summary."""
+
+    def simulated(name="run", **keys):
+        small = {"rounds": 4, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "fedavg"}
+        small |= {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
+        result = simulate(**small | {"run_dir": tmp_path / name} | keys)
+        with (result.folder / "metrics.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        return rows, json.loads((result.folder / "summary.json").read_text())
+
+    return simulated
+
+
+def falls(rows):
+    losses = [float(row["train-loss"]) for row in rows]
+    return [before - after for before, after in pairwise(losses)]
+
+
+def test_the_example_has_a_column_a_summary_and_ends_the_run(run, tmp_path):
+    """It ends in the first round in which the loss falls by less than in half of all."""
+    whole, _ = run("plain", rounds=6)
+    least = sorted(falls(whole))[2]
+    last = next(i for i, fall in enumerate(falls(whole), start=2) if fall < least)
+    rows, summary = run(extension=PLATEAU, least_fall=least, rounds=6)
+    assert len(rows) == last < 6
+    assert summary["stopped"] == "plateau"
+    assert [float(row["loss-fall"]) for row in rows[1:]] == pytest.approx(falls(rows), rel=1e-9)
+    assert summary["extensions"] == {"plateau.Plateau": {"last-fall": pytest.approx(falls(rows)[-1])}}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "The run ended early: plateau." in page
+    assert f"<dt>plateau.Plateau, last-fall</dt><dd>{falls(rows)[-1]:.6g}</dd>" in page
+
+
+def test_a_run_without_one_has_nothing_of_it(run):
+    _, summary = run(rounds=1)
+    assert "extensions" not in summary
+    assert summary["stopped"] is None
+
+
+def test_a_resumed_run_goes_on_from_its_state(run, tmp_path, cache_dir):
+    """The fall of round 3 is that from round 2, before which the run was stopped."""
+    whole, _ = run("whole", extension=PLATEAU, least_fall=0.0)
+    run("parts", extension=PLATEAU, least_fall=0.0, rounds=2)
+    here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
+    simulate(resume=tmp_path / "parts", extension=PLATEAU, rounds=4, **here)
+    with (tmp_path / "parts" / "metrics.csv").open() as file:
+        parts = list(csv.DictReader(file))
+    assert [row["loss-fall"] for row in parts] == [row["loss-fall"] for row in whole]
+
+
+class Counts(Extension):
+    """Counts rounds."""
+
+    start: int = setting(0, ge=0, alias="count-from", description="where it begins")
+
+    def __init__(self, run, **settings):
+        super().__init__(run, **settings)
+        self.seen = [self.start]
+
+    @classmethod
+    def conflicts(cls, config):
+        if config["rounds"] > 9:
+            yield Conflict("rounds", config["rounds"], "at most 9, as far as it can count")
+
+    def on_start(self, info):
+        self.seen.append(f"from {info.first_round} in {info.folder.name}")
+
+    def after_round(self, result):
+        self.seen.append(result.server_round)
+
+    def on_round(self, result):
+        self.seen.append(result.facts)
+
+    def columns(self):
+        return {"counted": len(self.seen)}
+
+    def on_end(self, summary, error):
+        ENDED.append((self.seen, summary["extensions"], error))
+
+    def summary(self):
+        return {"counted": len(self.seen)}
+
+
+ENDED = []
+
+
+def test_a_class_of_this_session_with_its_settings_is_called_in_this_order(run):
+    ENDED.clear()
+    run(extensions=[Counts], count_from=5, rounds=1)
+    ((seen, summary, error),) = ENDED
+    assert seen == [5, "from 1 in run", 1, {"Counts": {"counted": 3.0}}]
+    assert summary == {"Counts": {"counted": 3}}  # written before observers see the round
+    assert error is None
+
+
+def test_several_decide_in_their_order(run):
+    class Twice(Counts):
+        """Ends the run."""
+
+        def after_round(self, result):
+            return Stop("twice") if result.server_round == 2 else None
+
+        def columns(self):
+            return {}
+
+    rows, summary = run(extensions=[Counts, PLATEAU, Twice], least_fall=0.0)
+    assert len(rows) == 2
+    assert summary["stopped"] == "twice"
+    assert sorted(summary["extensions"]) == ["Counts", "Twice", "plateau.Plateau"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"extension": "nobody"}, "^extension: unknown name 'nobody'"),
+        (
+            {"extension": f"{ROOT}/examples/signsgd.py:SignSGD"},
+            "^extension: .*expected a subclass of Extension",
+        ),
+        (
+            {"extensions": [3]},
+            "^extension: an object of type int is not allowed; expected a subclass of Extension",
+        ),
+        (
+            {"extensions": [Counts], "extension": PLATEAU},
+            "^extension: given twice, the second time as extensions",
+        ),
+        ({"extension": f"{PLATEAU},{PLATEAU}"}, "^extension: .*expected each extension once"),
+        ({"extension": PLATEAU, "least_fall": -1}, "^least-fall: -1 is not allowed; expected a number >= 0"),
+        ({"least_fall": 0.1}, "^configuration: unknown name 'least-fall'"),
+        (
+            {"extensions": [Counts], "rounds": 10},
+            "^rounds: 10 is not allowed; expected at most 9, as far as it",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_starts(run, tmp_path, keys, line):
+    with pytest.raises(UserError, match=line) as error:
+        run(**keys)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def returning(method, value):
+    return type("Wrong", (Extension,), {method: lambda *_: value, "__doc__": "Wrong."})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (returning("after_round", True), r"Wrong.after_round returned True, expected Stop\(reason\) or None"),
+        (returning("keeps", 3), "Wrong.keeps returned 3, expected True, False or None"),
+        (returning("columns", [1]), "Wrong.columns returned a list of int, expected numbers by the name"),
+        (returning("columns", {"a\n": 1}), "Wrong.columns returned .*, expected numbers by the name"),
+        (returning("columns", {"a": "1"}), "Wrong.columns returned .*, expected numbers by the name"),
+        (returning("columns", {"loss": 1.0}), "Wrong.columns returned 'loss', which is another's column"),
+        (returning("columns", {"round": 1.0}), "Wrong.columns returned 'round', which is another's column"),
+        (returning("summary", {"a": {1}}), "Wrong.summary returned .*, expected values that JSON can hold"),
+        (returning("state", 3), "Wrong.state returned 3, expected a mapping of values that JSON can hold"),
+        (type("Wrong", (Extension,), {"after_round": lambda *_: 1 / 0}), "raised ZeroDivisionError"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_its_methods_end_the_run_in_one_line(run, wrong, line):
+    with pytest.raises(RunFailed, match=line) as error:
+        run(extensions=[wrong], rounds=1)
+    assert str(error.value).startswith("extension: ")
+    assert "\n" not in str(error.value)
+
+
+def test_its_settings_are_in_the_configuration(tmp_path):
+    config = RunConfig.of({"extension": PLATEAU, "least-fall": "0.5"})
+    assert config.to_user_config()["least-fall"] == 0.5
+    assert config.to_user_config()["extension"] == PLATEAU
