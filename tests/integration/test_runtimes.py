@@ -63,7 +63,8 @@ def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
 ):
     """SIGHUP as where these tests are not themselves run under nohup, which has it ignored."""
     mark, environment = marked_environment
-    command = [sys.executable, "run_sim.py", "--rounds=100000", "--workers=1", "--run-dir", tmp_path / "run"]
+    command = [sys.executable, "run_sim.py", "--rounds=100000", "--run-dir", tmp_path / "run"]
+    command += ["--workers=1"] if backend == "ray" else []
     process = subprocess.Popen(
         ["env", "--default-signal=HUP", *command, "--cache-dir", str(cache_dir), "--backend", backend],
         cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
