@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fedbn_flower import Extension, RunFailed, Stop, UserError, simulate
+from fedbn_flower.cli import main
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.extensions import Conflict
 from strategies import setting
@@ -45,6 +46,7 @@ def test_the_example_has_a_column_a_summary_and_ends_the_run(run, tmp_path):
     assert summary["stopped"] == "plateau"
     assert [float(row["loss-fall"]) for row in rows[1:]] == pytest.approx(falls(rows), rel=1e-9)
     assert summary["extensions"] == {"plateau.Plateau": {"last-fall": pytest.approx(falls(rows)[-1])}}
+    assert main(["report", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "The run ended early: plateau." in page
     assert f"<dt>plateau.Plateau, last-fall</dt><dd>{falls(rows)[-1]:.6g}</dd>" in page
