@@ -1,6 +1,6 @@
 """An extension of one's own: ends a run in which the training loss hardly falls.
 
-python run_sim.py --extension examples/plateau.py:Plateau --least-fall 0.05 --rounds 30
+python run_sim.py --extension examples/plateau.py:Plateau --least-fall 0.05
 """
 
 from collections.abc import Mapping
