@@ -1,4 +1,4 @@
-"""Adding an algorithm, a problem or a model takes a file and a line; everything else follows from them."""
+"""Adding an algorithm, a problem or a model takes a file and an entry; everything else follows from them."""
 
 import difflib
 import json
@@ -164,7 +164,7 @@ def narrow(spec: InputSpec) -> nn.Module:
 
 
 def stated_places():
-    """By kind, where CONTRIBUTING says that a new one's file and its line go."""
+    """By kind, where CONTRIBUTING says that a new one's file and its entry go."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = re.findall(r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", text, re.MULTILINE)
     return {kind: (folder, registry) for kind, folder, registry in rows}
@@ -183,15 +183,16 @@ def changed_lines(before, after):
 
 
 def add(project, kind):
-    """Write a new one's file, and its line at the end of the table of names."""
+    """Write a new one's file, its import, and its entry at the end of the dictionary."""
     name, place, text = NEW[kind]
     folder, registry = stated_places()[kind]
     module, _, attribute = place.partition(":")
     (project / folder / f"{module}.py").write_text(f'"""New."""\n{text}')
     path = project / registry
     inside = (project / folder / module).relative_to(path.parent).as_posix().replace("/", ".")
-    table = re.compile(r"(?<=^_PLACES = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
-    path.write_text(table.sub(rf'\g<1>    "{name}": "{inside}:{attribute}",\n', path.read_text()))
+    table = re.compile(r"\n(?=[A-Z]+: dict.* = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
+    line, entry = f"from .{inside} import {attribute}", f'    "{name}": {attribute},'
+    path.write_text(table.sub(rf"{line}\n\n\g<1>{entry}\n", path.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +226,7 @@ def done(project, tmp_path_factory, cache_dir):
     return *json.loads(result.stdout.splitlines()[-1]), run
 
 
-def test_adding_one_is_a_file_and_a_line(project):
+def test_adding_one_is_a_file_and_an_entry_with_its_import(project):
     _, before, after = project
     assert stated_places().keys() == NEW.keys()
     assert after.keys() - before.keys() == {
@@ -235,7 +236,7 @@ def test_adding_one_is_a_file_and_a_line(project):
     assert changed == {registry for _, registry in stated_places().values()}
     for name in changed:
         lost, got = changed_lines(before[name], after[name])
-        assert (len(lost), len(got)) == (0, 1), name
+        assert (len(lost), len(got)) == (0, 2), name
 
 
 @pytest.mark.slow  # seconds in a process of their own, as the next two
