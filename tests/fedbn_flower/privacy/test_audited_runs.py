@@ -16,8 +16,8 @@ from fedbn_flower.privacy.keys import SecretNumbers
 from fedbn_flower.privacy.mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from strategies import reply_reader
