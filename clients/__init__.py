@@ -1,5 +1,7 @@
 """Clients: stateful Flower NumPyClients, which keep part of the model at home, and local objectives."""
 
+from fedbn_flower.core.ground.settings import setting
+
 from .base import FedAvgClient
 from .examples import Columns, Examples, Prepare
 from .losses import LOSSES, Loss
@@ -26,7 +28,6 @@ from .problems import (
     Segmentation,
 )
 from .problems.evaluation import evaluate_splits
-from .settings import setting
 from .training import LocalTask, LocalTraining, load_entries
 from .update import NamedArrays, Received, Records, Update, by_name
 

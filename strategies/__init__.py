@@ -5,6 +5,8 @@ They are drop-in replacements for Flower's rules of the same name::
     from strategies import FedYogi  # instead of: from flwr.serverapp.strategy import FedYogi
 """
 
+from fedbn_flower.core.ground.settings import setting
+
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
@@ -25,7 +27,6 @@ from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .selections import SELECTIONS, Candidates, Selection
-from .settings import setting
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedavg": FedAvg,

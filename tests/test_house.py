@@ -22,6 +22,8 @@ FORBIDDEN = {
     "clients": {"strategies", "fedbn_flower"},
     "fedbn_flower": {"run_sim", "strategies", "clients", *FOLDERS},  # fedbn_flower.strategies is always ours
 }
+GROUND = "fedbn_flower.core.ground"
+"""What all of them may import."""
 
 FLOORS = (
     {"core"},
@@ -106,9 +108,15 @@ def test_arrows_go_one_way(package):
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(package)
         for name in imports(path, ast.walk)
-        if name.partition(".")[0] in FORBIDDEN[package]
+        if name.partition(".")[0] in FORBIDDEN[package] and not name.startswith(f"{GROUND}.")
     ]
     assert not wrong
+
+
+def test_the_ground_imports_nothing_of_ours():
+    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path, ast.walk)}
+    assert {"pydantic", "flwr.app"} <= found
+    assert not {name for name in found if name.partition(".")[0] in {"torch", *PACKAGES}}
 
 
 def arrows():

@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 
 from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
-from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec

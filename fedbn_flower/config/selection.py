@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.strategies.messages.wire import (
+from ..core.errors import UserError, check_plain, not_allowed
+from ..core.ground.settings import allowed, declared, flag, model_of
+from ..core.ground.wire import (
     CHECKPOINT_ROUND,
     EVAL_SPLITS,
     RUN,
@@ -20,9 +22,6 @@ from fedbn_flower.strategies.messages.wire import (
     UPDATE_BOUND,
     UPDATE_STEP,
 )
-from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
-
-from ..core.errors import UserError, check_plain, not_allowed
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts

@@ -5,10 +5,10 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from fedbn_flower.strategies import PseudoGradientStrategy
-from fedbn_flower.strategies.settings import declared
 from fedbn_flower.strategies.signature import FLOWERS
 
 from ..core.errors import UserError
+from ..core.ground.settings import declared
 from .selection import flags
 
 SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-evaluate"}

@@ -12,8 +12,8 @@ from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, rounded
-from fedbn_flower.strategies.messages.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 
+from ..core.ground.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 from ..core.private import ErrorCode
 
 RESIDUAL = "residual"

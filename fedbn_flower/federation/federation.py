@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport, RuleState
-from fedbn_flower.strategies.messages.wire import (
+from fedbn_flower.strategies.partial_sums import takes_sums
+
+from ..config.registry import STRATEGY
+from ..config.run_config import RunConfig
+from ..config.unused_keys import SIMULATION, Caller
+from ..core.errors import not_allowed
+from ..core.ground.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
     CLIENT_LR,
@@ -26,12 +32,6 @@ from fedbn_flower.strategies.messages.wire import (
     FINE_TUNE,
     RUN,
 )
-from fedbn_flower.strategies.partial_sums import takes_sums
-
-from ..config.registry import STRATEGY
-from ..config.run_config import RunConfig
-from ..config.unused_keys import SIMULATION, Caller
-from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged

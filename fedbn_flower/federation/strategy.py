@@ -14,7 +14,6 @@ from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.npy import array_bytes, encoded, encoded_bytes, viewed
-from fedbn_flower.strategies.messages.wire import ARRAYS, NUM_EXAMPLES
 
 from ..config.keys import RUN_KEYS
 from ..config.keys.devices import NONE
@@ -22,6 +21,8 @@ from ..config.registry import CLIENT, COMPRESS, OBJECTIVE, STRATEGY, as_user_err
 from ..config.run_config import RunConfig
 from ..config.selection import flags
 from ..core.errors import RunFailed, not_allowed
+from ..core.ground.overriding import overridden
+from ..core.ground.wire import ARRAYS, NUM_EXAMPLES
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
 from .exchange import Exchange, model_to_send
@@ -47,8 +48,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
     settings |= known_beforehand(inputs, rule)
-    base = PseudoGradientStrategy
-    if rule.server_step is base.server_step and rule.aggregate_train is base.aggregate_train:
+    if not overridden(rule, PseudoGradientStrategy, ("server_step", "aggregate_train")):
         raise not_allowed("strategy", config.strategy, WITH_A_STEP)
     with as_user_error("strategy", config.strategy):
         strategy = rule(

@@ -25,7 +25,14 @@ from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.clients.returned import described as described_value
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
-from fedbn_flower.strategies.messages.wire import (
+from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
+
+from ..config.keys.privacy import AT_CLIENTS
+from ..config.registry import CLIENT
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..core.files import path_of
+from ..core.ground.wire import (
     ARRAYS,
     COMPRESSED,
     CONFIG,
@@ -42,13 +49,6 @@ from fedbn_flower.strategies.messages.wire import (
     SERVER_ROUND,
     STATES,
 )
-from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
-
-from ..config.keys.privacy import AT_CLIENTS
-from ..config.registry import CLIENT
-from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
-from ..core.files import path_of
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..federation.checks.notices import of_the_data

@@ -39,7 +39,7 @@ from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
 
 
 class HalfStep(PseudoGradientStrategy):
@@ -67,7 +67,7 @@ class HomeBiasClient(FedAvgClient):
         return frozenset(name for name in model.state_dict() if name.endswith("bias"))
 '''),
     "objective": ("half-pull", "half_pull:HalfPull", '''
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
 from .base import Objective
 
 

@@ -6,10 +6,10 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from fedbn_flower import client_app
+from fedbn_flower.core.ground import wire
 from fedbn_flower.runtime import client_adapter
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.runtime.queries import QUERIES
-from fedbn_flower.strategies.messages import wire
 
 
 def test_every_query_of_the_wire_is_answered():
