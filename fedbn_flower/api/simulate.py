@@ -21,9 +21,9 @@ from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
+from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.registry import DATASET, MODEL, PROBLEM
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed

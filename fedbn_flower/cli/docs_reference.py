@@ -8,8 +8,8 @@ from inspect import cleandoc
 
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, RUN_KEYS
+from ..config.named_algorithms import NOT_GIVEN, built_in_settings
 from ..config.registry import APP
-from ..config.selection import NOT_GIVEN, built_in_settings
 from ..core.papers import paper_of
 from ..results.report.citations import source
 from .listing import KINDS

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..config.help import first_line
+from ..config.named_algorithms import REGISTRIES
 from ..config.registry import COMPRESS, METRIC, MODEL, PROBLEM, SELECTION, Registry
-from ..config.selection import REGISTRIES
 from ..core.syntax import DATASET, PARTITION, UNION
 
 KINDS: tuple[Registry[Any], ...] = (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)

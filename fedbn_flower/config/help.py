@@ -7,7 +7,7 @@ from pydantic.fields import FieldInfo
 
 from ..core.ground.settings import allowed
 from .keys import GROUPS, RUN_KEYS, flag_of
-from .selection import REGISTRIES, settings_of
+from .named_algorithms import REGISTRIES, settings_of
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,7 @@ from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
 from .keys.privacy import AT_CLIENTS, check_privacy
-from .registry import MODEL, PROBLEM, models_named
-from .schedules import CONSTANT, Schedule, check_schedule
-from .selection import (
+from .named_algorithms import (
     NOT_GIVEN,
     Named,
     Setting,
@@ -42,6 +40,8 @@ from .selection import (
     resolve,
     settings_of,
 )
+from .registry import MODEL, PROBLEM, models_named
+from .schedules import CONSTANT, Schedule, check_schedule
 
 NO_TARGET = "none"
 

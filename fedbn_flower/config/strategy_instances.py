@@ -9,7 +9,7 @@ from fedbn_flower.strategies.signature import FLOWERS
 
 from ..core.errors import UserError
 from ..core.ground.settings import declared
-from .selection import flags
+from .named_algorithms import flags
 
 SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-evaluate"}
 WEIGHTINGS = {"num-examples": "num-examples", None: "uniform"}

@@ -22,7 +22,7 @@ from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 from .divergence import first_to_diverge
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
-from .strategy import participation
+from .participation.makers import participation
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
 

@@ -12,7 +12,7 @@ from fedbn_flower.clients import Problem
 from ..config.run_config import RunConfig
 from ..records.columns import GLOBAL, POOLED, SIMULATED_SECONDS
 from ..records.metrics import deciding
-from ..records.totals import FLOWER, RunTotals
+from ..records.run_totals import FLOWER, RunTotals
 from .exchange import Exchange
 from .participation import Clock
 from .participation.asynchronous import Buffers, ScheduledBuffers

@@ -14,7 +14,7 @@ from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ..core.ground.wire import CLASS_EXAMPLES, CLASS_HITS
 from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, GLOBAL, POOLED, TEST, WORST, WORST_TENTH
-from .states import pooled_states
+from .metric_states import pooled_states
 
 PERCENT = frozenset({"accuracy", "balanced-accuracy"})
 """The metrics that are shown in percent."""

@@ -8,7 +8,7 @@ from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
 from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
-from ..config.selection import NAMED, check_used, named, settings_of, with_full_paths
+from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
 

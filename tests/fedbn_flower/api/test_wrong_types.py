@@ -10,8 +10,8 @@ import pytest
 import fedbn_flower.api.simulate as api
 from fedbn_flower import simulate
 from fedbn_flower.config.keys import FORMER_KEYS, RUN_KEYS
+from fedbn_flower.config.named_algorithms import REGISTRIES, settings_of
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import REGISTRIES, settings_of
 from fedbn_flower.core.errors import UserError, not_allowed
 from fedbn_flower.core.ground.settings import kinds_of
 from fedbn_flower.federation.federation import Federation

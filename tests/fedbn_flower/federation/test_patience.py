@@ -13,7 +13,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.totals import ends_run, note_evaluation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.records.metrics import medians
-from fedbn_flower.records.totals import RunTotals
+from fedbn_flower.records.run_totals import RunTotals
 from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate

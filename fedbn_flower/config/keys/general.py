@@ -1,4 +1,4 @@
-"""The keys of a run, in groups; each group's docstring is its title."""
+"""The keys of a run that have no file of their own, in groups; each group's docstring is its title."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from ..availability import AVAILABILITY
 from ..registry import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
-from .group import KeyGroup
+from .base import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
