@@ -11,6 +11,8 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import CLASSES, EVAL_SPLITS, FINE_TUNE, LOCAL_STEPS, TRAIN_EXAMPLES
+
 from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
 from .modules.arrays import to_array, viewed
@@ -36,8 +38,8 @@ from .update import NamedArrays, Received, Records, Update, by_name
 class FedAvgClient(NumPyClient):
     """Shares the whole model, BatchNorm statistics included (McMahan et al. 2017).
 
-    Subclasses keep entries at home by overriding `local_entries`. Declared settings (see
-    `clients.settings`) are attributes.
+    Subclasses keep entries at home by overriding `local_entries`. Declared settings are
+    attributes.
 
     Raises
     ------
@@ -167,7 +169,7 @@ class FedAvgClient(NumPyClient):
         Without ``copy`` its arrays may share the entries' memory.
         """
         self.check_finite(entries)
-        outcome = run.objective.finish(run.work(int(metrics["local-steps"])))
+        outcome = run.objective.finish(run.work(int(metrics[LOCAL_STEPS])))
         if not isinstance(outcome, Outcome):
             raise WrongResult(run.objective, "finish", outcome, "an Outcome")
         metrics |= outcome.metrics
@@ -183,7 +185,7 @@ class FedAvgClient(NumPyClient):
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
         update = Update(self._sent(entries, copy), self.task.size, dict(metrics), records)
-        if config["eval-splits"]:
+        if config[EVAL_SPLITS]:
             self.task.model.load_state_dict(dict(entries))
             update.metrics.update(self.held_out_metrics(config))
         return update
@@ -213,8 +215,8 @@ class FedAvgClient(NumPyClient):
         """
         self.load_to_evaluate(parameters)
         metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
-        split = str(config["eval-splits"]).split(",", maxsplit=1)[0]
-        metrics["train-examples"] = len(self.task.train)
+        split = str(config[EVAL_SPLITS]).split(",", maxsplit=1)[0]
+        metrics[TRAIN_EXAMPLES] = len(self.task.train)
         return float(metrics.pop("loss")), len(self.task.evaluation[split]), metrics
 
     def load_to_evaluate(self, parameters: NDArrays) -> None:
@@ -236,12 +238,12 @@ class FedAvgClient(NumPyClient):
         The result is that of `evaluate_splits`.
         """
         task = self.task
-        if steps := int(config.get("fine-tune", 0)):
+        if steps := int(config.get(FINE_TUNE, 0)):
             parameters = dict(task.model.named_parameters())
             run = self.with_objective(Sgd).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
-        splits = str(config["eval-splits"])
-        classes = int(config.get("classes", 0)) if task.tells_classes else 0
+        splits = str(config[EVAL_SPLITS])
+        classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
         return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes)
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:

@@ -1,46 +1,9 @@
-"""Settings of an algorithm: declared once, as attributes of the class that uses them.
-
-``mu: float = setting(0.01, ge=0, description="weight of the proximal term")`` gives a default, a range and
-a help text. The flag is the attribute's name with hyphens, or the setting's ``alias``. A subclass changes a
-default by a plain assignment.
-"""
+"""Settings of an object, from a message: those that its class declares."""
 
 from collections.abc import Mapping
-from copy import copy
-from functools import lru_cache
 from typing import Any
 
-from pydantic import Field as setting
-from pydantic.fields import FieldInfo
-
-__all__ = ["declared", "flag", "set_values", "setting", "values"]
-
-
-@lru_cache(maxsize=64)
-def declared(cls: type) -> Mapping[str, FieldInfo]:
-    """Return the settings of a class by attribute, inherited ones first.
-
-    A method or a property without a setter overrides an inherited setting, which is then no longer one.
-    `strategies.settings`, which this package must not import, has the same function; a test compares the two.
-    """
-    found: dict[str, FieldInfo] = {}
-    for base in reversed(cls.__mro__):
-        for name, value in vars(base).items():
-            if isinstance(value, FieldInfo):
-                found[name] = value
-            elif isinstance(value, property) and value.fset:
-                continue
-            elif callable(value) or hasattr(value, "__get__"):  # a method of any kind, a property
-                found.pop(name, None)
-            elif name in found:
-                found[name] = copy(found[name])
-                found[name].default = value
-    return found
-
-
-def flag(name: str, field: FieldInfo) -> str:
-    """Return the setting's name on the command line and in messages."""
-    return field.alias or name.strip("_").replace("_", "-")
+from fedbn_flower.core.ground.settings import declared, flag
 
 
 def values(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:

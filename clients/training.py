@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import LOCAL_STEPS
+
 from .examples import LOADED, Examples, Indices
 from .losses import Loss
 from .modules.frozen import train_mode
@@ -216,7 +218,7 @@ class LocalRun:
         """
         means = {name: value / predictions for name, value in sums.items()}
         metrics = {**means, **derived_of(self.objective.problem, means)}
-        return {**{f"train-{name}": value for name, value in metrics.items()}, "local-steps": steps}
+        return {**{f"train-{name}": value for name, value in metrics.items()}, LOCAL_STEPS: steps}
 
 
 @usual_surroundings()

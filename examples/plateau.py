@@ -1,6 +1,7 @@
 """An extension of one's own: ends a run in which the training loss hardly falls.
 
 python run_sim.py --extension examples/plateau.py:Plateau --least-fall 0.05
+flwr run . --run-config "extension='examples/plateau.py:Plateau' settings='least-fall=0.05'"
 """
 
 from collections.abc import Mapping

@@ -7,43 +7,11 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from .core.logs import one_line_for_mistakes
-from .core.partition_id import answer_partition_id
+from .runtime.queries import answer_queries
 
 one_line_for_mistakes()
 app = ClientApp()
-app.query("partition_id")(answer_partition_id)
-
-
-@app.query("moments")
-def moments(message: Message, context: Context) -> Message:
-    """Tell the moments of the node's training examples."""
-    from .federation.checks.site_statistics import answer_moments
-
-    return answer_moments(message, context)
-
-
-@app.query("counts")
-def counts(message: Message, context: Context) -> Message:
-    """Tell the counts of the node's data."""
-    from .federation.checks.site_counts import answer_counts
-
-    return answer_counts(message, context)
-
-
-@app.query("complete")
-def complete(message: Message, context: Context) -> Message:
-    """Remove the memories that no run can need, since one is complete."""
-    from .results.checkpoints.site_folder import answer_complete
-
-    return answer_complete(message, context)
-
-
-@app.query("sizes")
-def sizes(message: Message, context: Context) -> Message:
-    """Tell how many training examples the node has, where that is public."""
-    from .federation.checks.site_sizes import answer_sizes
-
-    return answer_sizes(message, context)
+answer_queries(app)
 
 
 @app.train()

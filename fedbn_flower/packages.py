@@ -1,9 +1,8 @@
 """``fedbn_flower.strategies`` and ``fedbn_flower.clients``: always ours, whatever else has the plain names.
 
-The two are folders next to this one, so that ``import strategies`` needs nothing else of the project. An app
-may have packages of these names itself: ``import strategies`` gives what is first on the path, the names
-below this package always give ours. Where the plain name is ours too, both give the same modules, those of
-the name that was imported first.
+The two are folders next to this one, for ``import strategies``. An app may have packages of these names
+itself: ``import strategies`` gives what is first on the path, the names below this package always give ours.
+Where the plain name is ours too, both give the same modules, those of the name that was imported first.
 
 Two links in this folder show the names to type checkers. What Flower packs into an app has no links.
 """

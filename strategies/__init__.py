@@ -5,7 +5,7 @@ They are drop-in replacements for Flower's rules of the same name::
     from strategies import FedYogi  # instead of: from flwr.serverapp.strategy import FedYogi
 """
 
-from pkgutil import resolve_name
+from fedbn_flower.core.ground.settings import setting
 
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
@@ -27,26 +27,21 @@ from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .selections import SELECTIONS, Candidates, Selection
-from .settings import setting
-
-_PLACES = {
-    "fedavg": "rules.fedavg:FedAvg",
-    "fedavgm": "rules.fedavg:FedAvgM",
-    "fednova": "rules.fednova:FedNova",
-    "fedadagrad": "rules.fedadagrad:FedAdagrad",
-    "fedyogi": "rules.fedyogi:FedYogi",
-    "fedadam": "rules.fedadam:FedAdam",
-    "feddyn": "rules.feddyn:FedDyn",
-    "scaffold": "rules.scaffold:Scaffold",
-    "scaffold-momentum": "rules.scaffold:ScaffoldMomentum",
-    "fedproto": "rules.fedproto:FedProto",
-    "fedsat": "rules.fedsat:FedSat",
-}
-"""Built-in rules: name -> ``module:Class`` in this package. To add one, add a line here."""
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
-    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fednova": FedNova,
+    "fedadagrad": FedAdagrad,
+    "fedyogi": FedYogi,
+    "fedadam": FedAdam,
+    "feddyn": FedDyn,
+    "scaffold": Scaffold,
+    "scaffold-momentum": ScaffoldMomentum,
+    "fedproto": FedProto,
+    "fedsat": FedSat,
 }
+"""Built-in rules by name. To add one, import it above and enter it here."""
 
 __all__ = [
     "CODECS",

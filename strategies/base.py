@@ -15,6 +15,9 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.settings import declared, setting
+from fedbn_flower.core.ground.wire import SERVER_ROUND
+
 from .aggregation.buffers import Buffer
 from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import MeanKind, new_mean
@@ -36,9 +39,7 @@ from .messages.nodes import (
 from .messages.npy import encoded, viewed
 from .messages.replies import PhaseReport, Replies
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weighted_metrics
-from .messages.wire import SERVER_ROUND
 from .reply_reader import Reading, ReplyReader
-from .settings import declared, setting
 from .signature import SignatureOfClass, bound
 
 CURRENT_ARRAYS = property(

@@ -9,9 +9,10 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import STATES
+
 from .messages.gate import ReplyRefused
 from .messages.validation import check_arrays
-from .messages.wire import STATES
 
 LARGEST = 3.4028235e38  # the greatest float32: losses are computed in float32
 LONGEST_NAME = 100  # characters

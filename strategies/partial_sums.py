@@ -6,10 +6,12 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.wire import SUM_WEIGHTS, SUMS, UPDATE_BOUND, UPDATE_STEP
+
 from .aggregation.fold import TrainPhase
 from .base import PseudoGradientStrategy
 from .messages.validation import weighted_metrics
-from .messages.wire import SUM_WEIGHTS, SUMS, UPDATE_BOUND, UPDATE_STEP
 from .reply_reader import ReplyReader
 
 AS_THE_BASE = (
@@ -21,12 +23,12 @@ AS_THE_BASE = (
 
 def can_be_summed(rule: PseudoGradientStrategy) -> bool:
     """Return whether the rule needs only the `GroupSum` and the metrics of its answers."""
-    base, cls = PseudoGradientStrategy, type(rule)
+    cls = type(rule)
     reader = next(parent for parent in cls.__mro__ if "read_extras" in vars(parent))
     return (
         rule._mean_ == "weighted"
         and rule.train_metrics_aggr_fn is weighted_metrics
-        and all(getattr(cls, name) is getattr(base, name) for name in AS_THE_BASE)
+        and not overridden(cls, PseudoGradientStrategy, AS_THE_BASE)
         and (reader is PseudoGradientStrategy or vars(reader).get("reads_extras_anywhere") is True)
     )
 

@@ -1,5 +1,7 @@
 """Which rules publish nothing but what follows from the mean of the answers."""
 
+from fedbn_flower.core.ground.overriding import overridden
+
 from .base import PseudoGradientStrategy
 
 BETWEEN = (
@@ -13,11 +15,9 @@ def post_processes_mean(rule: type[PseudoGradientStrategy]) -> bool:
 
     The class that defines `server_step` has to say so: ``post_processes_mean = True``.
     """
-    base = PseudoGradientStrategy
     owner = next(cls for cls in rule.__mro__ if "server_step" in vars(cls))
-    return vars(owner).get("post_processes_mean") is True and all(
-        getattr(rule, name) is getattr(base, name) for name in BETWEEN
-    )
+    states_it = vars(owner).get("post_processes_mean") is True
+    return states_it and not overridden(rule, PseudoGradientStrategy, BETWEEN)
 
 
 def goes_with_buffers(rule: type[PseudoGradientStrategy]) -> bool:

@@ -8,6 +8,8 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import METRICS, SUM_WEIGHTS, SUMS
+
 from .aggregation.buffers import Stale
 from .aggregation.fold import WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
 from .aggregation.means import MeanOfDifferences
@@ -16,7 +18,6 @@ from .expected import ExpectedMetrics
 from .messages.gate import ReplyRefused, refusing
 from .messages.npy import viewed
 from .messages.validation import Answer, check_train_reply, clipping_factor, update_norm
-from .messages.wire import METRICS, SUM_WEIGHTS, SUMS
 
 ROUNDING = 1 - 1e-6
 """Factor on the bound of a sum, so that no rounding of float32 takes a difference beyond it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from .settings import checked, declared, flag
+from fedbn_flower.core.ground.settings import checked, declared, flag
 
 FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
 OTHERS: Mapping[str, Any] = {"trainable": None, "tied": (), "ask_partitions": False, "query_timeout": 120.0}

@@ -22,6 +22,8 @@ FORBIDDEN = {
     "clients": {"strategies", "fedbn_flower"},
     "fedbn_flower": {"run_sim", "strategies", "clients", *FOLDERS},  # fedbn_flower.strategies is always ours
 }
+GROUND = "fedbn_flower.core.ground"
+"""What all of them may import."""
 
 FLOORS = (
     {"core"},
@@ -107,9 +109,15 @@ def test_arrows_go_one_way(package):
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(package)
         for name in imports(path, ast.walk)
-        if name.partition(".")[0] in FORBIDDEN[package]
+        if name.partition(".")[0] in FORBIDDEN[package] and not name.startswith(f"{GROUND}.")
     ]
     assert not wrong
+
+
+def test_the_ground_imports_nothing_of_ours():
+    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path, ast.walk)}
+    assert {"pydantic", "flwr.app"} <= found
+    assert not {name for name in found if name.partition(".")[0] in {"torch", *PACKAGES}}
 
 
 def arrows():
@@ -198,12 +206,18 @@ def test_what_looks_for_private_parts_sees_them(line, public, tmp_path):
 
 
 def test_ray_is_imported_by_those_who_use_it_only():
-    code = "import sys, fedbn_flower.core.private, fedbn_flower.runtime; sys.exit('ray' in sys.modules)"
+    modules = "fedbn_flower.core.private, fedbn_flower.runtime.inline"
+    code = f"import sys, {modules}; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_a_client_that_is_only_asked_who_it_is_imports_no_torch():
-    code = "import sys, fedbn_flower.client_app; sys.exit('torch' in sys.modules)"
+    """Nor what trains: a SuperNode starts a process for every message."""
+    others = {"torch", "fedbn_flower.clients", "fedbn_flower.config"}
+    code = (
+        "import sys, fedbn_flower.client_app, fedbn_flower.core.partition_id; "
+        f"sys.exit(bool({others} & sys.modules.keys()))"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

@@ -13,7 +13,7 @@ from flwr.app import Message, MessageType, UserConfig
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, RoundResult
-from fedbn_flower.runtime import LocalGrid
+from fedbn_flower.runtime.grid import LocalGrid
 from fedbn_flower.runtime.pools import pool_for
 from fedbn_flower.runtime.simulation import make_grid
 

@@ -15,12 +15,13 @@ import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import CONTROL
+
 from ..base import FedAvgClient
 from ..examples import Examples
 from ..memory import ContextStore, Memory
 from ..modules.rng import seeded
 from ..modules.surroundings import usual_surroundings
-from ..objectives.scaffold import CONTROL
 from ..training import LocalTask, LocalTraining, all_work, load_entries
 from ..update import Received, by_name
 from .stacked_modules import stacked

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedbn_flower.core.ground.overriding import overridden
+
 from ..base import FedAvgClient
 from ..modules.precision import is_half, precision_of
 from ..problems import Problem
@@ -53,10 +55,9 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[s
         yield f"objective {task.objective.__name__} does not set `elementwise`"
     if vars(task.loss).get("alike") is not True:
         yield f"loss {task.loss.__name__} does not set `alike`"
-    for name, method in vars(FedAvgClient).items():
-        if name not in _OVERRIDABLE and callable(method) and getattr(client, name) is not method:
-            yield f"client {client.__name__} overrides {name}"
-    if type(task.problem).predictions is not Problem.predictions:
+    for name in overridden(client, FedAvgClient, _REPLACED):
+        yield f"client {client.__name__} overrides {name}"
+    if overridden(type(task.problem), Problem, ["predictions"]):
         yield "an example has several predictions"
     if not task.training.stackable:
         yield f"optimiser {task.training.optimizer} cannot step on stacked parameters"
@@ -70,7 +71,9 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[s
 
 
 _OVERRIDABLE = frozenset({"__init__", "evaluate", "held_out_metrics", "load_to_evaluate", "local_entries"})
-"""Methods that a client's class may override; lockstep replaces the others."""
+"""Methods that a client's class may override."""
+_REPLACED = [n for n, method in vars(FedAvgClient).items() if callable(method) and n not in _OVERRIDABLE]
+"""The others, which lockstep replaces."""
 
 
 def _model_obstacles(model: nn.Module) -> Iterator[str]:

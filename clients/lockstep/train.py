@@ -8,6 +8,8 @@ import torch
 from flwr.common import NDArrays, Scalar
 from torch import Tensor, nn
 
+from fedbn_flower.core.ground.wire import SERVER_ROUND
+
 from ..base import FedAvgClient
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
 from ..modules.frozen import train_mode
@@ -30,7 +32,7 @@ def fit_in_lockstep(
     results are valid until the next call.
     """
     # Most steps first, so that the active clients are always the first rows.
-    server_round = int(config["server-round"])
+    server_round = int(config[SERVER_ROUND])
     order = sorted(range(len(clients)), key=lambda i: _work(clients[i].task, server_round), reverse=True)
     model = stacked(clients[0].task.model, len(clients))
     entries = model.state_dict()

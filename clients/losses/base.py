@@ -15,7 +15,7 @@ class Loss:
     """The problem's standard loss; the base of all training losses.
 
     Most subclasses are losses of classification. Held-out examples are always evaluated by the standard loss.
-    Each client gets a new object each round. Its settings are attributes, see `clients.settings`.
+    Each client gets a new object each round. Its settings are attributes.
 
     Parameters
     ----------

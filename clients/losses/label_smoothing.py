@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..modules.lazy_torch import functional, torch
-from ..settings import setting
 from .base import Loss
 
 

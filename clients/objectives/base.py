@@ -79,7 +79,7 @@ class Local:
 class Objective:
     """Empirical risk f: the mean of the loss. Subclasses add their own terms to its gradient.
 
-    Each client gets a new object each round. Its settings are attributes, see `clients.settings`.
+    Each client gets a new object each round. Its settings are attributes.
 
     Parameters
     ----------

@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
+
 from .base import LocalWork, Objective, Outcome
 
 

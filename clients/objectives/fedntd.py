@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..modules.head import forward_only
 from ..modules.lazy_torch import functional, nn, torch
-from ..settings import setting
 from .base import Objective
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import FEATURE_SUMS, KNOWN, PROTOTYPES, SHARES
+
 from ..modules.head import features, frozen
 from ..modules.lazy_torch import functional, nn, torch
-from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
-PROTOTYPES = "prototypes"
-"""Name of the record of prototypes from the server, and of feature sums to it."""
 BATCH = 1000
 
 
@@ -38,8 +38,8 @@ class FedProto(Objective):
     def begin(self) -> None:
         arrays = self.received.get(PROTOTYPES)
         device = next(self.client.model.parameters()).device
-        self.prototypes = torch.from_numpy(arrays["prototypes"]).to(device) if arrays else None
-        self.known = torch.from_numpy(arrays["known"] > 0).to(device) if arrays else None
+        self.prototypes = torch.from_numpy(arrays[PROTOTYPES]).to(device) if arrays else None
+        self.known = torch.from_numpy(arrays[KNOWN] > 0).to(device) if arrays else None
 
     def loss(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
@@ -58,6 +58,6 @@ class FedProto(Objective):
         classes = found[0][1].shape[1]
         labels = functional.one_hot(examples.targets, classes).double()
         sums = labels.T @ torch.cat([z for z, _ in found]).double()
-        parts = {"sums": sums, "shares": labels.sum(0)}
+        parts = {FEATURE_SUMS: sums, SHARES: labels.sum(0)}
         records = {name: (x / len(examples)).float().numpy(force=True) for name, x in parts.items()}
         return Outcome(records={PROTOTYPES: records})

@@ -1,6 +1,8 @@
 """FedProx: Li et al. 2020, "Federated Optimization in Heterogeneous Networks" (arXiv 1812.06127)."""
 
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import LOCAL_NORM
+
 from .base import LocalWork, Objective, Outcome
 
 
@@ -26,7 +28,7 @@ class FedProx(Objective):
         if work.momentum is None:
             return Outcome()
         return Outcome(
-            metrics={"local-norm": local_norm(work.steps, work.momentum, work.learning_rate * self.mu)}
+            metrics={LOCAL_NORM: local_norm(work.steps, work.momentum, work.learning_rate * self.mu)}
         )
 
 

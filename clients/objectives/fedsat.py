@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import SCORES, STRUGGLE
+
 from ..modules.lazy_torch import functional, nn, torch
-from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
-STRUGGLE = "struggle"
-"""Name of the record of scores to the server."""
 EPSILON = 1e-6
 
 
@@ -61,5 +61,5 @@ class FedSat(Objective):
                 "confusion": self.confusion.numpy(force=True),
                 "counts": self.counts.numpy(force=True),
             },
-            records={STRUGGLE: {"scores": scores.numpy(force=True)}},
+            records={STRUGGLE: {SCORES: scores.numpy(force=True)}},
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..modules.arrays import to_array
 from ..modules.head import features, frozen
 from ..modules.lazy_torch import functional, nn, torch
-from ..settings import setting
 from .base import LocalWork, Objective, Outcome
 
 

@@ -2,11 +2,10 @@
 
 from typing import ClassVar
 
-from ..settings import setting
-from .base import LocalWork, Objective, Outcome
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import CONTROL
 
-CONTROL = "control"
-"""Name of the record of c from the server, and of the change of c_i to it."""
+from .base import LocalWork, Objective, Outcome
 
 
 class Scaffold(Objective):

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from flwr.common import NDArrays, Scalar
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import EVAL_SPLITS
+
 from ..base import FedAvgClient
 from ..modules.arrays import to_array
 from ..modules.lazy_torch import torch
 from ..objectives.fedprox import FedProx
-from ..settings import setting
 from ..training import load_entries, train_model
 from ..update import Update
 
@@ -45,12 +47,12 @@ class DittoClient(FedAvgClient):
         proximal = self.with_objective(FedProx)
         run = proximal.begin_run(dict(model.named_parameters()), {**config, "mu": self.ditto_lambda}, {})
         start = personal or {name: to_array(entry) for name, entry in self._varying(entries)}
-        update = super().fit(parameters, {**config, "eval-splits": ""})
+        update = super().fit(parameters, {**config, EVAL_SPLITS: ""})
         load_entries(entries, self.completed(start))
         train_model(model, replace(run, seed=(*run.seed, SEED)))
         self.check_finite(entries)
         self.memory.write(PERSONAL, {name: to_array(entry) for name, entry in self._varying(entries)})
-        if config["eval-splits"]:
+        if config[EVAL_SPLITS]:
             update.metrics.update(self.held_out_metrics(config))
         return update
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from flwr.common import Scalar
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..modules.head import head_entries, head_of
 from ..modules.lazy_torch import nn
 from ..objectives.sgd import Sgd
-from ..settings import setting
 from ..training import LocalRun, train_model
 from .fedper import FedPerClient
 

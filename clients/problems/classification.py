@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedbn_flower.core.ground.wire import CLASS_EXAMPLES, CLASS_HITS
+
 from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
 from .metrics.base import CLASSES
@@ -27,7 +29,7 @@ class Classification(Problem):
 
     def by_class(self, output: torch.Tensor, targets: torch.Tensor, classes: int) -> dict[str, torch.Tensor]:
         hit = targets[output.argmax(1) == targets]
-        counted = {"class-hits": hit, "class-examples": targets}
+        counted = {CLASS_HITS: hit, CLASS_EXAMPLES: targets}
         return {name: torch.bincount(some, minlength=classes) for name, some in counted.items()}
 
     def predicted(self, output: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

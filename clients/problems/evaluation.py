@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import CLASS_EXAMPLES, CLASS_HITS, STATES
+
 from ..examples import Examples
 from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
@@ -19,9 +21,6 @@ from .metrics import Metric
 
 EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
-BY_CLASS = ("class-hits", "class-examples")
-STATES = "states"
-"""The key of the states among a client's metrics, if the run has further metrics."""
 
 Sums = Mapping[str, NDArray]
 """What is added up over batches, by name: the one mechanism of all metrics of examples.
@@ -214,6 +213,6 @@ def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, An
         raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
     with torch.inference_mode():
         of_model = problem.of_model(model.eval())
-    counts = {name: total[name].tolist() for name in BY_CLASS if name in total}
+    counts = {name: total[name].tolist() for name in (CLASS_HITS, CLASS_EXAMPLES) if name in total}
     further = value_of_each(total, problem)
     return {**means, **derived_of(problem, means), **of_model, **further, **counts}

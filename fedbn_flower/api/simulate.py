@@ -18,15 +18,15 @@ from rich.console import Console
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
-from fedbn_flower.strategies.settings import allowed
 
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
+from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.registry import DATASET, EXTENSION, MODEL, PROBLEM
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
+from ..core.ground.settings import allowed
 from ..core.logs import show_log
 from ..core.process_cache import clear_process_caches
 from ..core.session_objects import new_name, with_session_objects

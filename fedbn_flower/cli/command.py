@@ -10,7 +10,6 @@ from pkgutil import resolve_name
 from ..core.errors import UserError
 from ..core.suggestions import hint
 from ..core.version import __version__
-from .listing import lines
 
 COMMANDS = {
     "report": "report_commands",
@@ -39,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_versions())
             return 0
         if "--list" in arguments:
+            from .listing import lines
+
             print(*lines(), sep="\n")
             return 0
         if arguments and arguments[0] in COMMANDS:

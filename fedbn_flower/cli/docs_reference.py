@@ -8,14 +8,15 @@ from inspect import cleandoc
 
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, RUN_KEYS
-from ..config.registry import APP, COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
-from ..config.selection import NOT_GIVEN, REGISTRIES, built_in_settings
+from ..config.named_algorithms import NOT_GIVEN, built_in_settings
+from ..config.registry import APP
 from ..core.papers import paper_of
 from ..results.report.citations import source
+from .listing import KINDS
 
 PYPROJECT, REFERENCE = APP / "pyproject.toml", APP / "docs" / "reference.md"
 ALGORITHMS = APP / "docs" / "algorithms.md"
-BY_KEY = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)}
+BY_KEY = {kind.key: kind for kind in KINDS}
 
 INTRODUCTION = """\
 # Every key

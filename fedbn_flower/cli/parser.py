@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, flag_of
+from ..config.named_algorithms import REGISTRIES, Named
 from ..config.registry import short
 from ..config.run_config import RunConfig
-from ..config.selection import REGISTRIES, Named
 from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.suggestions import hint

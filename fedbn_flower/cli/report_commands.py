@@ -22,7 +22,7 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
-from ..results.report.groups import common_metric, legend, metrics_table
+from ..results.report.runs_by_seed import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.terminal import fit_to_width

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .keys import RUN_KEYS, Devices, Privacy, Protocol, flag_of
+from .named_algorithms import settings_of
 from .registry import LOSS
-from .selection import settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (

@@ -9,9 +9,9 @@ from itertools import combinations
 from fedbn_flower.clients import CLIENTS, FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
-from fedbn_flower.strategies.settings import declared
 
 from ..core.errors import not_allowed
+from ..core.ground.settings import declared
 
 JOIN = "+"
 

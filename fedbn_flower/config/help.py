@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.strategies.settings import allowed
-
+from ..core.ground.settings import allowed
 from .keys import GROUPS, RUN_KEYS, flag_of
-from .selection import REGISTRIES, settings_of
+from .named_algorithms import REGISTRIES, settings_of
 
 
 @dataclass(frozen=True)

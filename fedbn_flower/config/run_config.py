@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
-from fedbn_flower.strategies.settings import allowed
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
@@ -29,9 +29,7 @@ from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
 from .keys.privacy import AT_CLIENTS, check_privacy
-from .registry import EXTENSION, MODEL, PROBLEM, models_named
-from .schedules import CONSTANT, Schedule, check_schedule
-from .selection import (
+from .named_algorithms import (
     NOT_GIVEN,
     Named,
     Setting,
@@ -44,6 +42,8 @@ from .selection import (
     resolve,
     settings_of,
 )
+from .registry import EXTENSION, MODEL, PROBLEM, models_named
+from .schedules import CONSTANT, Schedule, check_schedule
 
 
 class RunConfig(

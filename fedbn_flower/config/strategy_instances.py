@@ -5,11 +5,11 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from fedbn_flower.strategies import PseudoGradientStrategy
-from fedbn_flower.strategies.settings import declared
 from fedbn_flower.strategies.signature import FLOWERS
 
 from ..core.errors import UserError
-from .selection import flags
+from ..core.ground.settings import declared
+from .named_algorithms import flags
 
 SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-evaluate"}
 WEIGHTINGS = {"num-examples": "num-examples", None: "uniform"}

@@ -16,8 +16,8 @@ from .extension_names import extension_names
 from .keys.with_argument import WITH_ARGUMENT
 from .keys.with_argument import is_code as is_code_with_argument
 from .metric_names import is_code, metric_names
+from .named_algorithms import NAMED, with_full_paths
 from .registry import DATASET, EXTENSION, METRIC
-from .selection import NAMED, with_full_paths
 
 CLUSTER = "ray-address"
 

@@ -12,9 +12,9 @@ from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_opt
 
 from .defaults import defaults_for
 from .keys import RUN_KEYS
+from .named_algorithms import NOT_GIVEN, named, settings_of
 from .registry import SELECTION
 from .run_config import RunConfig
-from .selection import NOT_GIVEN, named, settings_of
 
 
 class Caller(NamedTuple):

@@ -8,10 +8,9 @@ import hashlib
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fedbn_flower.strategies.messages.wire import PARTITION, PARTITION_ID
-
 from .errors import check_plain, not_allowed
 from .files import path_of
+from .ground.wire import PARTITION, PARTITION_ID
 
 
 def partition_id_of(context: Context) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
-from ..core.memory import check_fits
+from ..core.free_memory import check_fits
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image

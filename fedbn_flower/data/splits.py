@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
-from ..core.memory import check_fits
+from ..core.free_memory import check_fits
 from .images.decoding import with_equal_channels
 from .notes import Note
 

@@ -7,11 +7,14 @@ from .base import Conflict, Extension, Stop
 from .budget import Budget
 from .patience import Patience
 from .target import Target
+from .update_norm import UpdateNorm
 
 __all__ = ["BUILT_IN", "EXTENSIONS", "Conflict", "Extension", "Stop"]
 
-EXTENSIONS: dict[str, type[Extension]] = {}
-"""Those that a run names, by name. To add one, add a line here."""
+EXTENSIONS: dict[str, type[Extension]] = {
+    "update-norm": UpdateNorm,
+}
+"""Those that a run names, by name. To add one, import it above and enter it here."""
 
 BUILT_IN: tuple[type[Extension], ...] = (
     Target,  # a run that reaches its target in the round in which the budget is spent has reached it

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbn_flower.strategies.settings import checked
-
+from ..core.ground.settings import checked
 from ..records.events import Observer, RoundResult, RunInfo
 
 

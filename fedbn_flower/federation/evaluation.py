@@ -17,12 +17,12 @@ from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
-from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 
+from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 from .divergence import first_to_diverge
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
-from .strategy import participation
+from .participation.makers import participation
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
 

@@ -1,20 +1,22 @@
-"""Send a round's messages and receive the replies, counting seconds and bytes."""
+"""Send a round's messages and receive the replies, counting seconds and bytes; the model as it travels."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded, rounded
-from fedbn_flower.strategies.messages.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, rounded, viewed
 
+from ..config.registry import COMPRESS, STRATEGY, as_user_error
+from ..core.ground.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 from ..core.private import ErrorCode
+from .inputs import RunInputs
 
 RESIDUAL = "residual"
 """Memory group of what the codec lost: e_i."""
@@ -142,6 +144,46 @@ def model_to_send(arrays: ArrayRecord, names: Collection[str]) -> ArrayRecord:
     if not names:
         return arrays
     return ArrayRecord({name: rounded(a) if name in names else a for name, a in arrays.items()})
+
+
+def next_model(
+    inputs: RunInputs, updated: ArrayRecord | None, arrays: ArrayRecord, sent: ArrayRecord
+) -> ArrayRecord:
+    """Return the model after a round, from what the rule made of the model that was sent.
+
+    What rounding took from the parameters, ``x - sent``, is not lost: a rule that makes ``sent + step`` gives
+    ``x + step``. The step is of the pseudo-gradient relative to what clients got.
+    """
+    if updated is None or sent is arrays:
+        return updated or arrays
+    entries = dict(updated)
+    for name in inputs.stepped_names:
+        moved, x, got = (viewed(record[name]) for record in (updated, arrays, sent))
+        with np.errstate(invalid="ignore"):  # an entry may be inf, as in attention masks
+            entries[name] = encoded(np.where(x == got, moved, moved + (x - got)).astype(x.dtype))
+    return ArrayRecord(entries)
+
+
+def train_bytes(inputs: RunInputs) -> tuple[int, int]:
+    """Return the bytes of the arrays of a train message and of its answer, before there is one.
+
+    Those of prototypes and of struggle scores, which depend on the clients' classes, are not counted.
+    """
+    config, (model, _) = inputs.config, inputs.model()
+    entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}
+    sizes = {name: encoded_bytes(array) for name, array in entries.items()}
+    with_extras = STRATEGY.find(config.strategy).extras_like_parameters
+    extras = sum(sizes[name] for name in inputs.stepped_names) if with_extras else 0
+    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), inputs.rounded_names)
+    down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
+    if codec := config.codec:
+        names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
+        coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}
+        codec = codec.of_shapes(array.shape for array in coded.values())
+        with as_user_error(COMPRESS.key, config.compress):
+            codes = codec.layout(sum(array.size for array in coded.values())).values()
+        up += sum(encoded_bytes(np.empty(*code)) for code in codes) - sum(sizes[name] for name in coded)
+    return down, up
 
 
 def compressed_model(

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport, RuleState
-from fedbn_flower.strategies.messages.wire import (
+from fedbn_flower.strategies.partial_sums import takes_sums
+
+from ..config.registry import STRATEGY
+from ..config.run_config import RunConfig
+from ..config.unused_keys import SIMULATION, Caller
+from ..core.errors import not_allowed
+from ..core.ground.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
     CLIENT_LR,
@@ -26,19 +32,13 @@ from fedbn_flower.strategies.messages.wire import (
     FINE_TUNE,
     RUN,
 )
-from fedbn_flower.strategies.partial_sums import takes_sums
-
-from ..config.registry import STRATEGY
-from ..config.run_config import RunConfig
-from ..config.unused_keys import SIMULATION, Caller
-from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
-from ..records.totals import RunTotals
+from ..records.run_totals import RunTotals
 from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
@@ -48,25 +48,16 @@ from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
 from .divergence import Divergence
 from .evaluation import GlobalEvaluation, evaluate_new
-from .exchange import Exchange, model_to_send
+from .exchange import Exchange, model_to_send, next_model
 from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
 from .participation.asynchronous import Training
+from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .site_memories import SiteMemories
-from .strategy import (
-    buffers_of,
-    client_settings,
-    clock_of,
-    errors_of_custom_rules,
-    goes_by_partition,
-    make_strategy,
-    next_model,
-    participation,
-    prepare_round,
-    step_more,
-)
+from .strategy import errors_of_custom_rules, make_strategy, prepare_round, step_more
+from .tasks import client_settings
 from .totals import add_round, end_on_clock, last_sure_checkpoint
 
 LOGGER = logging.getLogger("flwr.fedbn")

@@ -10,16 +10,16 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Examples, Predicted, Prepare, Problem
+from fedbn_flower.clients import Examples, Predicted, Prepare, Problem, trainable_names
 from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
 
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
+from ..config.named_algorithms import NOT_GIVEN
 from ..config.registry import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
 from ..core.process_cache import process_cache
@@ -318,6 +318,12 @@ class RunInputs:
     def local_names(self) -> frozenset[str]:
         """The entries of the model that stay at home."""
         return frozenset(self.split.local)
+
+    @property
+    def stepped_names(self) -> list[str]:
+        """The entries that the server's rule steps: trainable ones that travel."""
+        model, _ = self.model()
+        return [name for name in trainable_names(model) if name not in self.local_names]
 
     @property
     def constant(self) -> dict[str, NDArray]:

@@ -9,7 +9,9 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedbn_flower.strategies.messages.nodes import MAX_NAMES, KnowsPartitions, NodeDirectory
-from fedbn_flower.strategies.messages.wire import (
+
+from ..core.errors import RunFailed
+from ..core.ground.wire import (
     CONFIG,
     FOUND,
     KEPT,
@@ -19,8 +21,6 @@ from fedbn_flower.strategies.messages.wire import (
     RUN,
     SERVER_ROUND,
 )
-
-from ..core.errors import RunFailed
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import UserConfigValue
+from flwr.app import UserConfig, UserConfigValue
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Examples, LocalTask, LocalTraining
@@ -156,3 +156,9 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
     if inputs.evaluates_locally:
         return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
     return {"train": train}
+
+
+def client_settings(config: RunConfig) -> UserConfig:
+    """Return the settings of the client and of the objective, as train messages carry them."""
+    client, objective = CLIENT.find(config.client), OBJECTIVE.find(config.objective)
+    return {**config.messages_for(client), **config.messages_for(objective)}

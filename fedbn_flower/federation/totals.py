@@ -4,7 +4,7 @@ from flwr.app import MessageType
 
 from ..config.run_config import RunConfig
 from ..records.columns import SIMULATED_SECONDS
-from ..records.totals import FLOWER, RunTotals
+from ..records.run_totals import FLOWER, RunTotals
 from .exchange import Exchange
 from .participation import Clock
 from .participation.asynchronous import Buffers, ScheduledBuffers

@@ -14,10 +14,10 @@ from ..core.process_cache import process_cache
 from . import ledger
 from .accounts import Plan, check_delta, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
+from .client_mechanism import ClientMechanism
 from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
-from .mechanism import ClientMechanism
 from .run_privacy import PUBLIC_KEY, RunPrivacy
 from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 

@@ -14,9 +14,9 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..records.columns import PRIVACY
 from . import ledger
+from .client_mechanism import ClientMechanism
 from .composition import Release
 from .ledger import Charge, Ledger
-from .mechanism import ClientMechanism
 from .site_metrics import evaluations_until, metrics_noise, planned
 from .terms import GUARANTEE, SIMULATED
 

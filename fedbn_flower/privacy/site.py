@@ -17,7 +17,12 @@ from flwr.common import Scalar
 
 from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
 from fedbn_flower.strategies.messages.gate import printable
-from fedbn_flower.strategies.messages.wire import (
+
+from ..config.keys.privacy import AT_CLIENTS, NO_SEED
+from ..config.run_config import RunConfig
+from ..core.errors import UserError, described
+from ..core.files import path_of
+from ..core.ground.wire import (
     DP_NOISE,
     EVAL_SPLITS,
     LOCAL_NORM,
@@ -25,11 +30,6 @@ from fedbn_flower.strategies.messages.wire import (
     RUN,
     SERVER_ROUND,
 )
-
-from ..config.keys.privacy import AT_CLIENTS, NO_SEED
-from ..config.run_config import RunConfig
-from ..core.errors import UserError, described
-from ..core.files import path_of
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
 from ..core.process_cache import process_cache

@@ -11,10 +11,10 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
-from fedbn_flower.strategies.messages.wire import CLASS_EXAMPLES, CLASS_HITS
 
+from ..core.ground.wire import CLASS_EXAMPLES, CLASS_HITS
 from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
-from .states import pooled_states
+from .metric_states import pooled_states
 
 PERCENT = frozenset({"accuracy", "balanced-accuracy"})
 """The metrics that are shown in percent."""

@@ -9,14 +9,14 @@ from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
 from ..config.keys.privacy import AT_CLIENTS
+from ..config.named_algorithms import names_code, with_full_paths
 from ..config.run_config import RunConfig
-from ..config.selection import names_code, with_full_paths
 from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
-from ..records.totals import RunTotals
+from ..records.run_totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .earlier import check_version
 from .manifest import (

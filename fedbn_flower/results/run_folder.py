@@ -20,8 +20,8 @@ from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
+from ..records.metric_states import STATES_FILE, states_file
 from ..records.metrics import number
-from ..records.states import STATES_FILE, states_file
 from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder

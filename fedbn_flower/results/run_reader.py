@@ -15,7 +15,7 @@ from ..config.registry import short
 from ..core.files import PARQUET
 from ..data.notes import Note
 from ..records.columns import SECONDS, SIMULATED_SECONDS
-from ..records.totals import goes_by_real_clock
+from ..records.run_totals import goes_by_real_clock
 from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
 

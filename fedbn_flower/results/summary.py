@@ -34,7 +34,7 @@ from ..records.metrics import (
     pooled_metrics,
     shown,
 )
-from ..records.totals import RunTotals
+from ..records.run_totals import RunTotals
 
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")

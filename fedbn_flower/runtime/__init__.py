@@ -1,6 +1,1 @@
-"""Grids that run the ClientApp in this process or in Ray actors."""
-
-from .grid import LocalGrid
-from .inline import InlineGrid
-
-__all__ = ["InlineGrid", "LocalGrid"]
+"""What carries messages to clients: in this process, in Ray's, by Flower; and the ClientApp that answers."""

@@ -6,7 +6,7 @@ import sys
 
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
-from ..core.memory import available_memory
+from ..core.free_memory import available_memory
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

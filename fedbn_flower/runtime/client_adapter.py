@@ -25,7 +25,14 @@ from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.clients.returned import described as described_value
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
-from fedbn_flower.strategies.messages.wire import (
+from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
+
+from ..config.keys.privacy import AT_CLIENTS
+from ..config.registry import CLIENT
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..core.files import path_of
+from ..core.ground.wire import (
     ARRAYS,
     COMPRESSED,
     CONFIG,
@@ -42,19 +49,10 @@ from fedbn_flower.strategies.messages.wire import (
     SERVER_ROUND,
     STATES,
 )
-from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
-
-from ..config.keys.privacy import AT_CLIENTS
-from ..config.registry import CLIENT
-from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
-from ..core.files import path_of
-from ..core.partition_id import answer_partition_id, check_node_config, partition_id_of
+from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..federation.checks.notices import of_the_data
-from ..federation.checks.site_counts import answer_counts
-from ..federation.checks.site_sizes import answer_sizes
-from ..federation.checks.site_statistics import answer_moments, received_scale
+from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.exchange import compressed_model
 from ..federation.inputs import inputs_of
@@ -77,19 +75,16 @@ from ..privacy.site import (
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
-from ..results.checkpoints.site_folder import answer_complete, name_of
+from ..results.checkpoints.site_folder import name_of
 from .evaluation_cache import Evaluations
+from .queries import answer_queries
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = "learnt"
 """The entry of a node's Context that says that its log has what is learnt from its data."""
 
 app = ClientApp()
-app.query("partition_id")(answer_partition_id)
-app.query("moments")(answer_moments)
-app.query("counts")(answer_counts)
-app.query("sizes")(answer_sizes)
-app.query("complete")(answer_complete)
+answer_queries(app)
 _evaluations = Evaluations()
 
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
-from fedbn_flower.strategies.messages.wire import (
+
+from ..core.ground.overriding import overridden
+from ..core.ground.wire import (
     CONFIG,
     EVAL_SPLITS,
     FINE_TUNE,
@@ -71,9 +73,8 @@ def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
     if len(client.shared_names) + len(client.constant_names) < len(client.task.initial):
         return False
-    names = ("evaluate", "held_out_metrics", "load", "load_to_evaluate")
-    methods = ((getattr(client, name), getattr(FedAvgClient, name)) for name in names)
-    return all(getattr(method, "__func__", None) is base for method, base in methods)
+    methods = {"evaluate", "held_out_metrics", "load", "load_to_evaluate"}
+    return vars(client).keys().isdisjoint(methods) and not overridden(type(client), FedAvgClient, methods)
 
 
 def _copied(content: RecordDict) -> dict[str, dict[str, Any]]:

@@ -19,8 +19,9 @@ from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.trackers import check_trackers, trackers
-from . import InlineGrid, LocalGrid
 from .auto_grid import AutoGrid
+from .grid import LocalGrid
+from .inline import InlineGrid
 from .pools import BackgroundPool, Pool
 from .recorded_run import recorded_run
 

@@ -7,11 +7,10 @@ from typing import Any
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.strategies.settings import kinds_of
-
 from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
-from ..config.selection import NAMED, check_used, named, settings_of, with_full_paths
+from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
 from ..core.errors import UserError, not_allowed
+from ..core.ground.settings import kinds_of
 
 FORM = "KEY=LOW..HIGH or KEY=A,B,..."
 

@@ -12,10 +12,10 @@ from flwr.common import Scalar
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
 from fedbn_flower.strategies.aggregation.fold import GROUP
 from fedbn_flower.strategies.messages.npy import viewed
-from fedbn_flower.strategies.messages.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 
 from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
+from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of

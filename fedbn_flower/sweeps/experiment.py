@@ -7,9 +7,9 @@ from typing import Any
 
 from ..config.help import as_text
 from ..config.keys import FORMER_KEYS
+from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
 from ..config.registry import EXTENSION, short
 from ..config.run_config import RunConfig
-from ..config.selection import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
 

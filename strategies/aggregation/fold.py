@@ -9,9 +9,10 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import UPDATE_BOUND, UPDATE_STEP
+
 from ..messages.npy import encoded, viewed
 from ..messages.validation import Answer
-from ..messages.wire import UPDATE_BOUND, UPDATE_STEP
 from .buffers import Buffer, Stale
 from .means import MeanOfDifferences, Summand, SumOfWholes, WeightedMean
 from .mechanism import Mechanism

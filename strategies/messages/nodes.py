@@ -10,9 +10,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
+
 from .gate import ReplyRefused, answers, record_of
 from .validation import LOGGER
-from .wire import PARTITION, PARTITION_ID, QUERY_PARTITION_ID
 
 MAX_NAMES = 8  # per log line
 MAX_PARTITIONS = 2**53

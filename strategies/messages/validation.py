@@ -10,10 +10,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.wire import METRICS
+
 from ..aggregation.vectors import squared_norm
 from .gate import NPY_HEADER_BYTES, ReplyRefused
 from .npy import decoded
-from .wire import METRICS
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")

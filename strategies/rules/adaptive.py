@@ -4,11 +4,12 @@ from abc import abstractmethod
 
 import numpy as np
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector, blocks
 from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
-from ..settings import setting
 
 
 class AdaptiveStrategy(PseudoGradientStrategy):

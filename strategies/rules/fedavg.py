@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import PROXIMAL_MU
+
 from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
 from ..messages.validation import LOGGER
-from ..messages.wire import PROXIMAL_MU
-from ..settings import setting
 
 
 def momentum_step(delta: Vector, state: RuleState, eta: float, momentum: float) -> Vector:

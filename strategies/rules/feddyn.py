@@ -1,10 +1,11 @@
 """FedDyn: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization" (arXiv 2111.04263)."""
 
+from fedbn_flower.core.ground.settings import setting
+
 from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..settings import setting
 
 
 class FedDyn(PseudoGradientStrategy):

@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import LOCAL_NORM, LOCAL_STEPS, NUM_EXAMPLES
+
 from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
 from ..messages.gate import ReplyRefused
 from ..messages.validation import MAX_WEIGHT, Answer, positive_number
-from ..messages.wire import LOCAL_NORM, LOCAL_STEPS, NUM_EXAMPLES
-from ..settings import setting
 
 LEAST_WORK = 0.1
 

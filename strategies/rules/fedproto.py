@@ -4,17 +4,17 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import FEATURE_SUMS, KNOWN, NUM_EXAMPLES, PROTOTYPES, SHARES
+
 from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..messages.gate import ReplyRefused, record_of
 from ..messages.npy import encoded
 from ..messages.validation import Answer, check_arrays
-from ..messages.wire import NUM_EXAMPLES, PROTOTYPES
-from ..settings import setting
 from .fedavg import FedAvg
 
-SUMS, SHARES, KNOWN = "sums", "shares", "known"
 LARGEST_FEATURE = 1e6
 ROUNDED = 0.999  # shares are float32
 
@@ -53,10 +53,10 @@ class FedProto(FedAvg):
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         record = record_of(answer.content, PROTOTYPES, ArrayRecord)
         arrays = check_arrays(record, self._expected())
-        sums, shares = (arrays.get(name, np.empty(0)) for name in (SUMS, SHARES))
+        sums, shares = (arrays.get(name, np.empty(0)) for name in (FEATURE_SUMS, SHARES))
         if sums.ndim != 2 or shares.shape != sums.shape[:1] or not len(shares):
             raise ReplyRefused(
-                f"{PROTOTYPES}: {SUMS!r} is {sums.shape}, {SHARES!r} is {shares.shape}", "shape"
+                f"{PROTOTYPES}: {FEATURE_SUMS!r} is {sums.shape}, {SHARES!r} is {shares.shape}", "shape"
             )
         if shares.min() < 0 or shares.sum() > 1.001:
             raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} must be >= 0 and sum to at most 1")
@@ -69,16 +69,21 @@ class FedProto(FedAvg):
         known = self.rule_state.vectors.get(PROTOTYPES, sums)
         if sums.shape != known.shape:
             raise ReplyRefused(f"{PROTOTYPES}: shape {sums.shape}, expected {known.shape}", "shape")
-        return Extras(vectors={SUMS: sums.astype(np.float64).ravel(), SHARES: shares.astype(np.float64)})
+        return Extras(
+            vectors={FEATURE_SUMS: sums.astype(np.float64).ravel(), SHARES: shares.astype(np.float64)}
+        )
 
     def _expected(self) -> dict[str, NDArray] | None:
         if self.num_classes is None or self.num_features is None:
             return None
-        return {SUMS: np.zeros((self.num_classes, self.num_features)), SHARES: np.zeros(self.num_classes)}
+        return {
+            FEATURE_SUMS: np.zeros((self.num_classes, self.num_features)),
+            SHARES: np.zeros(self.num_classes),
+        }
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         shares = round.means[SHARES]
-        sums = round.means[SUMS].reshape(len(shares), -1)
+        sums = round.means[FEATURE_SUMS].reshape(len(shares), -1)
         seen = shares > 0
         prototypes = state.vectors.setdefault(PROTOTYPES, np.zeros(sums.shape, np.float32))
         prototypes[seen] = sums[seen] / shares[seen, None]

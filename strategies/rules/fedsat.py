@@ -3,16 +3,17 @@
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import SCORES, STRUGGLE
+
 from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
 from ..messages.gate import ReplyRefused, record_of
 from ..messages.validation import Answer, check_arrays
-from ..messages.wire import STRUGGLE
-from ..settings import setting
 
-SCORES, KEPT = "scores", "kept"
+KEPT = "kept"
 
 
 class FedSat(PseudoGradientStrategy):

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import CONTROL
+
 from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
 from ..messages.gate import record_of
 from ..messages.validation import Answer, check_arrays
-from ..messages.wire import CONTROL
-from ..settings import setting
 
 
 class Scaffold(PseudoGradientStrategy):

@@ -1,18 +1,15 @@
 """Which of the available clients train in a round, one file each."""
 
-from pkgutil import resolve_name
-
 from .base import Candidates, Selection
-
-_PLACES = {
-    "uniform": "uniform:Uniform",
-    "by-size": "by_size:BySize",
-    "power-of-choice": "power_of_choice:PowerOfChoice",
-}
-"""Built-in selections: name -> ``module:Class`` in this package. To add one, add a line here."""
+from .by_size import BySize
+from .power_of_choice import PowerOfChoice
+from .uniform import Uniform
 
 SELECTIONS: dict[str, type[Selection]] = {
-    name: resolve_name(f"{__name__}.{place}") for name, place in _PLACES.items()
+    "uniform": Uniform,
+    "by-size": BySize,
+    "power-of-choice": PowerOfChoice,
 }
+"""Built-in selections by name. To add one, import it above and enter it here."""
 
 __all__ = ["SELECTIONS", "Candidates", "Selection"]

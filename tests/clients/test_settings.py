@@ -5,7 +5,8 @@ from typing import ClassVar
 import pytest
 
 from clients import LOSSES, OBJECTIVES, FedAvgClient, Objective, setting
-from clients.settings import declared, flag, values
+from clients.settings import values
+from fedbn_flower.core.ground.settings import declared, flag
 
 from .helpers import CONFIG, make_client
 

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NAMES = ("strategies", "clients")
 SUBMODULES = (
-    "strategies.messages.wire",
-    "strategies.settings",
+    "strategies.messages.gate",
+    "strategies.signature",
     "clients.lockstep",
     "clients.losses",
     "clients.base",
@@ -73,14 +73,30 @@ def run(app, installed, code):
 def test_an_app_without_such_packages_has_one_class_under_both_names(installed, tmp_path, first):
     code = f"""
 import pickle
-import {first}.messages.wire
-import strategies.messages.wire, fedbn_flower.strategies.messages.wire as wire
+import {first}.messages.gate
+import strategies.messages.gate, fedbn_flower.strategies.messages.gate as gate
 from fedbn_flower.strategies import FedAvg
 
 again = pickle.loads(pickle.dumps(FedAvg))
-print(FedAvg is strategies.FedAvg, wire is strategies.messages.wire, again is FedAvg)
+print(FedAvg is strategies.FedAvg, gate is strategies.messages.gate, again is FedAvg)
 """
     assert run(tmp_path, installed, code) == ["True", "True", "True"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["strategies", "clients", "fedbn_flower.clients"])
+@pytest.mark.parametrize("installed", ["checkout", "wheel", "packed by Flower"], indirect=True)
+def test_what_both_stand_on_is_there_once_under_whatever_name_they_are_imported(installed, first, tmp_path):
+    code = f"""
+import sys
+import {first}
+import strategies, clients, fedbn_flower.strategies, fedbn_flower.clients
+from fedbn_flower.core.ground import settings
+
+grounds = [name for name in sys.modules if name.endswith("ground.wire")]
+print(*grounds, strategies.setting is clients.setting is settings.setting)
+"""
+    assert run(tmp_path, installed, code) == ["fedbn_flower.core.ground.wire", "True"]
 
 
 OURS = """

@@ -16,7 +16,7 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 from .guide import OFFLINE
 from .hospital import model, rounds_done, wait_for

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 
+from fedbn_flower.core.ground.settings import allowed, checked, declared, flag, model_of
 from strategies import (
     FedAdagrad,
     FedAvg,
@@ -15,7 +16,6 @@ from strategies import (
     PseudoGradientStrategy,
     setting,
 )
-from strategies.settings import allowed, checked, declared, flag, model_of
 
 
 class Base:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedbn_flower.core.ground.wire import SUMS
 from strategies import Extras, FedAvg, FedMedian, FedNova, FedSat, PseudoGradientStrategy, ReplyRefused
 from strategies.aggregation.fold import groups
-from strategies.messages.wire import SUMS
 from strategies.partial_sums import GroupSum, can_be_summed, take_sums
 
 from .helpers import OF_MODELS, CannedGrid, ndarrays, record

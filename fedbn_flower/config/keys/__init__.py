@@ -3,10 +3,10 @@
 The settings of an algorithm are declared in its class, not here: see `selection`.
 """
 
+from .base import KeyGroup, flag_of
 from .compression import Compression
 from .devices import Devices
-from .group import KeyGroup, flag_of
-from .groups import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
+from .general import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
 from .privacy import Privacy
 from .protocol import Protocol
 

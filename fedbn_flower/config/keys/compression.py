@@ -8,7 +8,7 @@ from fedbn_flower.strategies import Codec
 
 from ...core.errors import not_allowed
 from ..registry import COMPRESS, FORMS
-from .group import KeyGroup
+from .base import KeyGroup
 from .with_argument import made
 
 NONE = "none"

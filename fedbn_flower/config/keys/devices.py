@@ -8,7 +8,7 @@ from pydantic import Field as setting
 from ...core.errors import not_allowed
 from ...core.files import absolute
 from ...models import InputSpec
-from .group import KeyGroup
+from .base import KeyGroup
 from .protocol import check_protocol
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
 from ..registry import STRATEGY
+from .base import KeyGroup, flag_of
 from .compression import NONE
-from .group import KeyGroup, flag_of
 
 if TYPE_CHECKING:
     from ..run_config import RunConfig

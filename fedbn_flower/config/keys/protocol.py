@@ -16,7 +16,7 @@ from fedbn_flower.strategies.post_processing import goes_with_buffers
 
 from ...core.errors import not_allowed
 from ..registry import STRATEGY
-from .group import KeyGroup, flag_of
+from .base import KeyGroup, flag_of
 
 if TYPE_CHECKING:
     from ..run_config import RunConfig

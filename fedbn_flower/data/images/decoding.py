@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.memory import check_fits
+from ...core.free_memory import check_fits
 from ..notes import Note
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fedbn_flower.clients import Columns
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.errors import not_allowed
-from ...core.memory import check_fits
+from ...core.free_memory import check_fits
 from ..dataset import Dataset, Decoded
 from ..notes import Note
 from .decoding import to_three_channels

@@ -15,7 +15,12 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import ExpectedMetrics, Range
 from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
-from fedbn_flower.strategies.messages.wire import (
+
+from ...config.client_unions import parts
+from ...config.registry import CLIENT, OBJECTIVE
+from ...config.run_config import RunConfig
+from ...core.ground.settings import declared
+from ...core.ground.wire import (
     CLASS_EXAMPLES,
     CLASS_HITS,
     LOCAL_STEPS,
@@ -24,11 +29,6 @@ from fedbn_flower.strategies.messages.wire import (
     SENT_BYTES,
     TRAIN_EXAMPLES,
 )
-from fedbn_flower.strategies.settings import declared
-
-from ...config.client_unions import parts
-from ...config.registry import CLIENT, OBJECTIVE
-from ...config.run_config import RunConfig
 from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,

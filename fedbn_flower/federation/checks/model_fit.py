@@ -18,9 +18,9 @@ from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
+from ...config.named_algorithms import NOT_GIVEN
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ...config.run_config import RunConfig
-from ...config.selection import NOT_GIVEN
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ...models.integers import error_to_show

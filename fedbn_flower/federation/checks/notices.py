@@ -11,9 +11,9 @@ from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.client_unions import parts
+from ...config.named_algorithms import NOT_GIVEN
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
-from ...config.selection import NOT_GIVEN
 from ...data.copies import of_copies
 from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts

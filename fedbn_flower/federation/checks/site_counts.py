@@ -17,10 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeIn
 from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import printable, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
-from fedbn_flower.strategies.messages.wire import COUNTS, QUERY_COUNTS
 
 from ...config.run_config import RunConfig
 from ...core.errors import not_allowed
+from ...core.ground.wire import COUNTS, QUERY_COUNTS
 from ...core.partition_id import partition_id_of
 from ...data import Dataset
 from ...data.statistics import Feature, class_counts, class_pixels, features

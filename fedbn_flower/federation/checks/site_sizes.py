@@ -9,9 +9,9 @@ from flwr.serverapp import Grid
 from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
-from fedbn_flower.strategies.messages.wire import QUERY_SIZES, SIZES
 
 from ...config.run_config import RunConfig
+from ...core.ground.wire import QUERY_SIZES, SIZES
 from ...core.partition_id import partition_id_of
 from ...privacy.floors import Refused
 from ...privacy.site import SitePrivacy, refusals_in_one_line

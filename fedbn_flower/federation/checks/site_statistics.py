@@ -15,10 +15,10 @@ from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import answers, numbers_of
 from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
-from fedbn_flower.strategies.messages.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 
 from ...config.run_config import RunConfig
 from ...core.errors import RunFailed, not_allowed
+from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 from ...data.images.moments import Scale
 from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics

@@ -13,11 +13,11 @@ from fedbn_flower.strategies import Candidates, PseudoGradientStrategy, ReplyRef
 from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
-from fedbn_flower.strategies.messages.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 
 from ...config.keys.client_selection import KEY, UNIFORM, selection_named
 from ...config.registry import as_user_error
 from ...core.errors import RunFailed
+from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 from ...records.columns import TRAIN
 from ..exchange import Exchange
 from ..inputs import RunInputs

@@ -7,10 +7,9 @@ import logging
 
 from flwr.app import Context, Message, RecordDict
 
-from fedbn_flower.strategies.messages.wire import CONFIG, SERVER_ROUND
-
 from ...config.run_config import RunConfig
 from ...core.files import path_of
+from ...core.ground.wire import CONFIG, SERVER_ROUND
 from ...core.partition_id import name_of_data, partition_id_of
 from .memory_folder import MemoryFolder, client_name, run_of
 

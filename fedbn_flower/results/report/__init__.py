@@ -67,7 +67,7 @@ def _page(folder: Path, reference: Path | None) -> str:
         run = Run.read(folder, "report")
         return run_page(run, without_noise(run, reference))
     if (folder / "grid.csv").exists():
-        from .groups import Sweep
+        from .runs_by_seed import Sweep
         from .sweep_page import sweep_page
 
         return sweep_page(Sweep.read(folder))
@@ -85,7 +85,7 @@ def _page(folder: Path, reference: Path | None) -> str:
 
 def sweep_figure(folder: Path) -> "InlineFigure":
     """Draw the main metric of a sweep's cells by round, from the sweep's folder."""
-    from .groups import Sweep, common_metric
+    from .runs_by_seed import Sweep, common_metric
     from .sweep_page import curves_figure
 
     sweep = Sweep.read(folder)

@@ -12,8 +12,8 @@ from fedbn_flower.strategies.aggregation.means import MEANS
 from ...config.client_unions import parts
 from ...config.keys.with_argument import WITH_ARGUMENT
 from ...config.metric_names import NONE, metric_names
+from ...config.named_algorithms import NAMED
 from ...config.registry import METRIC
-from ...config.selection import NAMED
 from ...core.papers import paper_of
 
 FLOWER = "beutel2020flower"

@@ -10,9 +10,9 @@ from ...core.errors import not_allowed
 from ..composition import privacy_of_runs
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
-from .groups import FOLDER, Group, Sweep, common_metric, legend, metrics_table
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
+from .runs_by_seed import FOLDER, Group, Sweep, common_metric, legend, metrics_table
 from .sweep_page import curves
 from .tables import Table
 

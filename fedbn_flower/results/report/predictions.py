@@ -8,7 +8,7 @@ from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import SensitivityAt, curve
 
 from ...config.metric_names import NONE, metric_names
-from ...records.states import GLOBAL, POOLED, states_of
+from ...records.metric_states import GLOBAL, POOLED, states_of
 from ..plotting.metric_plots import FIGURES
 from ..run_reader import Run
 from .html import folded, gallery, paragraph

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...config.help import as_text
 from ...config.keys import RUN_KEYS
-from ...config.selection import NOT_GIVEN, named, resolve
+from ...config.named_algorithms import NOT_GIVEN, named, resolve
 from ...config.trust import code_in
 from ...core.errors import UserError
 from ...core.session_objects import is_session_name

@@ -12,9 +12,9 @@ from ..composition import privacy_of_runs
 from ..manifest import EXPERIMENT
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
-from .groups import Group, Sweep, best_rows, common_metric, headline, legend, metrics_table
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
+from .runs_by_seed import Group, Sweep, best_rows, common_metric, headline, legend, metrics_table
 from .tables import Table
 
 if TYPE_CHECKING:

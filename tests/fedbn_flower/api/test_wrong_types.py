@@ -10,14 +10,14 @@ import pytest
 import fedbn_flower.api.simulate as api
 from fedbn_flower import simulate
 from fedbn_flower.config.keys import FORMER_KEYS, RUN_KEYS
+from fedbn_flower.config.named_algorithms import REGISTRIES, settings_of
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import REGISTRIES, settings_of
 from fedbn_flower.core.errors import UserError, not_allowed
+from fedbn_flower.core.ground.settings import kinds_of
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import simulation
 from fedbn_flower.runtime.capacity import check_workers
 from fedbn_flower.strategies import FedAvg
-from fedbn_flower.strategies.settings import kinds_of
 from fedbn_flower.sweeps.experiment import Experiment
 
 from ..privacy.asked import Site

@@ -6,8 +6,8 @@ from itertools import combinations, product
 
 from clients import CLIENTS, OBJECTIVES
 from fedbn_flower.cli import docs_reference as reference
+from fedbn_flower.config.named_algorithms import settings_of
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import settings_of
 from strategies import STRATEGIES
 
 

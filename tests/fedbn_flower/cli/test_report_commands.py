@@ -5,7 +5,7 @@ import pytest
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
-from fedbn_flower.results.report.groups import metrics_table
+from fedbn_flower.results.report.runs_by_seed import metrics_table
 
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 

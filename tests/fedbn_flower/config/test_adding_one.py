@@ -1,4 +1,4 @@
-"""Adding an algorithm, a problem or a model takes a file and a line; everything else follows from them."""
+"""Adding an algorithm, a problem or a model takes a file and an entry; everything else follows from them."""
 
 import difflib
 import json
@@ -39,7 +39,7 @@ from ..aggregation.fold import Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
 
 
 class HalfStep(PseudoGradientStrategy):
@@ -67,7 +67,7 @@ class HomeBiasClient(FedAvgClient):
         return frozenset(name for name in model.state_dict() if name.endswith("bias"))
 '''),
     "objective": ("half-pull", "half_pull:HalfPull", '''
-from ..settings import setting
+from fedbn_flower.core.ground.settings import setting
 from .base import Objective
 
 
@@ -147,6 +147,37 @@ class Half(Codec):
     def decode(self, codes: Codes, size: int) -> NDArray[np.float32]:
         return codes["values"].astype(np.float32)
 '''),
+    "extension": ("cosine", "cosine:Cosine", '''
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedbn_flower.strategies.messages.npy import viewed
+
+from ..records.events import RoundResult, RunInfo
+from .base import Extension
+
+
+class Cosine(Extension):
+    """Adds the cosine of successive pseudo-gradients, for an extension that is new."""
+
+    def __init__(self, run: RunInfo) -> None:
+        super().__init__(run)
+        self.cosine, self.models = 0.5, list[np.ndarray]()
+
+    def after_round(self, result: RoundResult) -> None:
+        model = np.concatenate([viewed(array).ravel() for array in result.arrays.values()])
+        self.models = [*self.models[-2:], model.astype(np.float64)]
+        if len(self.models) == 3:
+            first, second = np.diff(self.models, axis=0)
+            self.cosine = float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
+
+    def columns(self) -> Mapping[str, float]:
+        return {"cosine": self.cosine}
+
+    def summary(self) -> Mapping[str, float]:
+        return {"last-cosine": self.cosine}
+'''),
     "model": ("narrow", "narrow:narrow", '''
 from torch import nn
 
@@ -164,7 +195,7 @@ def narrow(spec: InputSpec) -> nn.Module:
 
 
 def stated_places():
-    """By kind, where CONTRIBUTING says that a new one's file and its line go."""
+    """By kind, where CONTRIBUTING says that a new one's file and its entry go."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = re.findall(r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", text, re.MULTILINE)
     return {kind: (folder, registry) for kind, folder, registry in rows}
@@ -183,15 +214,16 @@ def changed_lines(before, after):
 
 
 def add(project, kind):
-    """Write a new one's file, and its line at the end of the table of names."""
+    """Write a new one's file, its import, and its entry at the end of the dictionary."""
     name, place, text = NEW[kind]
     folder, registry = stated_places()[kind]
     module, _, attribute = place.partition(":")
     (project / folder / f"{module}.py").write_text(f'"""New."""\n{text}')
     path = project / registry
     inside = (project / folder / module).relative_to(path.parent).as_posix().replace("/", ".")
-    table = re.compile(r"(?<=^_PLACES = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
-    path.write_text(table.sub(rf'\g<1>    "{name}": "{inside}:{attribute}",\n', path.read_text()))
+    table = re.compile(r"\n(?=[A-Z]+: dict.* = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
+    line, entry = f"from .{inside} import {attribute}", f'    "{name}": {attribute},'
+    path.write_text(table.sub(rf"{line}\n\n\g<1>{entry}\n", path.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +257,7 @@ def done(project, tmp_path_factory, cache_dir):
     return *json.loads(result.stdout.splitlines()[-1]), run
 
 
-def test_adding_one_is_a_file_and_a_line(project):
+def test_adding_one_is_a_file_and_an_entry_with_its_import(project):
     _, before, after = project
     assert stated_places().keys() == NEW.keys()
     assert after.keys() - before.keys() == {
@@ -235,7 +267,7 @@ def test_adding_one_is_a_file_and_a_line(project):
     assert changed == {registry for _, registry in stated_places().values()}
     for name in changed:
         lost, got = changed_lines(before[name], after[name])
-        assert (len(lost), len(got)) == (0, 1), name
+        assert (len(lost), len(got)) == (0, 2), name
 
 
 @pytest.mark.slow  # seconds in a process of their own, as the next two
@@ -273,7 +305,10 @@ def test_a_run_of_all_new_ones_works_and_cites_their_papers(done):
     assert (saved["step-share"], saved["to-zero"]) == (0.25, 0.01)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["pooled"]["misses"] == pytest.approx(1 - summary["pooled"]["accuracy"])
+    assert summary["extensions"] == {"cosine": {"last-cosine": 0.5}}
+    assert (run / "metrics.csv").read_text().splitlines()[0].split(",")[-1] == "cosine"
     page = (run / "report.html").read_text()
+    assert "<dt>cosine, last-cosine</dt><dd>0.5</dd>" in page
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
     assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet", "alistarh2017qsgd"]
 

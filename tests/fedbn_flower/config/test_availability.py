@@ -7,7 +7,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.participation import availability, share_of_work
-from fedbn_flower.federation.strategy import participation
+from fedbn_flower.federation.participation.makers import participation
 
 COUNT = 10_000
 

@@ -8,9 +8,9 @@ import pytest
 from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.named_algorithms import check_requirements, named
 from fedbn_flower.config.registry import CLIENT, absolute, short
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import check_requirements, named
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.cohorts import why_one_by_one

@@ -10,9 +10,9 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
 from fedbn_flower.search.space import parse_space
 from fedbn_flower.strategies import FedAvg
-from fedbn_flower.strategies.settings import allowed, checked, model_of, setting
 from fedbn_flower.sweeps.experiment import Experiment
 from fedbn_flower.sweeps.experiment_files import read_experiment
 

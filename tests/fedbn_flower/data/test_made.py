@@ -13,7 +13,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from strategies.aggregation.fold import GROUP
 

@@ -10,9 +10,9 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 
 
 class Sites(LocalGrid):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedbn_flower import UserError, simulate
+from fedbn_flower.config.named_algorithms import with_full_paths
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import with_full_paths
 from fedbn_flower.config.trust import check_code
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.resume import resumed

@@ -17,7 +17,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 from .test_own_data import Sites, folders  # noqa: F401
 

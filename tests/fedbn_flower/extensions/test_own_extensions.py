@@ -4,7 +4,9 @@ import csv
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fedbn_flower import Extension, RunFailed, Stop, UserError, simulate
 from fedbn_flower.cli import main
@@ -192,3 +194,15 @@ def test_its_settings_are_in_the_configuration(tmp_path):
     config = RunConfig.of({"extension": PLATEAU, "least-fall": "0.5"})
     assert config.to_user_config()["least-fall"] == 0.5
     assert config.to_user_config()["extension"] == PLATEAU
+
+
+def test_the_norm_of_the_update_is_a_column(run, tmp_path):
+    """By the models that two runs of one and of two rounds leave."""
+    models = []
+    for rounds in (1, 2):
+        rows, _ = run(f"rounds-{rounds}", rounds=rounds, extension="update-norm")
+        models.append(load_file(tmp_path / f"rounds-{rounds}" / "model.safetensors"))
+    before, after = models
+    squares = sum(np.sum((after[name].astype(np.float64) - before[name]) ** 2) for name in after)
+    assert rows[0]["update-norm"] == ""
+    assert float(rows[1]["update-norm"]) == pytest.approx(np.sqrt(squares), rel=1e-12)

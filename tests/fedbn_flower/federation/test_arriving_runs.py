@@ -8,8 +8,9 @@ import pytest
 from fedbn_flower import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime import InlineGrid, simulation
+from fedbn_flower.runtime import simulation
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 
 
 class OutOfOrder(InlineGrid):

@@ -12,8 +12,8 @@ from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 
 

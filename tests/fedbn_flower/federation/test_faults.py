@@ -9,8 +9,8 @@ from clients import CLIENTS
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from strategies import STRATEGIES
 from strategies.messages.replies import NO_ANSWER

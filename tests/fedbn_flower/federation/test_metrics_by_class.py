@@ -18,7 +18,7 @@ from fedbn_flower.results.plotting.plots import metric_names
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 
 FINDINGS = ["Edema", "No Finding", "Rare, old"]

@@ -12,7 +12,7 @@ from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.participation import share_of_work
-from fedbn_flower.federation.strategy import participation
+from fedbn_flower.federation.participation.makers import participation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import make_grid
 

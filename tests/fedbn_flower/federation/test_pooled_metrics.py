@@ -14,7 +14,7 @@ from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.records.states import states_of
+from fedbn_flower.records.metric_states import states_of
 from fedbn_flower.runtime.simulation import simulate
 
 UNEQUAL = {"partition": "silos:0-7,8-9", "eval_data": "local"}

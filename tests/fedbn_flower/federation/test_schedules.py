@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower import cli
-from fedbn_flower.config.selection import settings_of
+from fedbn_flower.config.named_algorithms import settings_of
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.plotting.report_plots import learning_rates

@@ -12,7 +12,7 @@ from fedbn_flower.federation.evaluation import evaluated_share, load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 ROUNDS, SHARES = 3, 3
 

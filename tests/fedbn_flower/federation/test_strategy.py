@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 
 def tied_network(shape):

@@ -9,9 +9,9 @@ from PIL import Image
 
 from fedbn_flower import cli
 from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.named_algorithms import built_in_settings
 from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.config.selection import built_in_settings
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, given_keys
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks import unused_keys as by_data

@@ -13,7 +13,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.models.integers import fitted
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 from ..data.test_own_data import Sites
 

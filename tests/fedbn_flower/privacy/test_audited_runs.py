@@ -10,14 +10,14 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.privacy import mechanism
+from fedbn_flower.privacy import client_mechanism
+from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import SecretNumbers
-from fedbn_flower.privacy.mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from strategies import reply_reader
@@ -83,8 +83,10 @@ def steps_of(configured, folder, monkeypatch, fault=None, **values):
 def quarter_of_the_noise(monkeypatch):
     normal = SecretNumbers.normal
     monkeypatch.setattr(SecretNumbers, "normal", lambda self, count: normal(self, count) / 4)
-    discrete = mechanism.discrete_gaussian
-    monkeypatch.setattr(mechanism, "discrete_gaussian", lambda words, count: discrete(words, count) // 4)
+    discrete = client_mechanism.discrete_gaussian
+    monkeypatch.setattr(
+        client_mechanism, "discrete_gaussian", lambda words, count: discrete(words, count) // 4
+    )
 
 
 def clip_that_leaks(monkeypatch):

@@ -11,7 +11,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from strategies.messages.npy import decoded

@@ -14,12 +14,12 @@ from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
-from fedbn_flower.privacy.mechanism import ClientMechanism
+from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
 

@@ -8,7 +8,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys
 from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 
 from .test_runs import DP, MANY, Stops, charges, resume, rows, simulated

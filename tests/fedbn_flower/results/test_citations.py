@@ -5,7 +5,7 @@ import re
 import pytest
 
 from clients import METRICS, PROBLEMS
-from fedbn_flower.config.selection import NAMED
+from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.papers import paper_of
 from fedbn_flower.results.report.citations import FLOWER, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi

@@ -17,7 +17,7 @@ from fedbn_flower.results.plotting.report_plots import (
     trial_values,
 )
 from fedbn_flower.results.report import sweep_figure
-from fedbn_flower.results.report.groups import Sweep
+from fedbn_flower.results.report.runs_by_seed import Sweep
 from fedbn_flower.results.report.sweep_page import curves_figure
 from fedbn_flower.results.run_reader import Run
 

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_curve as sklearn_roc
 
 from clients.problems.metrics.scores import SensitivityAt, curve, thresholds
 from fedbn_flower import simulate
-from fedbn_flower.records.states import states_of
+from fedbn_flower.records.metric_states import states_of
 from fedbn_flower.results.plotting import metric_plots
 from fedbn_flower.results.report.predictions import predictions
 from fedbn_flower.results.run_reader import Run

@@ -9,7 +9,7 @@ from rich.console import Console
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.results import progress
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 from ..records.helpers import info
 

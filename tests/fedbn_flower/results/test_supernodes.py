@@ -12,9 +12,9 @@ from fedbn_flower import client_app
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 
 

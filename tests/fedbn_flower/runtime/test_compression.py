@@ -8,11 +8,11 @@ from hypothesis.extra.numpy import arrays
 
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.wire import ARRAYS, COMPRESSED
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from strategies.messages.bfloat16 import from_upper_halves, upper_halves
 from strategies.messages.npy import viewed
-from strategies.messages.wire import ARRAYS, COMPRESSED
 
 from .test_sums import CLIENTS, run
 

@@ -106,6 +106,18 @@ def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):
     assert len({row["accuracy"] for row in rows(once)[0]}) > 1  # every round's are its own
 
 
+def test_a_method_that_an_object_replaces_is_called_every_time(configured):
+    task = local_task(configured(client="fedavg"), 0, {})
+    arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
+    evaluations, calls = Evaluations(), []
+    for _ in range(4):
+        client = FedAvgClient(task, Memory(ContextStore()))
+        client.held_out_metrics = lambda config: {}
+        evaluations.find(client, content, lambda: calls.append(1) or (0.5, 360, {}))
+    assert len(calls) == 4
+
+
 def test_both_held_out_sets_are_evaluated_once(counted):
     once, evaluations = counted(val_fraction=0.2)
     assert evaluations == SHARED + 2  # the last round has both, and the server too

@@ -16,7 +16,7 @@ from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import progress
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import to_target
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
 

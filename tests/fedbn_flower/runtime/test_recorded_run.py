@@ -8,7 +8,8 @@ from flwr.app import Context, RecordDict
 from fedbn_flower import Observer, simulate
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import InlineGrid, server_app, simulation
+from fedbn_flower.runtime import server_app, simulation
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import run_info
 
 SILOS = {"partition": "silos:0-4,5-9", "num_clients": 2}

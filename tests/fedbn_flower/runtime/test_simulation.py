@@ -13,7 +13,7 @@ from clients import CLIENTS, FedAvgClient
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import initial_model
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 from fedbn_flower.runtime.simulation import simulate
 

@@ -3,13 +3,13 @@
 import pytest
 
 from clients import FedAvgClient
+from fedbn_flower.core.ground.wire import ARRAYS, SUMS
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime import InlineGrid
 from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import node_context
+from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid
-from strategies.messages.wire import ARRAYS, SUMS
 
 CLIENTS = 18
 

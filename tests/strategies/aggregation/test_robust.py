@@ -7,9 +7,9 @@ from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbn_flower.core.ground.settings import declared
 from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
 from strategies.aggregation.means import Summand, TrimmedMean
-from strategies.settings import declared
 
 from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.errors import UserError
-from ....core.memory import check_fits
+from ....core.free_memory import check_fits
 from ...dataset import Request
 from ...notes import Note
 from .header import Layout, checked_names, records

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedbn_flower.core import memory
+from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
@@ -124,7 +124,7 @@ def test_what_memory_does_not_hold_is_not_read(load, tmp_path, monkeypatch, endi
         assert path.stat().st_size < 100_000
     else:
         pd.DataFrame(np.zeros((rows, 3), int), columns=["a", "b", "label"]).to_csv(path, index=False)
-    monkeypatch.setattr(memory, "available_memory", lambda: rows * 3 * CELL // 2)
+    monkeypatch.setattr(free_memory, "available_memory", lambda: rows * 3 * CELL // 2)
     monkeypatch.setattr(pd, "read_csv", None)
     monkeypatch.setattr(pd, "read_parquet", None)
     with pytest.raises(UserError) as caught:

@@ -18,7 +18,7 @@ from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
-from fedbn_flower.runtime import InlineGrid
+from fedbn_flower.runtime.inline import InlineGrid
 
 
 @pytest.fixture

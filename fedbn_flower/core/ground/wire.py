@@ -70,6 +70,14 @@ CLASS_HITS = "class-hits"
 CLASS_EXAMPLES = "class-examples"
 SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model that is not encoded
 
+# In PROTOTYPES: to the clients, and from them.
+KNOWN = "known"
+FEATURE_SUMS = "sums"
+SHARES = "shares"
+
+# In STRUGGLE.
+SCORES = "scores"
+
 # In PARTITION.
 PARTITION_ID = "partition-id"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedbn_flower.core import memory
+from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.memory import available_memory, check_fits
+from fedbn_flower.core.free_memory import available_memory, check_fits
 
 
 def test_a_container_s_limit_counts(tmp_path, monkeypatch):
@@ -13,14 +13,14 @@ def test_a_container_s_limit_counts(tmp_path, monkeypatch):
     used.write_text("700\n")
     stat.write_text("anon 600\ninactive_file 80\n")
     limit.write_text("1000\n")
-    monkeypatch.setattr(memory, "CGROUPS", [(str(limit), str(used), str(stat))])
+    monkeypatch.setattr(free_memory, "CGROUPS", [(str(limit), str(used), str(stat))])
     assert available_memory() == 1000 - 700 + 80
     limit.write_text("max\n")
     assert available_memory() > 10_000
 
 
 def test_what_does_not_fit_is_one_line(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 3 * 2**30)
+    monkeypatch.setattr(free_memory, "available_memory", lambda: 3 * 2**30)
     check_fits("dataset", "10 rows of 't.csv'", 3 * 2**30)
     with pytest.raises(UserError) as caught:
         check_fits("dataset", "60000000 rows of 't.parquet'", 3 * 2**40 + 1)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from fedbn_flower.strategies.settings import Numbers
+from ...core.ground.settings import Numbers
 
 
 def flag_of(name: str) -> str:

@@ -10,9 +10,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from fedbn_flower.clients import Problem
-from fedbn_flower.clients.problems.evaluation import STATES, added
+from fedbn_flower.clients.problems.evaluation import added
 from fedbn_flower.strategies import PhaseReport
 
+from ..core.ground.wire import STATES
 from .events import RoundResult
 
 STATES_FILE = "states.safetensors"

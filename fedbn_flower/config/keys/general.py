@@ -1,4 +1,4 @@
-"""The keys of a run, in groups; each group's docstring is its title."""
+"""The keys of a run that have no file of their own, in groups; each group's docstring is its title."""
 
 from typing import Annotated, Literal
 
@@ -13,13 +13,13 @@ from ..availability import AVAILABILITY
 from ..registry import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
-from .group import KeyGroup
+from .base import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
-EXTENSIONS = f"{FORMS}, several with commas, or none"
+EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
 TARGET = "METRIC=VALUE, or none"
 Patterns = Annotated[
     str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
@@ -51,9 +51,7 @@ class Run(KeyGroup):
         description="instead of it what it is compared with: each client trained alone, or one model on all "
         "their data in one place",
     )
-    extension: Annotated[str, EXTENSIONS] = setting(
-        "none", description="what further takes part in the run: your own extensions, with commas"
-    )
+    extension: Annotated[str, EXTENSIONS] = setting("none", description="what else takes part in the run")
     rounds: int = setting(10, ge=1, description="rounds")
     seed: int = setting(
         0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"

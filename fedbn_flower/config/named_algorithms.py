@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from fedbn_flower.strategies.messages.wire import (
+from ..core.errors import UserError, check_plain, not_allowed
+from ..core.ground.settings import allowed, declared, flag, model_of
+from ..core.ground.wire import (
     CHECKPOINT_ROUND,
     EVAL_SPLITS,
     RUN,
@@ -20,9 +22,6 @@ from fedbn_flower.strategies.messages.wire import (
     UPDATE_BOUND,
     UPDATE_STEP,
 )
-from fedbn_flower.strategies.settings import allowed, declared, flag, model_of
-
-from ..core.errors import UserError, check_plain, not_allowed
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
@@ -166,13 +165,15 @@ def settings_of(cls: type) -> Mapping[str, FieldInfo]:
 
 def built_in_users(key: str) -> list[str]:
     """The built-in algorithms that have this setting."""
-    users = {name for r in REGISTRIES for name, cls in r.names.items() if key in settings_of(cls)}
+    kinds = (*REGISTRIES, EXTENSION)
+    users = {name for r in kinds for name, cls in r.names.items() if key in settings_of(cls)}
     return sorted(users)
 
 
 def built_in_settings() -> list[str]:
     """The settings of all built-in algorithms, in their order."""
-    return list(dict.fromkeys(k for r in REGISTRIES for cls in r.names.values() for k in settings_of(cls)))
+    kinds = (*REGISTRIES, EXTENSION)
+    return list(dict.fromkeys(k for r in kinds for cls in r.names.values() for k in settings_of(cls)))
 
 
 def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> None:

@@ -1,0 +1,30 @@
+"""What a node tells when it is asked, beside training and evaluating.
+
+A SuperNode starts a process for every message, so that an answer is imported by the message that asks for it.
+"""
+
+from functools import partial
+from pkgutil import resolve_name
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+QUERIES = {
+    "partition_id": "core.partition_id:answer_partition_id",
+    "moments": "federation.checks.site_statistics:answer_moments",
+    "counts": "federation.checks.site_counts:answer_counts",
+    "sizes": "federation.checks.site_sizes:answer_sizes",
+    "complete": "results.checkpoints.site_folder:answer_complete",
+}
+"""What answers each query, ``module:function`` in fedbn_flower."""
+
+
+def answer_queries(app: ClientApp) -> None:
+    """Register every query with an app."""
+    for query, place in QUERIES.items():
+        app.query(query)(partial(_answer, place))
+
+
+def _answer(place: str, message: Message, context: Context) -> Message:
+    answer: Message = resolve_name(f"fedbn_flower.{place}")(message, context)
+    return answer
