@@ -103,10 +103,10 @@ class FedAvgClient(NumPyClient):
             The shared entries: a `Received` with names and further records, or a plain list in the order of
             `shared_names`.
         config : dict
-            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
-            settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate the
-            trained model. ``fine-tune`` more steps come before evaluation and are then discarded.
-            ``classes``, the number of classes, adds counts by class.
+            ``server-round``, ``client-lr``, the objective's settings by flag (``mu``), and ``eval-splits``:
+            comma-separated splits on which to evaluate the trained model. ``fine-tune`` more steps come
+            before evaluation and are then discarded. ``classes``, the number of classes, adds counts by
+            class.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class FedAvgClient(NumPyClient):
         """Return the round's local training. ``parameters`` have the values of the model to start from."""
         task = self.task
         server_round = int(config["server-round"])
-        rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
+        rate = float(config["client-lr"])
         trained = {n: parameters[n] for n in self.trained_names}
         objective = task.objective(
             trained,

@@ -20,6 +20,7 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.settings import allowed
 
+from ..config.gone import refuse_gone
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.registry import DATASET, MODEL, PROBLEM
@@ -211,6 +212,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
         check_given(key, value)
+        refuse_gone(key, value if isinstance(value, list | tuple) else [value])
         if key == "metrics" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":

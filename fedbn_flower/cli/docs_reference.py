@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import cleandoc
 
+from ..config.gone import GONE
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, RUN_KEYS
 from ..config.registry import APP, COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
@@ -30,8 +31,8 @@ pyproject.toml does not list: settings of algorithms of your own go into `settin
 
 
 def run_config() -> dict[str, object]:
-    """Every key that Flower is to let through, with its default."""
-    settings = dict.fromkeys([*built_in_settings(), *FORMER_KEYS], NOT_GIVEN)
+    """Every key that Flower is to let through, with its default; also those that are gone."""
+    settings = dict.fromkeys([*built_in_settings(), *FORMER_KEYS, *GONE], NOT_GIVEN)
     return {key: field.default for key, field in RUN_KEYS.items()} | settings
 
 

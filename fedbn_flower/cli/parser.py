@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
 from ..config.keys import FORMER_KEYS, flag_of
 from ..config.registry import short
@@ -29,6 +30,19 @@ COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
+
+
+class _Gone(argparse.Action):
+    """Refuse a flag of version 0.2 that is gone."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        refuse_gone(self.dest, [values])
 
 
 class _Once(argparse.Action):
@@ -180,7 +194,9 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`."""
+    """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`, or the key is gone."""
+    for key in GONE:
+        parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="show every name and exit")
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(

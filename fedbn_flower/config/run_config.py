@@ -178,8 +178,6 @@ class RunConfig(
     @property
     def target_value(self) -> tuple[str, float] | None:
         """The metric of the target and its value; None without a target."""
-        if self.target_accuracy:
-            return "accuracy", self.target_accuracy
         if self.target == NO_TARGET:
             return None
         metric, equals, text = self.target.rpartition("=")
@@ -243,10 +241,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("holdout-clients", config.holdout_clients, most)
     if config.patience and not config.val_fraction:
         raise not_allowed("patience", config.patience, "0 without val-fraction: it goes by a validation set")
-    if config.target != NO_TARGET and config.target_accuracy:
-        raise not_allowed("target-accuracy", config.target_accuracy, f"0 with target {config.target!r}")
     if config.stop_at_target and not config.target_value:
-        raise not_allowed("stop-at-target", True, "false without target-accuracy or target")
+        raise not_allowed("stop-at-target", True, "false without target")
     if config.fraction_train == 0:
         raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
     _check_start(config)
@@ -286,12 +282,8 @@ def _check_start(config: RunConfig) -> None:
 
 
 def _check_schedules(config: RunConfig, of_strategy: Iterable[str]) -> None:
-    """Refuse schedules that cannot be, two on the clients' rate, and one of a rate that there is not."""
-    text, decay = config.client_lr_schedule, config.client_lr_decay
-    check_schedule("client-lr-schedule", text, config.client_lr, config.rounds)
-    if text != CONSTANT and decay != 1:
-        wanted = f"1.0 with client-lr-schedule {text!r} (this decay is the schedule exponential:{decay:g})"
-        raise not_allowed("client-lr-decay", decay, wanted)
+    """Refuse schedules that cannot be, and one of a rate that there is not."""
+    check_schedule("client-lr-schedule", config.client_lr_schedule, config.client_lr, config.rounds)
     text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
     has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
     if text != CONSTANT and not has_rate:

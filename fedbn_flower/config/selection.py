@@ -26,6 +26,7 @@ from ..core.errors import UserError, check_plain, not_allowed
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
+from .gone import GONE, refuse_gone
 from .keys import FORMER_KEYS, RUN_KEYS
 from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
@@ -135,7 +136,7 @@ def _check_declaration(algorithm: Named) -> None:
         problem = str(error).splitlines()[0]
         raise UserError(f"{algorithm}: its settings cannot be read: {problem}") from error
     for key, field in fields.items():
-        if key in MESSAGE_KEYS | FORMER_KEYS.keys() | COMMANDS:
+        if key in MESSAGE_KEYS | FORMER_KEYS.keys() | GONE.keys() | COMMANDS:
             raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
         if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
             wrong = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
@@ -172,13 +173,15 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
     Raises
     ------
     UserError
-        For the first one; the message names the algorithms that have it, or the nearest key.
+        For the first one; the message names the key in its place, the algorithms that have it, or the
+        nearest key.
     """
     algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
     used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
     for key, value in given.items():
         if key in used or key in RUN_KEYS:
             continue
+        refuse_gone(key, [value])
         if users := built_in_users(key):
             *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
             named = f"{', '.join(others)} or {last}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
 from ..results.earlier import is_version_0_1
 from ..results.manifest import EXPERIMENT, NOT_KEYS
@@ -45,7 +46,13 @@ def read_experiment(path: Path) -> Experiment:
         raise UserError(
             f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
         )
-    return Experiment.of(given, str(path))
+    return Experiment.of(given if path.suffix == TOML else _in_new_keys(given), str(path))
+
+
+def _in_new_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run or sweep of version 0.2 wrote, in the keys that there are."""
+    runs = [in_new_keys(run) for run in given.get("runs", [])]
+    return in_new_keys(given) | ({"runs": runs} if runs else {})
 
 
 def resumed_sweep(values: Mapping[str, str]) -> Experiment:

@@ -95,7 +95,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         missing = []
         for cell in cells:
             if summary := cell.summary:
-                comparison.add(cell.config, summary)
+                comparison.add(cell.config, summary, name=cell.name)
             else:
                 missing.append(cell)
         if len(missing) < len(cells):
@@ -104,7 +104,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         try:
             with closing(_outcomes(missing, console)) as outcomes:
                 for cell, (summary, problem) in outcomes:
-                    comparison.add(cell.config, summary, problem)
+                    comparison.add(cell.config, summary, problem, cell.name)
                     if summary:
                         say(console, end_line(cell.name, summary))
                     else:

@@ -141,7 +141,7 @@ class Recording(dict):
         return super().get(key, default)
 
 
-ALWAYS = {wire.SERVER_ROUND: 1, wire.CLIENT_LR: 0.1, wire.CLIENT_LR_DECAY: 1.0, wire.EVAL_SPLITS: "test"}
+ALWAYS = {wire.SERVER_ROUND: 1, wire.CLIENT_LR: 0.1, wire.EVAL_SPLITS: "test"}
 ON_DEMAND = {wire.FINE_TUNE: 1, wire.CLASSES: 3}
 
 
