@@ -23,7 +23,7 @@ from .objectives import Local, Objective, Outcome
 from .objectives.sgd import Sgd
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
-from .settings import refuse_former_name, set_values, values
+from .settings import set_values, values
 from .training import (
     LocalRun,
     LocalTask,
@@ -43,8 +43,6 @@ class FedAvgClient(NumPyClient):
     ------
     ValueError
         When a tied tensor is local under one of its names and shared under another.
-    TypeError
-        When a subclass defines ``figures``, the former name of `held_out_metrics`.
     """
 
     paper = "mcmahan2017fedavg"
@@ -57,10 +55,6 @@ class FedAvgClient(NumPyClient):
     personal_group: ClassVar[str] = ""
     """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
     local entries."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        refuse_former_name(cls, "figures", "held_out_metrics")
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task

@@ -212,7 +212,6 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
     for word, given in keys.items():
         key, value = flag_of(word), _plain(given)
         check_given(key, value)
-        refuse_gone(key, value if isinstance(value, list | tuple) else [value])
         if key == "metrics" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         if isinstance(value, PseudoGradientStrategy) and key == "strategy":
@@ -234,6 +233,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
         elif not isinstance(value, str | bool | int | float):
             expected = allowed(RUN_KEYS[key]) if key in RUN_KEYS else "text, a number, true or false"
             raise not_allowed(key, value, expected)
+        refuse_gone(key, [value])
         values[key] = value
     return values, objects
 

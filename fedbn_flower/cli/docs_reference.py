@@ -8,7 +8,7 @@ from inspect import cleandoc
 
 from ..config.gone import GONE
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
-from ..config.keys import FORMER_KEYS, RUN_KEYS
+from ..config.keys import RUN_KEYS
 from ..config.registry import APP, COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
 from ..config.selection import NOT_GIVEN, REGISTRIES, built_in_settings
 from ..core.papers import paper_of
@@ -31,8 +31,8 @@ pyproject.toml does not list: settings of algorithms of your own go into `settin
 
 
 def run_config() -> dict[str, object]:
-    """Every key that Flower is to let through, with its default; also those that are gone."""
-    settings = dict.fromkeys([*built_in_settings(), *FORMER_KEYS, *GONE], NOT_GIVEN)
+    """Every key that Flower is to let through, with its default; also those of former keys."""
+    settings = dict.fromkeys([*built_in_settings(), *GONE], NOT_GIVEN)
     return {key: field.default for key, field in RUN_KEYS.items()} | settings
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
-from ..config.keys import FORMER_KEYS, flag_of
+from ..config.keys import flag_of
 from ..config.registry import short
 from ..config.run_config import RunConfig
 from ..config.selection import REGISTRIES, Named
@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Gone(argparse.Action):
-    """Refuse a flag of version 0.2 that is gone."""
+    """Refuse the flag of a former key."""
 
     def __call__(
         self,
@@ -95,7 +95,7 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         flag = unknown[0].split("=")[0]
-        near = hint(flag.lstrip("-"), map(flag_of, (*vars(known), *FORMER_KEYS)), "--")
+        near = hint(flag.lstrip("-"), map(flag_of, vars(known)), "--")
         raise UserError(f"{unknown[0]}: unknown flag{near}; see --help")
     values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
     if "resume" in values:
@@ -237,10 +237,8 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], prefix: str = "") -> None:
     for flag in flags:
-        former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key and old not in COMMANDS]
         parser.add_argument(
             f"--{flag.key}",
-            *former,
             dest=flag.key,
             action=_Once,
             metavar="VALUE",

@@ -1,4 +1,4 @@
-"""Keys of version 0.2 that repeated another key, and how that one says the same."""
+"""Former keys, which repeated another one or had another name: how to say the same now."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ class Gone(NamedTuple):
 
 
 GONE = {
+    "lockstep": Gone("fast", "{}", ()),
     "client-lr-decay": Gone("client-lr-schedule", "exponential:{}", ("1",)),
     "target-accuracy": Gone("target", "accuracy={}", ("0",)),
     "tensorboard": Gone("track", "tensorboard", ("0", "false", "off", "no", "f", "n")),
@@ -49,7 +50,7 @@ def in_new_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _in_new_form(key: str, value: object) -> str:
     new, form, neutral = GONE[key]
     text = str(value).lower()
-    return _default(new) if text in neutral or _number(text) == _number(neutral[0]) else form.format(text)
+    return _default(new) if _number(text) in map(_number, neutral) else form.format(text)
 
 
 def _number(text: str) -> float | str:

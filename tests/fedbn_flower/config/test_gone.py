@@ -1,4 +1,6 @@
-"""Keys that repeated another key: refused with its form wherever they come from."""
+"""Former keys: refused with its form wherever they come from."""
+
+import json
 
 import pytest
 
@@ -9,6 +11,7 @@ from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.run_config import RunConfig
 
 FORMS = [
+    ("lockstep", "off", "fast 'off'"),
     ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),
     ("client-lr-decay", 1.0, "client-lr-schedule 'constant'"),
     ("target-accuracy", 0.95, "target 'accuracy=0.95'"),
@@ -22,7 +25,7 @@ FORMS = [
 def test_each_is_refused_with_the_new_form_wherever_it_is_given(key, value, new, tmp_path):
     text = str(value).lower()
     file = tmp_path / "mine.toml"
-    file.write_text(f"rounds = 2\n{key} = {text}\n")
+    file.write_text(f"rounds = 2\n{key} = {json.dumps(value)}\n")
     ways = {
         "flag": lambda: parse_command_line([f"--{key}", text]),
         "flag with =": lambda: parse_command_line([f"--{key}={text}", "--rounds", "2"]),
