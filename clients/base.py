@@ -25,7 +25,7 @@ from .objectives import Local, Objective, Outcome
 from .objectives.sgd import Sgd
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
-from .settings import refuse_former_name, set_values, values
+from .settings import set_values, values
 from .training import (
     LocalRun,
     LocalTask,
@@ -45,8 +45,6 @@ class FedAvgClient(NumPyClient):
     ------
     ValueError
         When a tied tensor is local under one of its names and shared under another.
-    TypeError
-        When a subclass defines ``figures``, the former name of `held_out_metrics`.
     """
 
     paper = "mcmahan2017fedavg"
@@ -59,10 +57,6 @@ class FedAvgClient(NumPyClient):
     personal_group: ClassVar[str] = ""
     """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
     local entries."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        refuse_former_name(cls, "figures", "held_out_metrics")
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
@@ -105,10 +99,10 @@ class FedAvgClient(NumPyClient):
             The shared entries: a `Received` with names and further records, or a plain list in the order of
             `shared_names`.
         config : dict
-            ``server-round``, ``client-lr``, ``client-lr-decay`` (a factor per round), the objective's
-            settings by flag (``mu``), and ``eval-splits``: comma-separated splits on which to evaluate the
-            trained model. ``fine-tune`` more steps come before evaluation and are then discarded.
-            ``classes``, the number of classes, adds counts by class.
+            ``server-round``, ``client-lr``, the objective's settings by flag (``mu``), and ``eval-splits``:
+            comma-separated splits on which to evaluate the trained model. ``fine-tune`` more steps come
+            before evaluation and are then discarded. ``classes``, the number of classes, adds counts by
+            class.
 
         Raises
         ------
@@ -136,7 +130,7 @@ class FedAvgClient(NumPyClient):
         """Return the round's local training. ``parameters`` have the values of the model to start from."""
         task = self.task
         server_round = int(config["server-round"])
-        rate = float(config["client-lr"]) * float(config["client-lr-decay"]) ** (server_round - 1)
+        rate = float(config["client-lr"])
         trained = {n: parameters[n] for n in self.trained_names}
         objective = task.objective(
             trained,

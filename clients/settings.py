@@ -29,15 +29,3 @@ def set_values(target: object, given: Mapping[str, Any]) -> None:
         if name not in given and field.is_required():
             raise ValueError(f"{cls.__name__} needs a value of its setting {name!r}")
         setattr(target, name, given.get(name, field.get_default(call_default_factory=True)))
-
-
-def refuse_former_name(cls: type, former: str, name: str) -> None:
-    """Refuse a class that defines an attribute under its former name, under which nothing reads it.
-
-    Raises
-    ------
-    TypeError
-        When it does; the message has both names.
-    """
-    if former in vars(cls):
-        raise TypeError(f"{cls.__name__}.{former}: name this attribute {name}")

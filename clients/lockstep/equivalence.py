@@ -112,7 +112,6 @@ def _difference(
     config: dict[str, Scalar] = {
         **settings,
         "client-lr": RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
-        "client-lr-decay": 1.0,
         "eval-splits": "",
     }
     clients = replace(task, training=training), examples

@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 from numpy.typing import NDArray
 
 from ..modules.lazy_torch import nn, torch
-from ..settings import refuse_former_name
 from .metrics import Metric, Predicted
 
 
@@ -17,11 +16,6 @@ class Problem:
     """A learning problem: the loss and the metrics of predictions.
 
     An example may have several predictions (the characters of a text); a metric is a mean over predictions.
-
-    Raises
-    ------
-    TypeError
-        When a subclass sets ``figures``, the former name of ``metrics``.
     """
 
     learns: ClassVar[str] = ""
@@ -44,10 +38,6 @@ class Problem:
     """The further metrics of this run, by name; see `with_metrics`."""
     further: tuple[str, ...] = ()
     """The names of all their values: those of the metrics, and those by class."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        refuse_former_name(cls, "figures", "metrics")
 
     @classmethod
     def misfit_of_targets(cls, kind: str, targets: NDArray) -> str:

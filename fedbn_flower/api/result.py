@@ -27,7 +27,6 @@ from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
-from ..results.earlier import client_entries, input_spec, is_version_0_1
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
 from .export import write_model
@@ -214,8 +213,7 @@ def export_model(
 
 def _spec(manifest: Mapping[str, Any], folder: Path) -> InputSpec:
     """Return the shape of a run's examples."""
-    earlier = is_version_0_1(manifest)
-    spec = input_spec(manifest) if earlier else InputSpec.parse(str(manifest.get("shape", "")))
+    spec = InputSpec.parse(str(manifest.get("shape", "")))
     if spec is None:
         raise UserError(f"run-dir: {str(folder)!r} does not give the shape of its inputs")
     return spec
@@ -259,8 +257,6 @@ def _completed(
     if client is None:
         reason = f"{len(local)} entries, such as {local[0]}, stay with each client"
         raise not_allowed("client", None, f"{_clients(manifest)}: {reason}")
-    if is_version_0_1(manifest):
-        return client_entries(folder, client)
     best = CheckpointFolder(folder / BEST)
     checkpoint = best if best.server.exists() else CheckpointFolder(folder / LAST)
     last = checkpoint.load()

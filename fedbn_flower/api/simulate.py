@@ -19,6 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from ..config.gone import refuse_gone
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
@@ -249,6 +250,7 @@ def _split_keys(keys: Mapping[str, Any]) -> tuple[dict[str, UserConfigValue], di
         elif not isinstance(value, str | bool | int | float):
             expected = allowed(RUN_KEYS[key]) if key in RUN_KEYS else "text, a number, true or false"
             raise not_allowed(key, value, expected)
+        refuse_gone(key, [value])
         values[key] = value
     return values, objects
 

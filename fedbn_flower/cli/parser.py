@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
-from ..config.keys import FORMER_KEYS, flag_of
+from ..config.keys import flag_of
 from ..config.named_algorithms import REGISTRIES, Named
 from ..config.registry import short
 from ..config.run_config import RunConfig
@@ -29,6 +30,19 @@ COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
+
+
+class _Gone(argparse.Action):
+    """Refuse the flag of a former key."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        refuse_gone(self.dest, [values])
 
 
 class _Once(argparse.Action):
@@ -81,7 +95,7 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         flag = unknown[0].split("=")[0]
-        near = hint(flag.lstrip("-"), map(flag_of, (*vars(known), *FORMER_KEYS)), "--")
+        near = hint(flag.lstrip("-"), map(flag_of, vars(known)), "--")
         raise UserError(f"{unknown[0]}: unknown flag{near}; see --help")
     values = {key: value for key, value in vars(known).items() if key not in COMMANDS and value is not None}
     if "resume" in values:
@@ -180,7 +194,9 @@ def _full_parser(algorithms: Iterable[Named]) -> _Parser:
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`."""
+    """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`, or the key is gone."""
+    for key in GONE:
+        parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="show every name and exit")
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
@@ -221,10 +237,8 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], prefix: str = "") -> None:
     for flag in flags:
-        former = [f"--{old}" for old, new in FORMER_KEYS.items() if new == flag.key and old not in COMMANDS]
         parser.add_argument(
             f"--{flag.key}",
-            *former,
             dest=flag.key,
             action=_Once,
             metavar="VALUE",

@@ -26,7 +26,8 @@ from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .extension_names import absolute_extensions, extension_names
-from .keys import FORMER_KEYS, RUN_KEYS
+from .gone import GONE, refuse_gone
+from .keys import RUN_KEYS
 from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
 from .registry import (
@@ -143,7 +144,7 @@ def _check_declaration(algorithm: Named) -> None:
         problem = str(error).splitlines()[0]
         raise UserError(f"{algorithm}: its settings cannot be read: {problem}") from error
     for key, field in fields.items():
-        if key in MESSAGE_KEYS | FORMER_KEYS.keys() | COMMANDS:
+        if key in MESSAGE_KEYS | GONE.keys() | COMMANDS:
             raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
         if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
             wrong = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
@@ -182,13 +183,15 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
     Raises
     ------
     UserError
-        For the first one; the message names the algorithms that have it, or the nearest key.
+        For the first one; the message names the key in its place, the algorithms that have it, or the
+        nearest key.
     """
     algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
     used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
     for key, value in given.items():
         if key in used or key in RUN_KEYS:
             continue
+        refuse_gone(key, [value])
         if users := built_in_users(key):
             *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
             named = f"{', '.join(others)} or {last}"
@@ -278,14 +281,9 @@ def _has_name(algorithm: Named, name: str) -> bool:
 
 
 def given_by_key(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, by key: former keys under their new names, settings out of the text ``settings``,
-    those that are ``auto`` left out."""
+    """What was given, by key: settings out of the text ``settings``, those that are ``auto`` left out."""
     given = dict(values)
     text = str(given.pop("settings", ""))
-    for former, key in FORMER_KEYS.items():
-        value = given.pop(former, NOT_GIVEN)
-        if value != NOT_GIVEN:
-            given[key] = value
     given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
     for key, value in _parsed(text).items():
         if key in RUN_KEYS:

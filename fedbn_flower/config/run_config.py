@@ -178,8 +178,6 @@ class RunConfig(
     @property
     def target_value(self) -> tuple[str, float] | None:
         """The metric of the target and its value; None without a target."""
-        if self.target_accuracy:
-            return "accuracy", self.target_accuracy
         try:
             return target_of(self.target)
         except ValueError:
@@ -280,12 +278,8 @@ def _check_start(config: RunConfig) -> None:
 
 
 def _check_schedules(config: RunConfig, of_strategy: Iterable[str]) -> None:
-    """Refuse schedules that cannot be, two on the clients' rate, and one of a rate that there is not."""
-    text, decay = config.client_lr_schedule, config.client_lr_decay
-    check_schedule("client-lr-schedule", text, config.client_lr, config.rounds)
-    if text != CONSTANT and decay != 1:
-        wanted = f"1.0 with client-lr-schedule {text!r} (this decay is the schedule exponential:{decay:g})"
-        raise not_allowed("client-lr-decay", decay, wanted)
+    """Refuse schedules that cannot be, and one of a rate that there is not."""
+    check_schedule("client-lr-schedule", config.client_lr_schedule, config.client_lr, config.rounds)
     text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
     has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
     if text != CONSTANT and not has_rate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -19,7 +19,7 @@ from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from ..core.listing import listed
 from .dataset import Kind, Rows
-from .images.moments import Scale
+from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes
 from .notes import Note, Row
 from .rounding import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
@@ -127,9 +127,7 @@ class FeatureMoments:
         ``rest`` is added to its features, see `rounding`.
         """
         found = np.zeros((3, x.shape[1]))
-        for feature in features:
-            values = with_rest(x, feature, rest)
-            values = values[~np.isnan(values)]
+        for feature, values in _present(x, features, rest):
             if len(values):
                 mean = values[0] + (values - values[0]).mean()  # exact where all are equal
                 found[:, feature] = len(values), mean, np.square(values - mean).sum()
@@ -171,10 +169,7 @@ class FeatureMoments:
             When they are not those of numbers, float32, of so many features.
         """
         names = ("counts", "means", "squares")
-        if {name: array.shape for name, array in arrays.items()} != dict.fromkeys(names, (features,)):
-            raise ValueError(f"expected counts, means and squares of {features} features")
-        if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
-            raise ValueError("expected finite numbers of float64")
+        check_arrays(arrays, dict.fromkeys(names, (features,)), f"of {features} features")
         counts, means, squares = (arrays[name] for name in names)
         if (counts > most).any() or (counts % 1 != 0).any():
             raise ValueError(f"{counts.max():.16g} values, not whole numbers in [0, {most:.16g}]")
@@ -210,9 +205,7 @@ class Standardise:
         ``numbers`` are unchanged.
         """
         mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
-        for column in numbers:
-            values = with_rest(x, column, rest)
-            values = values[~np.isnan(values)]
+        for column, values in _present(x, numbers, rest):
             if not len(values):
                 scale[column] = 0.0
             elif values.min() == values.max():
@@ -237,6 +230,15 @@ class Standardise:
         ones = [1] * (x.dim() - 2)
         mean, scale = (values.to(x.device).view(-1, *ones) for values in (self.mean, self.scale))
         return x.sub_(mean).mul_(scale).nan_to_num_(nan=0.0).float(), columns["y"]
+
+
+def _present(
+    x: NDArray[np.float32], features: Collection[int], rest: Mapping[int, NDArray[np.float32]]
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Yield the values of each of these features that are there, with their ``rest``."""
+    for feature in features:
+        values = with_rest(x, feature, rest)
+        yield feature, values[~np.isnan(values)]
 
 
 def lost_values(features: Iterable[tuple[str, Distinct]], as_they_are: bool = False) -> tuple[Note, ...]:
@@ -312,7 +314,7 @@ def as_targets(where: str, array: NDArray, count: int) -> NDArray:
     UserError
         For anything else; ``where`` begins the message.
     """
-    if _are_labels(array):
+    if array.dtype.kind in "biu" and are_labels(array):
         array = array.astype(np.float32)
     if array.shape == (count,) and array.dtype.kind in "biu" and array.min() >= 0:
         return array.astype(np.int64)
@@ -361,7 +363,6 @@ def floats_as_classes(
     return [np.searchsorted(present, y[:, 0]).astype(np.int64) for y in found], names, notes
 
 
-def _are_labels(array: NDArray) -> bool:
-    """Return whether an array of truth values or whole numbers is 0 and 1 in several columns."""
-    several = array.dtype.kind in "biu" and array.ndim == 2 and array.shape[1] > 1
-    return several and bool(np.isin(array, (0, 1)).all())
+def are_labels(array: NDArray) -> bool:
+    """Return whether an array has several columns, and only 0 and 1 in them."""
+    return array.ndim == 2 and array.shape[1] > 1 and bool(((array == 0) | (array == 1)).all())

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..core.listing import listed
 from .dataset import Dataset
+from .numeric import are_labels
 
 MAX_SHOWN = 10
 
@@ -19,7 +20,7 @@ def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: 
     training rows.
     """
     train, test = dataset.train.columns["y"], dataset.test.columns["y"]
-    if dataset.spec.predicts == "numbers" and inferred and _are_labels(train):
+    if dataset.spec.predicts == "numbers" and inferred and are_labels(train) and (train != train[0]).any():
         columns = train.shape[1]
         if _is_one_hot(train):
             yield (
@@ -42,11 +43,6 @@ def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: 
         )
     if all(len(np.unique(train[rows])) == 1 for rows in shares):
         yield "partition: each client has examples of only one class: alone it cannot tell classes apart"
-
-
-def _are_labels(y: NDArray) -> bool:
-    """Return whether there are several columns of 0 and 1 only, whose rows differ."""
-    return y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all() and (y != y[0]).any())
 
 
 def _is_one_hot(labels: NDArray) -> bool:

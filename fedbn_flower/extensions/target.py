@@ -35,8 +35,7 @@ class Target(Extension):
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)
-        accuracy = run.config["target-accuracy"]
-        self.target = target_of(f"accuracy={accuracy}" if accuracy else str(run.config["target"]))
+        self.target = target_of(str(run.config["target"]))
         self.mean_reached: int | None = None
         """By the clients, over all of their held-out examples."""
         self.global_reached: int | None = None
@@ -46,11 +45,8 @@ class Target(Extension):
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
-        target, accuracy = config["target"], config["target-accuracy"]
-        if target != NO_TARGET and accuracy:
-            yield Conflict("target-accuracy", accuracy, f"0 with target {target!r}")
-        if config["stop-at-target"] and target == NO_TARGET and not accuracy:
-            yield Conflict("stop-at-target", True, "false without target-accuracy or target")
+        if config["stop-at-target"] and config["target"] == NO_TARGET:
+            yield Conflict("stop-at-target", True, "false without target")
 
     def after_round(self, result: RoundResult) -> Stop | None:
         if not self.target or not result.splits:

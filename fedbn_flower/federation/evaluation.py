@@ -18,6 +18,7 @@ from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
+from ..core.bits import comparable
 from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
 from .divergence import first_to_diverge
 from .exchange import Exchange, model_to_send
@@ -93,7 +94,7 @@ class GlobalEvaluation:
         if not (found and self._shares_agree):
             whole = evaluated_share(inputs, self.model, splits, classes)
             if found:  # a model that remembers, or is random, can find something else in shares
-                self._shares_agree = _comparable(found) == _comparable(whole)
+                self._shares_agree = comparable(found) == comparable(whole)
             found = whole
         try:
             return metrics_of_splits(found, self.model, inputs.dataset.problem), ""
@@ -120,14 +121,6 @@ def evaluated_share(
     """Return the sums of a share of each split's batches, of the server's examples."""
     held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
     return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share)
-
-
-def _comparable(found: Mapping[str, list[Sums]]) -> object:
-    """Return a value that is equal for equal bits."""
-    return {
-        split: [{name: (n.shape, n.dtype.str, n.tobytes()) for name, n in batch.items()} for batch in batches]
-        for split, batches in found.items()
-    }
 
 
 def evaluate_new(

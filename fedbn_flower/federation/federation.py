@@ -25,7 +25,6 @@ from ..core.ground.wire import (
     CHECKPOINT_ROUND,
     CLASSES,
     CLIENT_LR,
-    CLIENT_LR_DECAY,
     DIGEST_OF_START,
     DP_NOISE,
     EVAL_SPLITS,
@@ -303,17 +302,14 @@ class Federation:
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
         }
         rates = config.scheduled_rates(server_round)
-        client_rates = {
-            CLIENT_LR: rates.get(CLIENT_LR, config.client_lr),
-            CLIENT_LR_DECAY: config.client_lr_decay,
-        }
+        client_rate = {CLIENT_LR: rates.get(CLIENT_LR, config.client_lr)}
         sent = prepare_round(strategy, self.inputs, server_round, exchange, arrays)
-        fine_tuning = {FINE_TUNE: config.fine_tune, **client_rates} if config.fine_tune else {}
+        fine_tuning = {FINE_TUNE: config.fine_tune, **client_rate} if config.fine_tune else {}
         train_config = ConfigRecord(
             {
                 **settings,
                 **moment,
-                **client_rates,
+                **client_rate,
                 **fine_tuning,
                 EVAL_SPLITS: after_training,
                 **(by_class if after_training else {}),

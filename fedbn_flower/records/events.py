@@ -125,16 +125,6 @@ class RoundResult:
         return value
 
     @property
-    def figures(self) -> dict[str, float]:
-        """The name of `metrics` up to version 0.2."""
-        return self.metrics
-
-    @property
-    def figure_names(self) -> tuple[str, ...]:
-        """The name of `metric_names` up to version 0.2."""
-        return self.metric_names
-
-    @property
     def prefix(self) -> str:
         """The prefix of the metrics that the summary has: those of the last split."""
         splits = self.splits.split(",")

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..config.gone import in_new_keys
 from ..config.registry import code_file
 from ..config.run_config import RunConfig
 from ..config.trust import code_in, names_of
@@ -64,7 +65,7 @@ def _versions() -> dict[str, str]:
 
 
 def read_manifest(folder: Path, key: str) -> dict[str, Any]:
-    """Return the content of a run's ``config.json``.
+    """Return the content of a run's ``config.json``, in the keys that there are.
 
     Raises
     ------
@@ -72,10 +73,10 @@ def read_manifest(folder: Path, key: str) -> dict[str, Any]:
         When the folder is not a run's; the message begins with the key.
     """
     try:
-        return dict(json.loads((folder / CONFIG).read_text()))
+        return in_new_keys(json.loads((folder / CONFIG).read_text()))
     except FileNotFoundError:
         raise UserError(f"{key}: {str(folder)!r} is not the folder of a run: it has no {CONFIG}") from None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
 
 

@@ -18,7 +18,6 @@ from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.run_totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
-from .earlier import check_version
 from .manifest import (
     CONFIG,
     EXPERIMENT,
@@ -34,7 +33,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 MAY_CHANGE = frozenset(
     {
         "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout", "tensorboard", "track", "init", "keep-memories",
+        "node-timeout", "track", "init", "keep-memories",
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""
@@ -104,10 +103,9 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     Raises
     ------
     UserError
-        For a key that may not be changed, or when there is no such run, or it is too old.
+        For a key that may not be changed, or when there is no such run.
     """
     folder = Path(str(values["resume"]))
-    check_version(folder, "resume")
     stored = as_before(read_configuration(folder))
     objects = {
         key
@@ -166,10 +164,9 @@ def check_unchanged(federation: Federation) -> None:
     Raises
     ------
     UserError
-        For the first key that differs and is not in `MAY_CHANGE`; when the run is too old.
+        For the first key that differs and is not in `MAY_CHANGE`.
     """
     config = federation.config
-    check_version(Path(config.resume), "resume")
     check_data(federation)
     defaults = {key: field.default for key, field in RUN_KEYS.items()}
     stored = {**defaults, **read_configuration(Path(config.resume))}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 from flwr.common import Scalar
-from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
 
+from ..core.bits import comparable
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import (
     CONFIG,
     EVAL_SPLITS,
     FINE_TUNE,
-    STATES,
     TRAIN_EXAMPLES,
 )
 
@@ -55,18 +54,10 @@ class Evaluations:
             if task.model is not self._model:
                 self._model, self._finds_the_same = task.model, None
             elif again and self._finds_the_same is None:
-                self._finds_the_same = _comparable(found) == _comparable(self._found)
+                self._finds_the_same = comparable(found) == comparable(self._found)
             self._content, self._task, self._found = received, on, found
         loss, num_examples, metrics = self._found
         return loss, num_examples, {**metrics, TRAIN_EXAMPLES: len(task.train)}
-
-
-def _comparable(found: Found) -> str:
-    """Return a value that is equal for equal bits; NaN would not be, and arrays have no one answer."""
-    loss, num_examples, metrics = found
-    states: Mapping[str, NDArray] = metrics.get(STATES, {})  # type: ignore[assignment]
-    lists = {name: state.tolist() for name, state in states.items()}
-    return repr((loss, num_examples, {**metrics, STATES: lists}))
 
 
 def _evaluates_as_all_do(client: FedAvgClient) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config.gone import GONE, in_new_keys
 from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
@@ -18,17 +19,29 @@ LEADING_COLUMNS = ("trial", "state", "rounds", "seconds", "value")
 
 
 def read_search(folder: Path) -> dict[str, Any]:
-    """Read ``search.json``.
+    """Read ``search.json``, in the keys that there are.
 
     Raises
     ------
     UserError
-        When it cannot be read.
+        When it cannot be read, or has a range of a key that is gone.
     """
     try:
-        return dict(json.loads((folder / SEARCH_FILE).read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        stored = dict(json.loads((folder / SEARCH_FILE).read_text()))
+        tables = {key: in_new_keys(stored[key]) for key in ("values", "configuration")}
+        space = dict(stored["search"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"resume: {str(folder)!r} is not the folder of a search ({error})") from error
+    return stored | tables | {"search": _space_in_new_keys(space, folder)}
+
+
+def _space_in_new_keys(space: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """A range of a key that is gone has no form in the new one; single values have."""
+    if ranges := [key for key in GONE if ".." in space.get(key, "")]:
+        gone = f"{ranges[0]}={space[ranges[0]]}"
+        raise UserError(f"resume: the search in {str(folder)!r} is of {gone}, a range of a key that is gone")
+    listed = in_new_keys({key: text.split(",") if key in GONE else text for key, text in space.items()})
+    return {key: ",".join(text) if isinstance(text, list) else text for key, text in listed.items()}
 
 
 def prepare_search_folder(run_dir: str, description: Mapping[str, Any]) -> Path:
@@ -82,7 +95,7 @@ class TrialTable:
     def __init__(self, folder: Path, keys: list[str]) -> None:
         self.path = folder / TABLE_FILE
         self.columns = [*LEADING_COLUMNS, *keys, "folder"]
-        self.rows = list(rows_of(self.path))
+        self.rows: list[dict[str, str]] = [in_new_keys(row) for row in rows_of(self.path)]
 
     def add(self, row: Mapping[str, object]) -> None:
         """Add a row and write the file atomically."""

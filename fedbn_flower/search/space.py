@@ -1,5 +1,6 @@
 """Parse a search space: ``KEY=LOW..HIGH`` and ``KEY=A,B,C``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
+from ..config.gone import refuse_gone
 from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
 from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
 from ..core.errors import UserError, not_allowed
@@ -64,6 +66,7 @@ def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Dimension,
     for text, (key, equals, values_text) in zip(texts, pairs, strict=True):
         if not (key and equals and values_text):
             raise not_allowed("search", text, FORM)
+        refuse_gone(key, re.split(r"[,;]|\.\.", values_text))
         if key in FIXED:
             raise UserError(f"search: {key!r} cannot be searched, as its trials could not be compared")
         if key in values:

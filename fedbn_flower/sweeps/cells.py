@@ -9,14 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config.gone import GONE
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
 from ..federation.federation import Federation
 from ..records.events import Observer
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
+from ..results.manifest import CONFIG, read_configuration
 from ..results.progress import cell_name
-from ..results.resume import check_unchanged, checkpoints_of, stopped_early
+from ..results.resume import as_before, check_unchanged, checkpoints_of, stopped_early
 from ..results.run_directory import run_folder_locked
 from ..runtime.simulation import simulate
 
@@ -117,8 +119,15 @@ class Cell:
 
 def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) -> list[Cell]:
     """Return a cell for each configuration, in the sweep's folder."""
-    names = ((cell_name(config, keys), config) for config in configs)
-    return [Cell(name, c.model_copy(update={"run_dir": str(folder / name)})) for name, c in names]
+    before = _names_before(keys, folder)
+    cells = ((before.get(name, name), c) for c in configs for name in [cell_name(c, keys)])
+    return [Cell(name, c.model_copy(update={"run_dir": str(folder / name)})) for name, c in cells]
+
+
+def _names_before(keys: Sequence[str], folder: Path) -> dict[str, str]:
+    """Return the names of cells that are named after keys that are gone, by what they would be called now."""
+    old = {path.parent for key in GONE for path in folder.glob(f"*-{key}=*/{CONFIG}")}
+    return {cell_name(RunConfig.of(as_before(read_configuration(cell))), keys): cell.name for cell in old}
 
 
 def run_cell(config: RunConfig, pool: "Pool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:

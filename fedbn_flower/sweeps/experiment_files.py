@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
-from ..results.earlier import is_version_0_1
 from ..results.manifest import EXPERIMENT, NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment
@@ -37,15 +37,18 @@ def read_experiment(path: Path) -> Experiment:
     if "search" in given and "values" in given:
         raise not_allowed("experiment", str(path), "an experiment; a search is resumed with --resume FOLDER")
     if "versions" in given:
-        if is_version_0_1(given):
-            made = f"a run of version {given['versions']['fedbn-flower']}, which had other keys"
-            raise UserError(f"experiment: {str(path)!r} is {made}; expected a run of 0.2.0 or later")
         given = {key: value for key, value in given.items() if key not in RUN_ONLY_KEYS}
     if "resume" in given:
         raise UserError(
             f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
         )
-    return Experiment.of(given, str(path))
+    return Experiment.of(given if path.suffix == TOML else _in_new_keys(given), str(path))
+
+
+def _in_new_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run or sweep of version 0.2 wrote, in the keys that there are."""
+    runs = [in_new_keys(run) for run in given.get("runs", [])]
+    return in_new_keys(given) | ({"runs": runs} if runs else {})
 
 
 def resumed_sweep(values: Mapping[str, str]) -> Experiment:

@@ -48,9 +48,14 @@ class Comparison:
         self._metrics: dict[str, dict[str, float]] = {}
         self._privacy: dict[str, Private] = {}
 
-    def add(self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "") -> None:
-        """Add a run with its summary, or with the error message of a failed one."""
-        name = cell_name(config, self.keys)
+    def add(
+        self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
+    ) -> None:
+        """Add a run with its summary, or with the error message of a failed one.
+
+        ``name`` is that of its folder, `cell_name` by default.
+        """
+        name = name or cell_name(config, self.keys)
         metrics: dict[str, float] = {}
         if summary:
             by = self.compared_by = summary["compared-by"]

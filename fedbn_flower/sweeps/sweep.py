@@ -10,7 +10,6 @@ from rich.console import Console
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
-from ..results.earlier import check_version
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
@@ -49,11 +48,10 @@ def check_sweep_folder(folder: Path) -> None:
     Raises
     ------
     UserError
-        When it is neither new, empty nor a sweep's, or is a sweep of version 0.1.
+        When it is neither new, empty nor a sweep's.
     """
     if not folder.exists() or (folder / EXPERIMENT).exists():
         return
-    check_version(folder, "run-dir")
     if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
         raise not_allowed("run-dir", str(folder), "a new or empty folder, or the folder of a sweep")
 
@@ -95,7 +93,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         missing = []
         for cell in cells:
             if summary := cell.summary:
-                comparison.add(cell.config, summary)
+                comparison.add(cell.config, summary, name=cell.name)
             else:
                 missing.append(cell)
         if len(missing) < len(cells):
@@ -104,7 +102,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         try:
             with closing(_outcomes(missing, console)) as outcomes:
                 for cell, (summary, problem) in outcomes:
-                    comparison.add(cell.config, summary, problem)
+                    comparison.add(cell.config, summary, problem, cell.name)
                     if summary:
                         say(console, end_line(cell.name, summary))
                     else:

@@ -9,7 +9,6 @@ from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining
 CONFIG = {
     "server-round": 1,
     "client-lr": 0.1,
-    "client-lr-decay": 1.0,
     "eval-splits": "",
 }
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Classification, Examples, LeastSquares, MultiLabel, NextCharacter, Problem, Regression
+from clients import Classification, Examples, LeastSquares, MultiLabel, NextCharacter, Regression
 from clients.problems.evaluation import evaluate_splits
 
 THIRD = math.log(3)
@@ -167,9 +167,3 @@ def test_what_does_not_fit_is_reported(problem, model, inputs, outputs, told):
             nn.init.normal_(p)
     found = problem.misfit(model, inputs, model(inputs), outputs)
     assert re.search(told, found), found
-
-
-@pytest.mark.parametrize("base", [Problem, Classification])
-def test_the_former_name_of_metrics_is_refused(base):
-    with pytest.raises(TypeError, match=r"Mine\.figures: name this attribute metrics"):
-        type("Mine", (base,), {"figures": ("loss", "f1")})

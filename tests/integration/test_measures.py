@@ -25,7 +25,7 @@ EVERY = ",".join(["accuracy", *OF_CLASSES, "sensitivity-at:0.9", "cohen-kappa"])
 SETTINGS = {
     "strategy": "scaffold", "objective": "scaffold", "client": "fedbn", "partition": "dirichlet:1",
     "num-clients": 6, "holdout-clients": 2, "rounds": 6, "val-fraction": 0.2, "evaluate-every": 2,
-    "patience": 3, "target-accuracy": 0.3, "eval-data": "local",
+    "patience": 3, "target": "accuracy=0.3", "eval-data": "local",
     "metrics": EVERY,
     "freeze": "1", "unfreeze-at": 4,
     "client-lr-schedule": "warmup:2+cosine:0.1", "server-lr-schedule": "step:2:0.5",

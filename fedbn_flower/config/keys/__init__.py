@@ -11,7 +11,6 @@ from .privacy import Privacy
 from .protocol import Protocol
 
 __all__ = [
-    "FORMER_KEYS",
     "GROUPS",
     "RUN_KEYS",
     "Compression",
@@ -47,6 +46,3 @@ GROUPS: tuple[type[KeyGroup], ...] = (
 
 RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""
-
-FORMER_KEYS = {"lockstep": "fast", "experiment": "memory-name"}
-"""Other words for a key; ``auto`` is as if they were not given."""

@@ -121,9 +121,6 @@ class Training(KeyGroup):
         "sgd", description="optimiser of the clients: adamw, or with arguments sgd:nesterov=true"
     )
     client_lr: float = setting(0.05, gt=0, description="learning rate of the clients")
-    client_lr_decay: float = setting(
-        1.0, gt=0, description="factor on the clients' rate per round, without a client-lr-schedule"
-    )
     client_lr_schedule: Annotated[str, SCHEDULES] = setting(
         CONSTANT, description="factor on the clients' rate by round"
     )
@@ -227,9 +224,6 @@ class Evaluation(KeyGroup):
     target: Annotated[str, TARGET] = setting(
         "none", description="the summary has the first round that reached this value, such as auroc=0.9"
     )
-    target_accuracy: float = setting(
-        0.0, ge=0, le=1, description="the same as target accuracy=VALUE; 0 for none"
-    )
     decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
         "auto",
         description="whose metric patience, stop-at-target and a search go by: of all held-out examples, "
@@ -270,7 +264,6 @@ class Folder(KeyGroup):
     track: Literal["none", "mlflow", "tensorboard", "wandb"] = setting(
         "none", description="tracker of experiments that gets the configuration and every round (extras)"
     )
-    tensorboard: bool = setting(False, description="the same as track tensorboard, also with another")
     inspect: bool = setting(
         False, description="train nothing; SuperNodes send counts of their data, and a page shows them"
     )

@@ -46,7 +46,6 @@ SIZES = "sizes"
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"
 CLIENT_LR = "client-lr"
-CLIENT_LR_DECAY = "client-lr-decay"
 EVAL_SPLITS = "eval-splits"
 CLASSES = "classes"  # number of classes, if clients report counts by class
 FINE_TUNE = "fine-tune"

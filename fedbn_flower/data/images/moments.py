@@ -67,8 +67,7 @@ class Moments:
 
     def scale(self) -> Scale:
         """Return mean and population standard deviation; 1 in the place of a deviation of 0."""
-        mean = self.sums / self.count
-        std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
+        mean, std = self._mean_and_deviation()
         std = np.where(std > 0, std, self.top)
         mean, std = mean / self.top, std / self.top
         if self.top > MAX_INTENSITY:
@@ -77,9 +76,12 @@ class Moments:
 
     def by_feature(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return by channel the number of values, and mean and deviation of intensities in [0, 1]."""
-        mean = self.sums / self.count
-        std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
+        mean, std = self._mean_and_deviation()
         return np.full(mean.shape, self.count), mean / self.top, std / self.top
+
+    def _mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        mean = self.sums / self.count
+        return mean, np.sqrt(np.maximum(self.squares / self.count - mean**2, 0))
 
     def arrays(self) -> dict[str, NDArray]:
         """Return what a site sends of its images."""
@@ -97,10 +99,7 @@ class Moments:
         """
         shapes = {"count": (1,), "sums": (channels,), "squares": (channels,)}
         shapes |= {"top": (1,)} if "top" in arrays else {}
-        if {name: array.shape for name, array in arrays.items()} != shapes:
-            raise ValueError(f"expected count, sums and squares of {channels} channels")
-        if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
-            raise ValueError("expected finite numbers of float64")
+        check_arrays(arrays, shapes, f"of {channels} channels")
         count, sums, squares = float(arrays["count"][0]), arrays["sums"], arrays["squares"]
         top = int(arrays["top"][0]) if "top" in arrays else MAX_INTENSITY
         if not 1 <= count <= most or count % 1:
@@ -109,6 +108,20 @@ class Moments:
         if top not in TOPS or not (possible & (sums**2 <= count * squares * (1 + 1e-9))).all():
             raise ValueError("no images have such sums")
         return cls(count, sums, squares, top)
+
+
+def check_arrays(arrays: Mapping[str, NDArray], shapes: Mapping[str, tuple[int, ...]], of: str) -> None:
+    """Refuse arrays of a site that have other names or shapes, or are not finite numbers of float64.
+
+    Raises
+    ------
+    ValueError
+        When they do; ``of`` ends the message.
+    """
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise ValueError(f"expected {', '.join(shapes)} {of}")
+    if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("expected finite numbers of float64")
 
 
 def top_of(images: NDArray) -> int:

@@ -94,9 +94,6 @@ def _check_target(config: RunConfig, dataset: Dataset) -> None:
         if not low <= target[1] <= high:
             raise not_allowed("target", config.target, f"a value from {low:g} to {high:g}")
         return
-    if config.target_accuracy:
-        wanted = f"0: {config.dataset!r} is compared by {problem.compared_by}"
-        raise not_allowed("target-accuracy", config.target_accuracy, wanted)
     names = ", ".join(problem.metrics)
     raise not_allowed("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
 

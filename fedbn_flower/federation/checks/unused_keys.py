@@ -52,9 +52,7 @@ def _no_frozen_statistics(inputs: RunInputs) -> bool:
     return constant_entries(initial.module, initial.constant) == initial.constant
 
 
-OF_EVALUATION = (
-    "metrics metrics-by-class thresholds target target-accuracy evaluate-every eval-data final-test"
-)
+OF_EVALUATION = "metrics metrics-by-class thresholds target evaluate-every eval-data final-test"
 
 UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,

@@ -23,23 +23,17 @@ def check_trackers(config: RunConfig) -> None:
     UserError
         With how to install it.
     """
-    for name in _names(config):
-        if not _is_installed(name):
-            key, value, instead = ("track", name, "none") if name == config.track else (name, True, "false")
-            install = f"pip install 'fedbn-flower[{name}]'"
-            raise not_allowed(key, value, f"{instead}, for {name} is not installed: {install}")
+    if config.track in _PLACES and not _is_installed(config.track):
+        install = f"pip install 'fedbn-flower[{config.track}]'"
+        raise not_allowed("track", config.track, f"none, for {config.track} is not installed: {install}")
 
 
 def trackers(config: RunConfig) -> list[Observer]:
-    """Return the trackers that the configuration asks for."""
-    return [resolve_name(f"{__name__}.{_PLACES[name]}")() for name in _names(config)]
+    """Return the tracker that the configuration asks for, if any."""
+    chosen = [_PLACES[config.track]] if config.track in _PLACES else []
+    return [resolve_name(f"{__name__}.{place}")() for place in chosen]
 
 
 def _is_installed(package: str) -> bool:
     spec = find_spec(package)
     return spec is not None and spec.origin is not None  # a folder wandb/ has a specification, too
-
-
-def _names(config: RunConfig) -> list[str]:
-    chosen = {config.track} | ({"tensorboard"} if config.tensorboard else set())
-    return sorted(chosen & _PLACES.keys())

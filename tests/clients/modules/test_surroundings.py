@@ -25,7 +25,7 @@ def found():
 
 
 USUAL = found()
-CONFIG = {"server-round": 1, "client-lr": 0.1, "client-lr-decay": 1.0, "eval-splits": "test"}
+CONFIG = {"server-round": 1, "client-lr": 0.1, "eval-splits": "test"}
 
 
 @pytest.mark.parametrize("name", SET)

@@ -173,7 +173,7 @@ def test_the_work_is_that_of_the_clients_own_training(optimizer, momentum):
     """40 examples in batches of 8, twice; Adam's steps have no such norm."""
     training = LocalTraining(2, 8, optimizer, momentum)
     client = make_client(FedAvgClient, training=training, objective="fedprox")
-    metrics = client.fit(client.get_parameters({}), SETTINGS | {"server-round": 2, "client-lr-decay": 0.5})[2]
+    metrics = client.fit(client.get_parameters({}), SETTINGS | {"server-round": 2, "client-lr": 0.05})[2]
     u = v = 0.0
     for _ in range(10):
         v = momentum * v + 1 - 0.05 * 0.3 * u

@@ -187,7 +187,7 @@ def test_a_personal_model_that_diverges_is_reported_and_not_kept():
 def test_fine_tuning_by_hand():
     """Two steps of w - 0.05 * 2 (w - 2) from 1: 1.1, 1.19; the rate is 0.1 * 0.5 in round 2."""
     client, _ = two_clients(FedAvgClient, 1, LocalTraining(1, 0))
-    config = PULLED | {"fine-tune": 2, "server-round": 2, "client-lr-decay": 0.5}
+    config = PULLED | {"fine-tune": 2, "server-round": 2, "client-lr": 0.05}
     assert client.evaluate([np.float32([[1.0]])], config)[0] == pytest.approx(0.81**2)
     update = client.fit([np.float32([[1.0]])], config)
     assert update.arrays[0].item() == pytest.approx(1.1)

@@ -113,10 +113,3 @@ def test_an_entry_of_the_wrong_shape_is_refused_by_name():
     parameters[0] = parameters[0].T
     with pytest.raises(ValueError, match=r"1\.weight has shape \(4, 5\), expected \(5, 4\)"):
         client.fit(parameters, CONFIG)
-
-
-@pytest.mark.parametrize("base", [FedAvgClient, FedBNClient])
-def test_the_former_name_of_a_method_is_refused(base):
-    """Nothing would call it."""
-    with pytest.raises(TypeError, match=r"Mine\.figures: name this attribute held_out_metrics"):
-        type("Mine", (base,), {"figures": lambda self, config: {}})

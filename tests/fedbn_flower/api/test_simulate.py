@@ -34,7 +34,12 @@ def bits(folder):
     "keys",
     [
         {"strategy": "fedavg", "client": "fedavg", "seed": 3},
-        {"strategy": "scaffold", "objective": "scaffold", "client": "silobn", "client_lr_decay": 0.9},
+        {
+            "strategy": "scaffold",
+            "objective": "scaffold",
+            "client": "silobn",
+            "client_lr_schedule": "exponential:0.9",
+        },
         {"tau": 1e-4, "bias_correction": False, "partition": "dirichlet:0.5", "num_clients": 5},
     ],
 )

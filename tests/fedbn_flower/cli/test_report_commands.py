@@ -101,11 +101,11 @@ def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
 
 def test_the_same_number_is_no_difference(tmp_path):
     for name, decay in (("a", 1), ("b", 1.0)):
-        write_run(tmp_path / name, summary_of([0.5, 0.5]), client_lr_decay=decay)
-    write_run(tmp_path / "c", summary_of([0.5, 0.5]), client_lr_decay=1.5)
+        write_run(tmp_path / name, summary_of([0.5, 0.5]), weight_decay=decay)
+    write_run(tmp_path / "c", summary_of([0.5, 0.5]), weight_decay=1.5)
     assert not differences(read_groups([tmp_path / "a", tmp_path / "b"])).rows
     (row,) = differences(read_groups([tmp_path / "a", tmp_path / "c"])).rows
-    assert row == ["client-lr-decay", "1", "1.5"]
+    assert row == ["weight-decay", "1", "1.5"]
 
 
 def test_folders_of_one_name_are_distinguished(tmp_path):

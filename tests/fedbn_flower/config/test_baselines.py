@@ -19,8 +19,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 ROUNDS, EPOCHS, RATE = 3, 2, 0.3
 JOB = {
     "partition": "dirichlet:1", "num_clients": 3, "model": "mlp-bn", "rounds": ROUNDS, "batch_size": 0,
-    "local_epochs": EPOCHS, "client_lr": RATE, "client_lr_decay": 0.5, "client_momentum": 0.9,
-    "eval_data": "local", "val_fraction": 0.1,
+    "local_epochs": EPOCHS, "client_lr": RATE, "client_lr_schedule": "exponential:0.5",
+    "client_momentum": 0.9, "eval_data": "local", "val_fraction": 0.1,
 }  # fmt: skip
 
 

@@ -178,14 +178,14 @@ def test_a_setting_may_be_nothing_which_is_auto(own):
 
 
 def test_messages_carry_what_is_declared_and_nothing_else(configured):
-    config = configured(strategy="feddyn", objective="feddyn", alpha=0.5, client_lr_decay=0.5)
+    config = configured(strategy="feddyn", objective="feddyn", alpha=0.5, client_lr=0.25)
     grid = Listening(config)
     Federation(config).run(grid, [])
     sent = [m for m in grid.heard if not m.has_error() and "config" in m.content.config_records]
     keys = {m.metadata.message_type: dict(m.content.config_records["config"]) for m in sent}
     moment = {"run", "checkpoint-round", "server-round", "eval-splits"}
-    assert keys["train"].keys() == moment | {"alpha", "client-lr", "client-lr-decay"}
-    assert (keys["train"]["alpha"], keys["train"]["client-lr-decay"]) == (0.5, 0.5)
+    assert keys["train"].keys() == moment | {"alpha", "client-lr"}
+    assert (keys["train"]["alpha"], keys["train"]["client-lr"]) == (0.5, 0.25)
     assert keys["evaluate"].keys() == moment | {"classes"}
 
 

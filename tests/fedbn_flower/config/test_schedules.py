@@ -125,11 +125,6 @@ def test_another_form_is_one_line(key, text):
         ),
         ("--client-lr-schedule step:1:1e-90", "in round 10, the last, the rate is 0.0"),
         (
-            "--client-lr-schedule cosine --client-lr-decay 0.9",
-            "client-lr-decay: 0.9 is not allowed; expected 1.0 with client-lr-schedule 'cosine' (this decay "
-            "is the schedule exponential:0.9)",
-        ),
-        (
             "--server-lr-schedule cosine --strategy feddyn --objective feddyn",
             "server-lr-schedule: 'cosine' is not allowed; expected 'constant' with strategy 'feddyn', which "
             "has no server-lr",
@@ -173,10 +168,8 @@ def test_lbfgs_and_sparseadam_are_not_proposed():
     assert "sparseadam" not in str(caught.value)
 
 
-def test_a_decay_goes_with_a_constant_schedule_and_the_rates_are_products():
-    config = RunConfig.of(
-        {"client-lr-decay": 0.5, "server-lr-schedule": "linear", "server-lr": 0.4, "rounds": 4}
-    )
+def test_the_rates_are_products():
+    config = RunConfig.of({"server-lr-schedule": "linear", "server-lr": 0.4, "rounds": 4})
     assert config.scheduled_rates(2) == {"server-lr": pytest.approx(0.3)}
     config = RunConfig.of({"client-lr-schedule": "exponential:0.5", "client-lr": 0.2})
     assert config.scheduled_rates(3) == {"client-lr": 0.2 * 0.5**2}

@@ -83,7 +83,7 @@ def test_the_mean_of_two_models_is_not_rounded_and_rounding_is_no_update(run):
     rounding took would be an update of theirs, if it were not relative to what they got.
     """
     models = Models()
-    keys = {"strategy": "fedavg", "client": "silobn", "client_lr_decay": 1e-30, "rounds": 3}
+    keys = {"strategy": "fedavg", "client": "silobn", "client_lr_schedule": "exponential:1e-30", "rounds": 3}
     result = run(model=brain, observers=[models], **keys)
     first, _, last = models.rounds
     assert not all(map(on_grid, first.values()))

@@ -248,7 +248,7 @@ def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, m
     ("keys", "metric"),
     [
         ({"target": "loss=100"}, "loss"),
-        ({"target_accuracy": 0.01}, "accuracy"),
+        ({"target": "accuracy=0.01"}, "accuracy"),
         ({"target": "f1=0.01"}, "f1"),
     ],
 )

@@ -70,7 +70,7 @@ def distance_to_optimum(strategy, objective, rounds, configured):
     ).to_user_config()
     train_config = ConfigRecord(
         {
-            "client-lr": 0.1, "client-lr-decay": 1.0, "objective": objective, "eval-splits": "",
+            "client-lr": 0.1, "objective": objective, "eval-splits": "",
             "alpha": 0.5, "mu": 0.0,
         }
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_two_clients_and_two_rounds_by_hand(quadratic, configured, monkeypatch, 
         initial_arrays=ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))}),
         num_rounds=2,
         train_config=ConfigRecord(
-            {"client-lr": 0.25, "client-lr-decay": 1.0, "objective": objective, "eval-splits": "",
+            {"client-lr": 0.25, "objective": objective, "eval-splits": "",
              "alpha": 1.0, "mu": 1.0}
         ),
         evaluate_fn=lambda _, arrays: sent.append(arrays["w"].numpy()),
@@ -157,7 +157,6 @@ def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadr
     strategy = FedDyn(alpha=0.5, fraction_train=0.75, fraction_evaluate=0.0)
     train_config = {
         "client-lr": 0.1,
-        "client-lr-decay": 1.0,
         "objective": "feddyn",
         "eval-splits": "",
         "alpha": 0.5,

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 
+from clients.base import FedAvgClient
 from fedbn_flower import cli
 from fedbn_flower.config.named_algorithms import settings_of
 from fedbn_flower.federation.federation import Federation
@@ -49,10 +50,7 @@ class Configs(InlineGrid):
         for message in messages:
             config = message.content.config_records.get("config", {})
             if "client-lr" in config:
-                phase, entries = (
-                    message.metadata.message_type,
-                    ("server-round", "client-lr", "client-lr-decay"),
-                )
+                phase, entries = message.metadata.message_type, ("server-round", "client-lr")
                 self.heard.append((phase, *(config[entry] for entry in entries)))
         return super().work(messages, timeout)
 
@@ -76,8 +74,8 @@ def test_every_message_has_the_rate_of_its_round(configured):
     _, grid = ran(config, Configs)
     expected = [0.4 * factor for factor in (1, 0.75, 0.5, 0.25)]
     for phase in ("train", "evaluate"):
-        found = [(t, rate, decay) for kind, t, rate, decay in grid.heard if kind == phase]
-        assert found == [(t, expected[t - 1], 1.0) for t in (1, 2, 3, 4) for _ in range(2)]
+        found = [tuple(heard) for kind, *heard in grid.heard if kind == phase]
+        assert found == [(t, expected[t - 1]) for t in (1, 2, 3, 4) for _ in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +91,17 @@ def test_every_message_has_the_rate_of_its_round(configured):
     ],
     ids=lambda keys: "-".join(map(str, keys.values())) or "default",
 )
-def test_an_exponential_schedule_is_the_decay_to_the_bit(configured, keys):
-    """Of SCAFFOLD and FedNova, too, whose corrections use the rate of the round."""
-    scheduled, _ = ran(configured(**keys, rounds=3, client_lr_schedule="exponential:0.5"))
-    decayed, _ = ran(configured(**keys, rounds=3, client_lr_decay=0.5))
+def test_an_exponential_schedule_is_the_decay_of_version_0_2_to_the_bit(configured, keys, monkeypatch):
+    """There the client multiplied. Of SCAFFOLD and FedNova, too, whose corrections use the rate."""
+    scheduled, _ = ran(configured(**keys, rounds=3, client_lr_schedule="exponential:0.7"))
+    begin = FedAvgClient.begin_run
+
+    def decaying(self, parameters, config, records):
+        rate = config["client-lr"] * 0.7 ** (config["server-round"] - 1)
+        return begin(self, parameters, {**config, "client-lr": rate}, records)
+
+    monkeypatch.setattr(FedAvgClient, "begin_run", decaying)
+    decayed, _ = ran(configured(**keys, rounds=3))
     for one, other in zip(scheduled.models, decayed.models, strict=True):
         assert_equal(one, other)
 
@@ -195,7 +200,7 @@ def test_the_report_draws_the_rates_of_the_rounds_that_are_done(configured, tmp_
 
 
 def test_without_a_schedule_there_is_neither_column_nor_curve(configured, tmp_path):
-    simulate(Federation(configured(client_lr_decay=0.5)), tmp_path / "run", None)
+    simulate(Federation(configured()), tmp_path / "run", None)
     run = Run.read(tmp_path / "run")
     assert learning_rates(run) is None
     assert "client-lr" not in run.metrics[0]

@@ -67,7 +67,6 @@ CASES = {
     "evaluate-every": ({"evaluate_every": 2, "fraction_evaluate": 0.0}, {"client": "fedavg"}),
     "metrics": ({"metrics": "f1", "fraction_evaluate": 0.0}, {"fraction_evaluate": 0.5}),
     "target": ({"target": "accuracy=1", "fraction_evaluate": 0.0}, LEARNT),
-    "target-accuracy": ({"target_accuracy": 0.9, "fraction_evaluate": 0.0}, LEARNT),
     "final-test": ({"final_test": False, "val_fraction": 0.2, "fraction_evaluate": 0.0}, LEARNT),
     "frozen-bn": ({"frozen_bn": "adapt", **LEARNT}, {"freeze": "1,2"}),
     "compress": ({"compress": "topk:0.5", **FEDPROTO}, {"client": "fedavg"}),

@@ -22,7 +22,7 @@ class Site:
         """Return the answer to one message, whose config also has what is ``asked``."""
         config = config or self.config
         given = {"server-round": 1, "checkpoint-round": 0, "run": run, "eval-splits": "test"}
-        given |= {"client-lr": 0.1, "client-lr-decay": 1.0}
+        given |= {"client-lr": 0.1}
         given |= {key.replace("_", "-"): value for key, value in asked.items()}
         inputs = inputs_of(config)
         model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}

@@ -45,7 +45,7 @@ def question(chance, honest):
     kind, config = chance.choice(KINDS), dict(honest.to_user_config())
     for key in chance.sample(sorted(KEYS), chance.choice([0, 1, 1, 2, 4])):
         config[key] = chance.choice(KEYS[key])
-    asked = {"server-round": 1, "checkpoint-round": 0, "client-lr": 0.1, "client-lr-decay": 1.0}
+    asked = {"server-round": 1, "checkpoint-round": 0, "client-lr": 0.1}
     asked |= {"run": ASKED["run"][0], "eval-splits": "test"}
     for key in chance.sample(sorted(ASKED), chance.choice([0, 1, 2])):
         asked[key] = chance.choice(ASKED[key])

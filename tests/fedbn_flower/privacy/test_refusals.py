@@ -92,7 +92,7 @@ REFUSED = {
     "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, with dp "
     "'client'": {"patience": 2, "val_fraction": 0.2},
     "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
-    "published, with dp 'client'": {"stop_at_target": True, "target_accuracy": 0.9},
+    "published, with dp 'client'": {"stop_at_target": True, "target": "accuracy=0.9"},
     "dp-simulate-population: 100 is not allowed; expected 0 without dp-simulate-cohort with dp 'client'": {
         "dp_simulate_population": 100
     },

@@ -54,7 +54,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
 
 def test_a_resumed_run_goes_on_counting(configured, tmp_path):
     """Its bytes and failures are those of both parts, and the target was reached in the first."""
-    chosen = SAMPLED | {"client": "fedavg", "partition": "iid", "target_accuracy": 0.05}
+    chosen = SAMPLED | {"client": "fedavg", "partition": "iid", "target": "accuracy=0.05"}
     expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None)
     simulate(Federation(configured(**chosen, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**chosen, rounds=4, resume=str(tmp_path / "parts"))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower import cli, load_model
+from fedbn_flower import cli, load_model, simulate
 
 SAVED = Path(__file__).with_name("version_0_2_0.zip")
 
@@ -95,3 +95,123 @@ def test_its_further_trials_are_compared_by_the_metric_that_its_trials_were(save
     assert "unused" not in caplog.text
     assert cli.main(["--resume", "search", "--trials", "5"]) == 0
     assert json.loads((saved / "search/search.json").read_text())["configuration"]["decide-by"] == "pooled"
+
+
+# ---- keys that are gone ------------------------------------------------------------------------------
+
+
+GONE = {"client-lr-decay": 0.7, "target-accuracy": 0.5, "tensorboard": False}
+NEW = {"client-lr-schedule": "exponential:0.7", "target": "accuracy=0.5", "track": "none"}
+
+
+def write_in_old_keys(file, table=None):
+    """Rewrite a configuration as 0.2.0 would have written it."""
+    content = json.loads(file.read_text())
+    values = content[table] if table else content
+    for (old, value), (new, form) in zip(GONE.items(), NEW.items(), strict=True):
+        values.pop(new, form)
+        values[old] = value
+    file.write_text(json.dumps(content))
+
+
+def without_column(file, name):
+    """Rewrite a table without a column, which that version did not write."""
+    found = rows(file)
+    with file.open("w", newline="") as output:
+        writer = csv.DictWriter(
+            output, [column for column in found[0] if column != name], extrasaction="ignore"
+        )
+        writer.writeheader()
+        writer.writerows(found)
+
+
+@pytest.fixture
+def decaying(run):
+    keys = {"client_lr_schedule": "exponential:0.7", "target": "accuracy=0.5", "objective": "moon"}
+    return lambda **more: run(**keys, **more).folder
+
+
+def test_a_run_with_a_decay_goes_on_to_the_bits_of_one_that_never_stopped(decaying):
+    whole, folder = decaying(rounds=4, run_dir="whole"), decaying(rounds=2, run_dir="run")
+    write_in_old_keys(folder / "config.json")
+    without_column(folder / "metrics.csv", "client-lr")
+    assert load_model(folder, 1)
+    assert cli.main(["report", str(folder)]) == 0
+    assert "<td>client-lr-schedule</td><td>exponential:0.7</td>" in (folder / "report.html").read_text()
+    simulate(resume=folder, rounds=4, progress=False)
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert [row["client-lr"] for row in rows(folder / "metrics.csv")] == [
+        *("", ""),
+        *(str(0.05 * 0.7**t) for t in (2, 3)),
+    ]
+    now, then = (json.loads((path / "summary.json").read_text()) for path in (folder, whole))
+    assert now["rounds-to-target"] == then["rounds-to-target"]
+
+
+def test_its_configuration_is_an_experiment_in_the_new_keys(saved):
+    file = saved / "whole-config.json"
+    shutil.copy(saved / "run/config.json", file)
+    write_in_old_keys(file)
+    assert cli.main(["--experiment", str(file), "--rounds", "1", "--run-dir", "again"]) == 0
+    written = json.loads((saved / "again/config.json").read_text())
+    assert written.items() >= NEW.items()
+    assert not written.keys() & GONE.keys()
+
+
+def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
+    cells = {
+        decay: saved / f"sweep/fedavg-fedavg-sgd-client-lr-decay={decay}-seed0" for decay in ("0.7", "1.0")
+    }
+    stored = json.loads((saved / "sweep/experiment.json").read_text())
+    stored |= {"strategy": "fedavg", "seed": "0", "client-lr-decay": ["0.7", "1.0"], "target-accuracy": "0.5"}
+    (saved / "sweep/experiment.json").write_text(json.dumps(stored))
+    (saved / "sweep/fedavg-fedavg-sgd-seed0").rename(cells["0.7"])
+    write_in_old_keys(cells["0.7"] / "config.json")
+    before = (cells["0.7"] / "metrics.csv").read_bytes()
+    assert cli.main(["--resume", "sweep"]) == 0
+    assert (cells["0.7"] / "metrics.csv").read_bytes() == before
+    assert not cells["1.0"].exists()
+    folders = {row["client-lr-schedule"]: row["folder"] for row in rows(saved / "sweep/grid.csv")}
+    new = "fedavg-fedavg-sgd-client-lr-schedule=constant-seed0"
+    assert folders == {"exponential:0.7": cells["0.7"].name, "constant": new}
+    assert (saved / "sweep" / new / "summary.json").exists()
+    assert cli.main(["report", "sweep"]) == 0
+
+
+def test_a_search_with_a_decay_goes_on(saved):
+    for table in ("values", "configuration"):
+        write_in_old_keys(saved / "search/search.json", table)
+    assert cli.main(["--resume", "search", "--trials", "4"]) == 0
+    written = json.loads((saved / "search/trials/3/config.json").read_text())
+    assert written.items() >= NEW.items()
+    assert len(rows(saved / "search/search.csv")) == 4
+
+
+@pytest.mark.parametrize("space", ["0.7,1.0", "0.7..1.0"])
+def test_a_search_of_decays_goes_on_but_for_a_range(saved, capsys, space):
+    file, table = saved / "search/search.json", saved / "search/search.csv"
+    stored = json.loads(file.read_text())
+    del stored["configuration"]["client-lr-decay"]
+    file.write_text(json.dumps(stored | {"search": {"client-lr-decay": space}}))
+    found = [
+        {
+            "client-lr-decay" if key == "client-lr" else key: "0.7" if key == "client-lr" else v
+            for key, v in row.items()
+        }
+        for row in rows(table)
+    ]
+    with table.open("w", newline="") as output:
+        writer = csv.DictWriter(output, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    ended = cli.main(["--resume", "search", "--trials", "4"])
+    if ".." in space:
+        line = (
+            "error: resume: the search in 'search' is of client-lr-decay=0.7..1.0, a range of a key that is"
+        )
+        assert (ended, capsys.readouterr().err) == (2, f"{line} gone\n")
+        return
+    assert ended == 0
+    values = [row["client-lr-schedule"] for row in rows(table)]
+    assert values[:3] == ["exponential:0.7"] * 3
+    assert values[3] in ("exponential:0.7", "constant")

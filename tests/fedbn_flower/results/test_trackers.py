@@ -133,8 +133,8 @@ def scalars(folder, name):
 
 @pytest.mark.slow  # the import of TensorBoard
 def test_tensorboard_has_what_metrics_csv_has(run, tmp_path):
-    result = run(run_dir=tmp_path / "run", rounds=1, tensorboard=True)
-    result = simulate(resume=result.folder, rounds=3, progress=False, tensorboard=False, track="tensorboard")
+    result = run(run_dir=tmp_path / "run", rounds=1, track="tensorboard")
+    result = simulate(resume=result.folder, rounds=3, progress=False)
     check_history(result.folder, lambda name: scalars(result.folder, name))
     with pytest.raises(KeyError):
         scalars(result.folder, "global-accuracy")  # with FedBN there is none
@@ -250,9 +250,9 @@ def test_without_the_flag_there_is_none(run):
     ("keys", "output"),
     [
         (
-            {"tensorboard": True},
-            "tensorboard: True is not allowed; expected false, for tensorboard is not installed: pip install "
-            "'fedbn-flower[tensorboard]'",
+            {"track": "tensorboard"},
+            "track: 'tensorboard' is not allowed; expected none, for tensorboard is not installed: pip "
+            "install 'fedbn-flower[tensorboard]'",
         ),
         (
             {"track": "mlflow"},
@@ -270,13 +270,11 @@ def test_not_installed_it_is_a_line_before_anything_starts(run, tmp_path, monkey
 
 
 def test_every_tracker_has_its_extra(configured):
-    """Of the name that the message gives; and two may be used at once."""
+    """Of the name that the message gives."""
     extras = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     for name in trackers._PLACES:
         assert f"\n{name} = [" in extras
         assert [one.name for one in trackers.trackers(configured(track=name))] == [name]
-    both = trackers.trackers(configured(track="mlflow", tensorboard=True))
-    assert [one.name for one in both] == ["mlflow", "tensorboard"]
     assert trackers.trackers(configured()) == []
 
 

@@ -180,7 +180,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(
     """With the seconds of the simulated clock; of the real one where clients are not simulated by us."""
     if clock == "real":
         monkeypatch.setattr(InlineGrid, "place", {"backend": "flower"})
-    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target_accuracy": 0.8}
+    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target": "accuracy=0.8"}
     keys["devices"] = "none" if clock == "real" else clock
     output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
     if resumed:
@@ -221,7 +221,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
-    keys = {"client": "fedavg", "fraction_evaluate": asked, "target_accuracy": 0.8}
+    keys = {"client": "fedavg", "fraction_evaluate": asked, "target": "accuracy=0.8"}
     output = simulate(Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None)
     values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
     assert values[-1] >= 0.8 > max(values[:-1])
@@ -236,19 +236,19 @@ def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured,
 
 
 def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
-    output = simulate(Federation(configured(target_accuracy=1.0, stop_at_target=True)), tmp_path, None)
+    output = simulate(Federation(configured(target="accuracy=1", stop_at_target=True)), tmp_path, None)
     assert (output["stopped"], output["rounds-to-target"]["mean"]) == (None, None)
-    with pytest.raises(UserError, match="stop-at-target: True .* false without target-accuracy"):
+    with pytest.raises(UserError, match="stop-at-target: True .* false without target"):
         configured(stop_at_target=True)
     with pytest.raises(UserError, match="stop-at-target: True .* fraction-evaluate 0: nothing is evaluated"):
-        Federation(configured(target_accuracy=0.8, stop_at_target=True, fraction_evaluate=0.0))
+        Federation(configured(target="accuracy=0.8", stop_at_target=True, fraction_evaluate=0.0))
 
 
 def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
-    output = simulate(Federation(configured(target_accuracy=1.0)), tmp_path, None)
+    output = simulate(Federation(configured(target="accuracy=1")), tmp_path, None)
     assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
-    with pytest.raises(UserError, match=r"target-accuracy: 0.5 .* 0: 'quadratic:3' is compared by distance"):
-        Federation(configured(dataset="quadratic:3", client="fedavg", target_accuracy=0.5))
+    with pytest.raises(UserError, match=r"target: 'accuracy=0.5' .* a metric of this run: loss, distance"):
+        Federation(configured(dataset="quadratic:3", client="fedavg", target="accuracy=0.5"))
 
 
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])

@@ -67,7 +67,7 @@ def answers(configured):
         with with_session_objects({names[key]: cls for key, cls in classes.items()}):
             config = configured(**{"client": "fedavg", **names})
             initial = Federation(config).initial
-            given = {"server-round": 1, "client-lr": 0.1, "client-lr-decay": 1.0, "eval-splits": ""}
+            given = {"server-round": 1, "client-lr": 0.1, "eval-splits": ""}
             content = RecordDict(
                 {
                     "arrays": ArrayRecord({n: Array(a) for n, a in initial.items()}),

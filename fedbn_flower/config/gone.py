@@ -1,0 +1,64 @@
+"""Former keys, which repeated another one or had another name: how to say the same now."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..core.errors import UserError
+from .keys import RUN_KEYS
+
+
+class Gone(NamedTuple):
+    """The key that says the same, the form of its value, and the values that said nothing."""
+
+    key: str
+    form: str
+    neutral: tuple[str, ...]
+
+
+GONE = {
+    "lockstep": Gone("fast", "{}", ()),
+    "client-lr-decay": Gone("client-lr-schedule", "exponential:{}", ("1",)),
+    "target-accuracy": Gone("target", "accuracy={}", ("0",)),
+    "tensorboard": Gone("track", "tensorboard", ("0", "false", "off", "no", "f", "n")),
+}
+
+
+def refuse_gone(key: str, values: Iterable[object]) -> None:
+    """Refuse a key that is gone.
+
+    Raises
+    ------
+    UserError
+        For such a key; the message has each value in its new form.
+    """
+    if key in GONE:
+        new = ",".join(_in_new_form(key, value) for value in values)
+        raise UserError(f"{key}: gone; write {GONE[key].key} {new!r}")
+
+
+def in_new_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored configuration, or its lists of values, in the keys that there are."""
+    found = {key: value for key, value in stored.items() if key not in GONE}
+    for key in GONE.keys() & stored.keys():
+        new, value = GONE[key].key, stored[key]
+        if found.get(new, _default(new)) == _default(new):
+            many = isinstance(value, list)
+            found[new] = [_in_new_form(key, one) for one in value] if many else _in_new_form(key, value)
+    return found
+
+
+def _in_new_form(key: str, value: object) -> str:
+    new, form, neutral = GONE[key]
+    text = str(value).lower()
+    return _default(new) if _number(text) in map(_number, neutral) else form.format(text)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _default(key: str) -> str:
+    return str(RUN_KEYS[key].default)

@@ -1,0 +1,72 @@
+"""Former keys: refused with its form wherever they come from."""
+
+import json
+
+import pytest
+
+from fedbn_flower import UserError, simulate
+from fedbn_flower.cli.parser import parse_command_line
+from fedbn_flower.config.gone import GONE, in_new_keys
+from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.run_config import RunConfig
+
+FORMS = [
+    ("lockstep", "off", "fast 'off'"),
+    ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),
+    ("client-lr-decay", 1.0, "client-lr-schedule 'constant'"),
+    ("target-accuracy", 0.95, "target 'accuracy=0.95'"),
+    ("target-accuracy", 0, "target 'none'"),
+    ("tensorboard", True, "track 'tensorboard'"),
+    ("tensorboard", False, "track 'none'"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "new"), FORMS)
+def test_each_is_refused_with_the_new_form_wherever_it_is_given(key, value, new, tmp_path):
+    text = str(value).lower()
+    file = tmp_path / "mine.toml"
+    file.write_text(f"rounds = 2\n{key} = {json.dumps(value)}\n")
+    ways = {
+        "flag": lambda: parse_command_line([f"--{key}", text]),
+        "flag with =": lambda: parse_command_line([f"--{key}={text}", "--rounds", "2"]),
+        "resume": lambda: parse_command_line(["--resume", "no-folder", f"--{key}", text]),
+        "sweep": lambda: parse_command_line(["--sweep", f"{key}={text}"]),
+        "settings": lambda: RunConfig.of({"settings": f"{key}={text}"}),
+        "run config": lambda: RunConfig.of({key: value}),
+        "Python": lambda: simulate(**{key.replace("-", "_"): value}),
+        "Python, resumed": lambda: simulate(resume=tmp_path, **{key.replace("-", "_"): value}),
+        "TOML": lambda: parse_command_line(["--experiment", str(file)]),
+    }
+    for way, give in ways.items():
+        with pytest.raises(UserError) as caught:
+            give()
+        where = f"{file}: " if way == "TOML" else ""
+        assert str(caught.value) == f"{where}{key}: gone; write {new}", way
+
+
+@pytest.mark.parametrize("values", ["0.9..1", "0.9,1"])
+def test_a_search_is_refused_with_each_value_in_the_new_form(values):
+    with pytest.raises(UserError) as caught:
+        parse_command_line(["--search", f"client-lr-decay={values}", "--val-fraction", "0.1"])
+    new = "client-lr-schedule 'exponential:0.9,constant'"
+    assert str(caught.value) == f"client-lr-decay: gone; write {new}"
+
+
+def test_a_run_configuration_that_lists_them_without_a_value_is_none_with_them():
+    """As `pyproject.toml` does, without which Flower would refuse them, without the new form."""
+    assert RunConfig.of(dict.fromkeys(GONE, "auto")) == RunConfig.of({})
+
+
+@pytest.mark.parametrize(("key", "value", "new"), FORMS)
+def test_the_new_form_is_what_a_stored_configuration_is_read_as(key, value, new):
+    replacement, form = new.split()
+    assert in_new_keys({key: value, "rounds": 3}) == {replacement: form.strip("'"), "rounds": 3}
+    assert in_new_keys({key: [value, value]}) == {replacement: [form.strip("'")] * 2}
+    assert RunConfig.of({replacement: form.strip("'")})
+    assert replacement in RUN_KEYS
+    assert key not in RUN_KEYS
+
+
+def test_a_stored_value_of_the_other_key_stays():
+    stored = {"track": "mlflow", "tensorboard": True, "target": "f1=0.5", "target-accuracy": 0.0}
+    assert in_new_keys(stored) == {"track": "mlflow", "target": "f1=0.5"}
