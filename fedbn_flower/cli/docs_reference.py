@@ -8,7 +8,7 @@ from inspect import cleandoc
 
 from ..config.gone import GONE
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
-from ..config.keys import RUN_KEYS
+from ..config.keys import ALIASES, RUN_KEYS
 from ..config.named_algorithms import NOT_GIVEN, built_in_settings
 from ..config.registry import APP
 from ..core.papers import paper_of
@@ -32,8 +32,8 @@ pyproject.toml does not list: settings of algorithms of your own go into `settin
 
 
 def run_config() -> dict[str, object]:
-    """Every key that Flower is to let through, with its default; also those of former keys."""
-    settings = dict.fromkeys([*built_in_settings(), *GONE], NOT_GIVEN)
+    """Every key that Flower is to let through, with its default; also aliases and keys that are gone."""
+    settings = dict.fromkeys([*built_in_settings(), *ALIASES, *GONE], NOT_GIVEN)
     return {key: field.default for key, field in RUN_KEYS.items()} | settings
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
-from ..config.keys import flag_of
+from ..config.keys import ALIASES, flag_of
 from ..config.named_algorithms import REGISTRIES, Named
 from ..config.registry import short
 from ..config.run_config import RunConfig
@@ -239,6 +239,7 @@ def _add(parser: argparse._ActionsContainer, flags: Iterable[Flag], prefix: str 
     for flag in flags:
         parser.add_argument(
             f"--{flag.key}",
+            *(f"--{alias}" for alias, key in ALIASES.items() if key == flag.key),
             dest=flag.key,
             action=_Once,
             metavar="VALUE",

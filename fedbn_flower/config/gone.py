@@ -1,4 +1,4 @@
-"""Former keys, which repeated another one or had another name: how to say the same now."""
+"""Former keys, which repeated another one: how to say the same now."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ class Gone(NamedTuple):
 
 
 GONE = {
-    "lockstep": Gone("fast", "{}", ()),
     "client-lr-decay": Gone("client-lr-schedule", "exponential:{}", ("1",)),
     "target-accuracy": Gone("target", "accuracy={}", ("0",)),
     "tensorboard": Gone("track", "tensorboard", ("0", "false", "off", "no", "f", "n")),

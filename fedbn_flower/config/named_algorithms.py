@@ -27,7 +27,7 @@ from ..data.readers.own_function import is_function
 from .client_unions import parts
 from .extension_names import absolute_extensions, extension_names
 from .gone import GONE, refuse_gone
-from .keys import RUN_KEYS
+from .keys import ALIASES, RUN_KEYS
 from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
 from .registry import (
@@ -144,7 +144,7 @@ def _check_declaration(algorithm: Named) -> None:
         problem = str(error).splitlines()[0]
         raise UserError(f"{algorithm}: its settings cannot be read: {problem}") from error
     for key, field in fields.items():
-        if key in MESSAGE_KEYS | GONE.keys() | COMMANDS:
+        if key in MESSAGE_KEYS | ALIASES.keys() | GONE.keys() | COMMANDS:
             raise UserError(f"{algorithm}: its setting {key!r} must have another name, which is in use")
         if not field.is_required() and not isinstance(field.default, bool | int | float | str | None):
             wrong = f"{algorithm}: its setting {key!r} is neither text, a number, true or false"
@@ -284,6 +284,9 @@ def given_by_key(values: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, by key: settings out of the text ``settings``, those that are ``auto`` left out."""
     given = dict(values)
     text = str(given.pop("settings", ""))
+    for alias, key in ALIASES.items():
+        if (value := given.pop(alias, NOT_GIVEN)) != NOT_GIVEN:
+            given[key] = value
     given = {key: value for key, value in given.items() if key in RUN_KEYS or value != NOT_GIVEN}
     for key, value in _parsed(text).items():
         if key in RUN_KEYS:

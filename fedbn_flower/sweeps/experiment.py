@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from ..config.help import as_text
+from ..config.keys import ALIASES
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
 from ..config.registry import EXTENSION, short
 from ..config.run_config import RunConfig
@@ -191,7 +192,10 @@ def _values(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
 
 def _table(given: Mapping[str, Any], refused: Sequence[str] = ()) -> Table:
     table: dict[str, Value] = {}
-    for key, value in given.items():
+    for word, value in given.items():
+        key = ALIASES.get(word, word)
+        if key in table:
+            raise UserError(f"{key}: given twice, the second time as {word}")
         table[key] = _value(key, value)
         if key in refused or (key in SINGLE_VALUE_KEYS and isinstance(table[key], tuple)):
             raise UserError(f"{key}: {value!r} is not allowed; expected one value for all runs")

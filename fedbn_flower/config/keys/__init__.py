@@ -11,6 +11,7 @@ from .privacy import Privacy
 from .protocol import Protocol
 
 __all__ = [
+    "ALIASES",
     "GROUPS",
     "RUN_KEYS",
     "Compression",
@@ -46,3 +47,6 @@ GROUPS: tuple[type[KeyGroup], ...] = (
 
 RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
 """Every key with its declaration."""
+
+ALIASES = {"lockstep": "fast"}
+"""Other words for a key; ``auto`` is as if they were not given."""

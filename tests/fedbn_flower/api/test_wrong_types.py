@@ -10,7 +10,7 @@ import pytest
 import fedbn_flower.api.simulate as api
 from fedbn_flower import simulate
 from fedbn_flower.config.gone import GONE
-from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.keys import ALIASES, RUN_KEYS
 from fedbn_flower.config.named_algorithms import REGISTRIES, settings_of
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError, not_allowed
@@ -38,7 +38,7 @@ POOL = [
 ]  # fmt: skip
 OWNERS = {key: (r.key, name) for r in REGISTRIES for name, cls in r.names.items() for key in settings_of(cls)}
 """For each setting an algorithm that has it."""
-KEYS = [*RUN_KEYS, *OWNERS, *GONE, "no-key", "data", "test", "observers", "progress"]
+KEYS = [*RUN_KEYS, *OWNERS, *ALIASES, *GONE, "no-key", "data", "test", "observers", "progress"]
 
 
 class Accepted(Exception):
@@ -82,7 +82,7 @@ def assert_a_line(text, keys):
 def test_any_value_is_accepted_or_refused_in_one_line(key, outcome):
     given = dict([OWNERS[key]]) if key in OWNERS else {}
     for value in POOL:
-        assert_a_line(outcome(**given | {key.replace("-", "_"): value}), [key, *given])
+        assert_a_line(outcome(**given | {key.replace("-", "_"): value}), [key, ALIASES.get(key, key), *given])
 
 
 def test_so_are_several_at_once(outcome):

@@ -109,7 +109,9 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
         ("--settings tua=1", "configuration: unknown name 'tua' (did you mean 'tau'?)"),
         ("--rounds 3 --rounds 4", "--rounds: given twice"),
         ("--rounds 3 --rounds=3", "--rounds: given twice"),
+        ("--fast off --lockstep off", "--lockstep: given twice"),
         ("--strategy fedavg --strategy fedyogi", "--strategy: given twice"),
+        ("--lockstep maybe", "fast: 'maybe' is not allowed; expected one of 'auto', 'off'"),
         ("--eta-l 0.1", "--eta-l: unknown flag"),
     ],
 )
@@ -184,6 +186,14 @@ def test_a_setting_that_the_run_has_a_key_for_takes_the_runs_value():
     pair = {"strategy": "scaffold", "objective": "scaffold"}
     config = RunConfig.of({**pair, "partition": "iid", "num-clients": 7})
     assert config.settings_for(Scaffold)["num_clients"] == 7
+
+
+def test_another_word_for_a_key():
+    """Flower fills in ``auto`` for what is listed."""
+    assert [RunConfig.of({"lockstep": v}).fast for v in ("off", "auto")] == ["off", "auto"]
+    assert RunConfig.of({"fast": "off", "lockstep": "auto"}).fast == "off"
+    assert RunConfig.of({"lockstep": "off", "fast": "auto"}).fast == "off"
+    assert [parse(f"{flag} off".split())[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
 
 
 def test_values_arrive_as_flower_sends_them():

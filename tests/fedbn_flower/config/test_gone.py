@@ -11,7 +11,6 @@ from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.run_config import RunConfig
 
 FORMS = [
-    ("lockstep", "off", "fast 'off'"),
     ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),
     ("client-lr-decay", 1.0, "client-lr-schedule 'constant'"),
     ("target-accuracy", 0.95, "target 'accuracy=0.95'"),
