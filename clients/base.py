@@ -11,7 +11,15 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
-from fedbn_flower.core.ground.wire import CLASSES, EVAL_SPLITS, FINE_TUNE, LOCAL_STEPS, TRAIN_EXAMPLES
+from fedbn_flower.core.ground.wire import (
+    CLASSES,
+    CLIENT_LR,
+    EVAL_SPLITS,
+    FINE_TUNE,
+    LOCAL_STEPS,
+    SERVER_ROUND,
+    TRAIN_EXAMPLES,
+)
 
 from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
@@ -129,8 +137,8 @@ class FedAvgClient(NumPyClient):
     ) -> LocalRun:
         """Return the round's local training. ``parameters`` have the values of the model to start from."""
         task = self.task
-        server_round = int(config["server-round"])
-        rate = float(config["client-lr"])
+        server_round = int(config[SERVER_ROUND])
+        rate = float(config[CLIENT_LR])
         trained = {n: parameters[n] for n in self.trained_names}
         objective = task.objective(
             trained,

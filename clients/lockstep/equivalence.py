@@ -15,7 +15,7 @@ import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
-from fedbn_flower.core.ground.wire import CONTROL
+from fedbn_flower.core.ground.wire import CLIENT_LR, CONTROL, EVAL_SPLITS, SERVER_ROUND
 
 from ..base import FedAvgClient
 from ..examples import Examples
@@ -111,8 +111,8 @@ def _difference(
     """Train clients with these examples both ways. Return "" if they agree, else in what they differ."""
     config: dict[str, Scalar] = {
         **settings,
-        "client-lr": RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
-        "eval-splits": "",
+        CLIENT_LR: RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
+        EVAL_SPLITS: "",
     }
     clients = replace(task, training=training), examples
     try:
@@ -161,7 +161,7 @@ def _outcomes(
     )
     found: list[tuple[str, Any]] = []
     for server_round in range(1, rounds + 1):
-        round_config = config | {"server-round": server_round}
+        round_config = config | {SERVER_ROUND: server_round}
         if lockstep:
             updates = fit_in_lockstep(clients, received, round_config)
         else:

@@ -146,7 +146,8 @@ def _list_of(observers: Any) -> list[Observer]:
 
 def _as_key(extensions: Any, keys: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return extensions as a value of their key; nothing without any."""
-    given = (extensions,) if isinstance(extensions, str | type) else tuple(extensions)
+    several = isinstance(extensions, Iterable) and not isinstance(extensions, str | type)
+    given = tuple(extensions) if several else (extensions,)
     if given and "extension" in keys:
         raise UserError("extension: given twice, the second time as extensions")
     return {"extension": given} if given else {}

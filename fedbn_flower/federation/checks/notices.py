@@ -14,6 +14,7 @@ from ...config.client_unions import parts
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
+from ...core.ground.overriding import overridden
 from ...data.copies import of_copies
 from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
@@ -108,7 +109,7 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
     for name in parts(config.client):
         client = CLIENT.find(name)
         local = kept_at_home(client, initial.module)
-        if client.local_entries is FedAvgClient.local_entries or local - initial.constant:
+        if not overridden(client, FedAvgClient, ["local_entries"]) or local - initial.constant:
             continue
         as_fedavg = ": it is FedAvg here" if name == config.client else ""
         frozen = ", since all of that is frozen" if local else ""

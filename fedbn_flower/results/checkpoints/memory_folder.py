@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Groups
 
 from ...core.files import ONLY_OWNER, remove_unfinished, sync_folder, write_atomically
+from ...core.ground.wire import CHECKPOINT_ROUND, RUN, SERVER_ROUND
 from .memory_file import KEEP_DAYS, SIGNATURE, InvalidMemory, keep_days, pack, unpack
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
-RUN = r"\d{8}T\d{12}-[0-9a-f]{8}"
+RUN_NAME = r"\d{8}T\d{12}-[0-9a-f]{8}"
 MIN_FILES = 2  # the newest, and a spare in case it is damaged
 COMPLETE_RUNS = 2
 """How many complete runs keep their newest file."""
@@ -64,8 +65,8 @@ def run_of(config: ConfigRecord) -> str:
     ValueError
         When it is missing or malformed: it becomes part of a path.
     """
-    run = config.get("run")
-    if not isinstance(run, str) or not re.fullmatch(RUN, run):
+    run = config.get(RUN)
+    if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
         raise ValueError(f"state-dir: the server sent {run!r} as the run's name; expected DATETIME-HEX")
     return run
 
@@ -92,7 +93,7 @@ class Moment:
             When one is missing or malformed.
         """
         run = run_of(config)
-        rounds = config.get("server-round"), config.get("checkpoint-round")
+        rounds = config.get(SERVER_ROUND), config.get(CHECKPOINT_ROUND)
         if not all(type(number) is int and number >= 0 for number in rounds):
             raise ValueError(
                 f"state-dir: the server sent round {rounds[0]!r} and checkpoint round {rounds[1]!r}; "
@@ -211,7 +212,7 @@ class MemoryFolder:
         """Return the client's complete runs, the one that was the last to be complete first."""
         found = []
         for path in self.path.glob(f"*.{COMPLETE}"):
-            if match := re.fullmatch(rf"{re.escape(client)}-({RUN})", path.stem):
+            if match := re.fullmatch(rf"{re.escape(client)}-({RUN_NAME})", path.stem):
                 with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     found.append((path.stat().st_mtime_ns, match[1]))
         return [run for _, run in sorted(found, reverse=True)]
@@ -235,7 +236,7 @@ class MemoryFolder:
         """Each client's files, newest first; `pack` adds to them."""
         found: dict[str, list[Generation]] = {}
         for path in self.path.glob("*.safetensors"):
-            if match := re.fullmatch(rf"(.+)-({RUN})-(\d{{6,}})", path.stem):
+            if match := re.fullmatch(rf"(.+)-({RUN_NAME})-(\d{{6,}})", path.stem):
                 found.setdefault(match[1], []).append(Generation(match[2], int(match[3]), path))
         return {client: sorted(files, reverse=True) for client, files in found.items()}
 

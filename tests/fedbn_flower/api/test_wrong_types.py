@@ -38,7 +38,9 @@ POOL = [
 ]  # fmt: skip
 OWNERS = {key: (r.key, name) for r in REGISTRIES for name, cls in r.names.items() for key in settings_of(cls)}
 """For each setting an algorithm that has it."""
-KEYS = [*RUN_KEYS, *OWNERS, *ALIASES, *GONE, "no-key", "data", "test", "observers", "progress"]
+KEYS = [*RUN_KEYS, *OWNERS, *ALIASES, *GONE, "no-key", "data", "test", "observers", "extensions", "progress"]
+
+OTHER_WORDS = {**ALIASES, "extensions": "extension"}
 
 
 class Accepted(Exception):
@@ -82,7 +84,8 @@ def assert_a_line(text, keys):
 def test_any_value_is_accepted_or_refused_in_one_line(key, outcome):
     given = dict([OWNERS[key]]) if key in OWNERS else {}
     for value in POOL:
-        assert_a_line(outcome(**given | {key.replace("-", "_"): value}), [key, ALIASES.get(key, key), *given])
+        text = outcome(**given | {key.replace("-", "_"): value})
+        assert_a_line(text, [key, OTHER_WORDS.get(key, key), *given])
 
 
 def test_so_are_several_at_once(outcome):

@@ -19,6 +19,7 @@ from fedbn_flower.config.registry import (
     APP,
     CLIENT,
     COMPRESS,
+    EXTENSION,
     LOSS,
     METRIC,
     MODEL,
@@ -66,12 +67,15 @@ def test_help_knows_the_settings_of_a_file(capsys):
     assert sections["strategy signsgd.SignSGD"] == ["--server-lr", "--decay"]
 
 
+KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
+
+
 def test_every_name_is_listed_with_a_line_on_it(capsys):
     assert cli.main(["--list"]) == 0
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
-        for registry in (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS)
+        for registry in KINDS
         for name, algorithm in registry.names.items()
     ]
     assert "objective  sgd               The loss f without further terms." in lines

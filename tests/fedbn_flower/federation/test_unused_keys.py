@@ -83,8 +83,9 @@ CASES = {
 
 
 @pytest.fixture
-def told_of(cache_dir):
+def told_of(cache_dir, tmp_path, monkeypatch):
     """The keys that a run is told nothing reads."""
+    monkeypatch.chdir(tmp_path)
 
     def unused(caller=SIMULATION, **keys):
         small = {"rounds": 2, "local_epochs": 1, "batch_size": 128}
