@@ -244,7 +244,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     if config.stop_at_target and not config.target_value:
         raise not_allowed("stop-at-target", True, "false without target")
     if config.fraction_train == 0:
-        raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
+        raise not_allowed("fraction-train", 0.0, "more than 0: no client would ever train")
     _check_start(config)
     check_privacy(config)
     check_devices(config)

@@ -193,7 +193,7 @@ def _table(given: Mapping[str, Any], refused: Sequence[str] = ()) -> Table:
     for key, value in given.items():
         table[key] = _value(key, value)
         if key in refused or (key in SINGLE_VALUE_KEYS and isinstance(table[key], tuple)):
-            raise UserError(f"{key}: {value!r} is not allowed; expected one value for all runs")
+            raise not_allowed(key, value, "one value for all runs")
     return table
 
 

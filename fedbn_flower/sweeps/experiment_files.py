@@ -39,9 +39,7 @@ def read_experiment(path: Path) -> Experiment:
     if "versions" in given:
         given = {key: value for key, value in given.items() if key not in RUN_ONLY_KEYS}
     if "resume" in given:
-        raise UserError(
-            f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
-        )
+        raise UserError(f"{path}: {not_allowed('resume', given['resume'], 'it on the command line')}")
     return Experiment.of(given if path.suffix == TOML else _in_new_keys(given), str(path))
 
 
