@@ -45,8 +45,10 @@ def read_experiment(path: Path) -> Experiment:
 
 def _in_new_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a run or sweep of version 0.2 wrote, in the keys that there are."""
-    runs = [in_new_keys(run) for run in given.get("runs", [])]
-    return in_new_keys(given) | ({"runs": runs} if runs else {})
+    found = in_new_keys(given)
+    if isinstance(runs := given.get("runs"), list):
+        found["runs"] = [in_new_keys(run) if isinstance(run, dict) else run for run in runs]
+    return found
 
 
 def resumed_sweep(values: Mapping[str, str]) -> Experiment:
