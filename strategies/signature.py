@@ -79,9 +79,9 @@ def bound(
     others = {name: given.pop(name, default) for name, default in OTHERS.items()}
     for name, value in flowers.items():
         if name.startswith("fraction_") and not 0 <= value <= 1:
-            raise ValueError(f"{name}={value!r} is not allowed: expected a number in [0, 1]")
+            raise ValueError(f"{name}={value!r} is not allowed; expected a number in [0, 1]")
         if name.startswith("min_") and not value >= 0:
-            raise ValueError(f"{name}={value!r} is not allowed: expected a whole number >= 0")
+            raise ValueError(f"{name}={value!r} is not allowed; expected a whole number >= 0")
     return flowers, others, checked(cls, given)
 
 

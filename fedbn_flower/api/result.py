@@ -225,9 +225,7 @@ def _partition(client: int | str, manifest: Mapping[str, Any]) -> int:
     if isinstance(client, str):
         if names.count(client) == 1:
             return int(names.index(client))
-        raise UserError(
-            f"client: {client!r} is not allowed{hint(client, names)}; expected {_clients(manifest)}"
-        )
+        raise not_allowed("client", client, _clients(manifest), hint(client, names))
     if client not in range(manifest["num-clients"]):
         raise not_allowed("client", client, _clients(manifest))
     return int(client)

@@ -1,6 +1,5 @@
 """The command ``inspect``: look at a run's data and their division before anything is trained."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,12 +14,8 @@ from ..results.report.inspection.page import PAGE, inspect_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.terminal import fit_to_width
+from .argument_parser import Parser
 from .parser import Job, parse_command_line
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise UserError(f"inspect: {message}")
 
 
 def inspect(arguments: Sequence[str]) -> int:
@@ -31,7 +26,7 @@ def inspect(arguments: Sequence[str]) -> int:
     UserError
         For a flag or value that a run would not take, several runs, or data without examples.
     """
-    parser = _Parser(
+    parser = Parser(
         "fedbn-sim inspect",
         usage="%(prog)s [--to DIR] [--KEY VALUE ...]",
         description="Look at the data and their division, with the flags of a run; see fedbn-sim --help.",

@@ -1,9 +1,7 @@
 """The command ``ledger``: what was spent of a site's data, by run."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -12,16 +10,12 @@ from ..core.errors import UserError, not_allowed
 from ..core.text import visible
 from ..privacy.accounts import check_installed
 from ..privacy.site_ledger import ENDING, FOLDER, Entry, SiteLedger, epsilon_of
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"ledger: {message}")
+from .argument_parser import Parser
 
 
 def ledger(arguments: Sequence[str]) -> int:
     """Run ``ledger DIR [--delta D]``: print what the ledgers in a node's ``state-dir`` hold."""
-    parser = _Parser("fedbn-sim ledger", description="Show what was spent of a site's data, by run.")
+    parser = Parser("fedbn-sim ledger", description="Show what was spent of a site's data, by run.")
     parser.add_argument("folder", metavar="DIR", type=Path, help="the state-dir of a SuperNode")
     parser.add_argument("--delta", type=float, help="for which epsilon is shown [that of the last answer]")
     options = parser.parse_args(arguments)

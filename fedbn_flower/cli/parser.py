@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
@@ -21,15 +21,11 @@ from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
+from .argument_parser import Parser
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
 """Flags that are not keys of a run."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
 
 
 class _Gone(argparse.Action):
@@ -85,7 +81,7 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     UserError
         For any flag or value that is not allowed.
     """
-    names = _Parser(add_help=False, allow_abbrev=False)
+    names = Parser(add_help=False, allow_abbrev=False)
     _add(names, [Flag(key) for key in (*GRID_KEYS, "loss", "model", "extension", CLUSTER, "resume")])
     _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
@@ -170,9 +166,9 @@ def _trusts_code(chosen: argparse.Namespace) -> bool:
 # ---- flags and their help ---------------------------------------------------------------------------
 
 
-def _full_parser(algorithms: Iterable[Named]) -> _Parser:
+def _full_parser(algorithms: Iterable[Named]) -> Parser:
     """Return a parser with the flags of the named algorithms, the common flags, then all other settings."""
-    parser = _Parser(
+    parser = Parser(
         usage="%(prog)s [--KEY VALUE ...]",
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
         epilog=f"A comma in --{', --'.join(GRID_KEYS)} also makes a sweep, with one table.",

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 
@@ -26,16 +25,12 @@ from ..results.report.runs_by_seed import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.terminal import fit_to_width
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{self.prog.split()[-1]}: {message}")
+from .argument_parser import Parser
 
 
 def report(arguments: Sequence[str]) -> int:
     """Run ``report DIR ... [--reference DIR]``: rewrite the report of each folder."""
-    parser = _Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
+    parser = Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--reference",
@@ -52,7 +47,7 @@ def report(arguments: Sequence[str]) -> int:
 
 def compare(arguments: Sequence[str]) -> int:
     """Run ``compare DIR DIR ... [--to DIR]``: print tables, and write a page into a new folder."""
-    parser = _Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
+    parser = Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
@@ -95,7 +90,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def export(arguments: Sequence[str]) -> int:
     """Run ``export DIR [--format NAME] [--client CLIENT] [--to FILE]``: write a run's model as a file."""
-    parser = _Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
+    parser = Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("--format", choices=FORMATS, default="onnx", help="[onnx]")
     parser.add_argument("--client", help="a client's model, by number or name [the aggregated model]")
@@ -112,7 +107,7 @@ def export(arguments: Sequence[str]) -> int:
 
 def release(arguments: Sequence[str]) -> int:
     """Run ``release DIR --to DIR``: write what may be published of a private run into a new folder."""
-    parser = _Parser("fedbn-sim release", description="Write what may be published of a private run.")
+    parser = Parser("fedbn-sim release", description="Write what may be published of a private run.")
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="new folder")
     options = parser.parse_args(arguments)

@@ -38,7 +38,7 @@ def refuse_gone(key: str, values: Iterable[object]) -> None:
 def in_new_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored configuration, or its lists of values, in the keys that there are."""
     found = {key: value for key, value in stored.items() if key not in GONE}
-    for key in GONE.keys() & stored.keys():
+    for key in filter(stored.__contains__, GONE):
         new, value = GONE[key].key, stored[key]
         if found.get(new, _default(new)) == _default(new):
             many = isinstance(value, list)

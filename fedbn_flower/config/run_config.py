@@ -240,7 +240,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         for conflict in extension.conflicts(values_by_key):
             raise not_allowed(conflict.key, conflict.value, conflict.allowed)
     if config.fraction_train == 0:
-        raise UserError("fraction-train: 0.0 is not allowed; no client would ever train")
+        raise not_allowed("fraction-train", 0.0, "more than 0: no client would ever train")
     _check_start(config)
     check_privacy(config)
     check_devices(config)

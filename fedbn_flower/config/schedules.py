@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import not_allowed
 
 CONSTANT = "constant"
 FORMS = (
@@ -128,4 +128,5 @@ def check_schedule(key: str, text: str, rate: float, rounds: int) -> None:
     except OverflowError:
         last = math.inf
     if not 0 < last < math.inf:
-        raise UserError(f"{key}: {text!r} is not allowed; in round {rounds}, the last, the rate is {last}")
+        wanted = f"a rate that is positive and finite; in round {rounds}, the last, it is {last}"
+        raise not_allowed(key, text, wanted)

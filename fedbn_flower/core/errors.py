@@ -57,9 +57,9 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def not_allowed(key: str, value: object, allowed: str) -> UserError:
-    """Return the error for a value that is not allowed."""
-    return UserError(f"{key}: {_quoted(value)} is not allowed; expected {allowed}")
+def not_allowed(key: str, value: object, allowed: str, meant: str = "") -> UserError:
+    """Return the error for a value that is not allowed, with a `hint` at what may have been meant."""
+    return UserError(f"{key}: {_quoted(value)} is not allowed{meant}; expected {allowed}")
 
 
 def _quoted(value: object) -> str:

@@ -163,7 +163,7 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
                     model = _made(name, spec)
                 except ValueError as error:  # a built-in one says what it expects
                     if name in MODEL.names and not isinstance(error, UserError):
-                        raise UserError(f"model: {name!r} is not allowed; {error}") from error
+                        raise not_allowed("model", name, str(error).removeprefix("expected ")) from error
                     raise
             if not isinstance(model, nn.Module):
                 raise not_allowed(

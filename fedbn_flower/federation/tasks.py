@@ -16,7 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
-from ..core.errors import UserError
+from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
@@ -150,7 +150,7 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
         validation, train = split_at_random(rng, len(split), config.val_fraction, split.units)
         return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: np.arange(len(dataset.test))}
     if partition_id >= config.num_clients:
-        raise UserError(f"partition-id: {partition_id} is not allowed; num-clients is {config.num_clients}")
+        raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")
     shares = inputs.partitions
     train = shares.train[partition_id]
     if inputs.evaluates_locally:

@@ -188,6 +188,7 @@ def _greater(sampling: Sampling, noise: float, probability: float, rounds: int, 
     return min(_gaussian(noise, rounds, delta), _renyi_epsilon(noise, plan, rounds))
 
 
+@process_cache(maxsize=16)
 def noise_for(target: float, plan: Plan) -> float:
     """Return the smallest noise with at most this epsilon, rounded up to four significant digits.
 
@@ -213,6 +214,7 @@ def local_epsilon(noise: float, participations: int, delta: float) -> float:
     return _gaussian(noise / 2, participations, delta) if participations else 0.0
 
 
+@process_cache(maxsize=16)
 def local_noise_for(target: float, participations: int, delta: float) -> float:
     """Return the smallest noise with at most this `local_epsilon`, rounded up to four significant digits.
 

@@ -10,9 +10,8 @@ from typing import Any
 from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers, num_groups
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
-from ..core.process_cache import process_cache
 from . import ledger
-from .accounts import Plan, check_delta, check_installed, noise_for
+from .accounts import check_delta, check_installed, noise_for
 from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
 from .client_mechanism import ClientMechanism
 from .discrete_gaussian import STEPS
@@ -41,11 +40,6 @@ EXACT = 2.0**53
 """Whole numbers below are exact in float64, and so are their sums in any order."""
 MOST_ROUNDING = 0.1
 """Of the clip, by which it may be shortened since updates are rounded to the grid of secure noise."""
-
-
-@process_cache(maxsize=16)
-def _noise(epsilon: float, plan: Plan) -> float:
-    return noise_for(epsilon, plan)
 
 
 def terms_of(config: RunConfig) -> Terms:
@@ -82,7 +76,7 @@ def terms_of(config: RunConfig) -> Terms:
     )
     check_delta(terms.plan)
     if terms.budget:
-        terms = replace(terms, noise=_noise(terms.budget, terms.plan))
+        terms = replace(terms, noise=noise_for(terms.budget, terms.plan))
     if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):
         least = COUNT_SHARE * terms.noise / 2
         wanted = f"a number: with noise {terms.noise:g} it needs more than {least:.0f} clients a round"

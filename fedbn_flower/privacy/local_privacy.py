@@ -14,7 +14,6 @@ from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
-from ..core.process_cache import process_cache
 from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
 from .composition import Release, composed_epsilon
@@ -35,9 +34,6 @@ OUTSIDE = (
 """What the guarantee does not cover."""
 
 
-_noise_for = process_cache(maxsize=16)(local_noise_for)
-
-
 def noise_of(config: RunConfig) -> float:
     """Return z; with ``dp-epsilon`` it is found for clients that train in every round.
 
@@ -47,7 +43,7 @@ def noise_of(config: RunConfig) -> float:
         When the package that accounts is missing.
     """
     check_installed("dp")
-    return config.dp_noise or _noise_for(config.dp_epsilon, config.rounds, config.dp_delta)
+    return config.dp_noise or local_noise_for(config.dp_epsilon, config.rounds, config.dp_delta)
 
 
 class LocalPrivacy(PrivacyAtClients):

@@ -32,7 +32,6 @@ from ..core.ground.wire import (
 )
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
-from ..core.process_cache import process_cache
 from ..records.columns import TEST, VALIDATION
 from .accounts import epsilon, noise_for
 from .composition import Release
@@ -117,7 +116,7 @@ def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) 
     plan, noise = plan_of(config, task.size), config.dp_noise
     if config.dp_epsilon:
         sent = asked.get(DP_NOISE)
-        noise = sent if type(sent) is float else _noise_for(config.dp_epsilon, plan)
+        noise = sent if type(sent) is float else noise_for(config.dp_epsilon, plan)
         if not epsilon(noise, plan) <= config.dp_epsilon * ROUNDING:
             raise Refused(
                 f"privacy: the noise {noise:g} that the server sends gives this site epsilon "
@@ -126,9 +125,6 @@ def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) 
     assert config.clip
     terms = ExampleTerms(noise, config.clip, (plan,), config.rounds)
     return replace(task, private=terms.mechanism_for(config.dp_seed, task.seed[-1]))
-
-
-_noise_for = process_cache(maxsize=16)(noise_for)
 
 
 def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) -> Update:

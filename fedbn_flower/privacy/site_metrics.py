@@ -21,7 +21,6 @@ from fedbn_flower.clients.problems.evaluation import evaluation_batch
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
-from ..core.process_cache import process_cache
 from ..records.columns import TEST, VALIDATION
 from .accounts import local_noise_for
 from .keys import Key, Purpose
@@ -30,9 +29,6 @@ LOSS_CAP = 5.0
 """The greatest loss of an example that counts."""
 LOSS = "loss"
 PURPOSES: Mapping[str, Purpose] = {VALIDATION: "metrics val", TEST: "metrics test"}
-
-
-_noise_for = process_cache(maxsize=16)(local_noise_for)
 
 
 def planned(config: RunConfig) -> int:
@@ -50,7 +46,7 @@ def evaluations_until(config: RunConfig, server_round: int) -> int:
 
 def metrics_noise(config: RunConfig) -> float:
     """Return z of a client's metrics, such that all of a run have epsilon ``dp-metrics``."""
-    return _noise_for(config.dp_metrics, planned(config), config.dp_delta) / 2
+    return local_noise_for(config.dp_metrics, planned(config), config.dp_delta) / 2
 
 
 def noisy_metrics(config: RunConfig, client: FedAvgClient, split: str, server_round: int) -> dict[str, float]:

@@ -20,6 +20,14 @@ FILES_OUTSIDE = (
     "says that it learns, such as examples by class"
 )
 """What the guarantee does not cover, whatever it protects: what is not published by ``fedbn-sim release``."""
+NEIGHBOURS = {
+    "add-or-remove-one": "a client took part at all",
+    "add-or-remove-one-example": "an example was among a client's training data",
+    "example-replaced-by-nothing": "an example was among a client's training data, whose number is public",
+    "unit-replaced-by-nothing": "a unit was among a client's training data, whose number is public",
+    "replace-one": "a client had these data or any others",
+}
+"""What an attacker wants to know, by adjacency."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
-from ..privacy.terms import GUARANTEE, Terms
+from ..privacy.terms import GUARANTEE, NEIGHBOURS, Terms
 from .run_directory import prepare_run_folder
 from .run_reader import Run
 
@@ -30,14 +30,6 @@ PROTECTED = {
     "unit, at each client": ("{unit} at a client, together", "everybody but that client"),
 }
 """Who is protected from whom, by notion."""
-NEIGHBOURS = {
-    "add-or-remove-one": "a client took part at all",
-    "add-or-remove-one-example": "an example was among a client's training data",
-    "example-replaced-by-nothing": "an example was among a client's training data, whose number is public",
-    "unit-replaced-by-nothing": "a unit was among a client's training data, whose number is public",
-    "replace-one": "a client had these data or any others",
-}
-"""What an attacker wants to know, by adjacency."""
 ASSUMED = {
     "client, central": "The server is honest, and keeps its updates and its key to itself.",
     "client, local": "Each client ran this project's code as it is.",

@@ -127,10 +127,13 @@ def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str
         For a key that is neither in `MAY_CHANGE` nor in ``also``.
     """
     if fixed := values.keys() - MAY_CHANGE - set(also):
-        raise UserError(
-            f"{min(fixed)}: {values[min(fixed)]!r} is not allowed with resume, which takes the run folder's "
-            f"value; only these may change: {', '.join(sorted(MAY_CHANGE))}"
-        )
+        raise is_fixed(min(fixed), values[min(fixed)], MAY_CHANGE)
+
+
+def is_fixed(key: str, value: object, changeable: Collection[str]) -> UserError:
+    """Return the error for a key that the folder to resume has, and that must not change."""
+    names = ", ".join(sorted(changeable))
+    return not_allowed(key, value, f"with resume only {names}; the folder has the other keys")
 
 
 def check_data(federation: Federation) -> None:

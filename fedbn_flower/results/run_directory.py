@@ -25,7 +25,7 @@ def prepare_run_folder(path: Path, key: str = "run-dir") -> None:
         When the folder is not empty or cannot be created.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{key}: {str(path)!r} is not allowed; expected a new or empty folder")
+        raise not_allowed(key, str(path), "a new or empty folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

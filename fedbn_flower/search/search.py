@@ -9,8 +9,8 @@ from flwr.app import UserConfigValue
 
 from ..config.help import as_text
 from ..config.run_config import RunConfig
-from ..core.errors import UserError, not_allowed
-from ..results.resume import MAY_CHANGE, as_before
+from ..core.errors import not_allowed
+from ..results.resume import MAY_CHANGE, as_before, is_fixed
 from .search_folder import SEARCH_FILE, read_search
 from .space import Dimension, parse_space
 
@@ -92,8 +92,7 @@ def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) ->
     if not (folder / SEARCH_FILE).exists():
         return None
     if fixed := values.keys() - CHANGEABLE - {"resume"}:
-        expected = f"with resume of a search; expected only {', '.join(sorted({*CHANGEABLE, 'trials'}))}"
-        raise UserError(f"{min(fixed)}: {values[min(fixed)]!r} is not allowed {expected}")
+        raise is_fixed(min(fixed), values[min(fixed)], {*CHANGEABLE, "trials"})
     stored = read_search(folder)
     changed = {key: value for key, value in values.items() if key != "resume"}
     texts = [f"{key}={text}" for key, text in stored["search"].items()]

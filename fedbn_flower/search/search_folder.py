@@ -37,7 +37,7 @@ def read_search(folder: Path) -> dict[str, Any]:
 
 def _space_in_new_keys(space: Mapping[str, str], folder: Path) -> dict[str, str]:
     """A range of a key that is gone has no form in the new one; single values have."""
-    if ranges := [key for key in GONE if ".." in space.get(key, "")]:
+    if ranges := [key for key in GONE if ".." in str(space.get(key))]:
         gone = f"{ranges[0]}={space[ranges[0]]}"
         raise UserError(f"resume: the search in {str(folder)!r} is of {gone}, a range of a key that is gone")
     listed = in_new_keys({key: text.split(",") if key in GONE else text for key, text in space.items()})

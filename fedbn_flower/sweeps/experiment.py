@@ -198,7 +198,7 @@ def _table(given: Mapping[str, Any], refused: Sequence[str] = ()) -> Table:
             raise UserError(f"{key}: given twice, the second time as {word}")
         table[key] = _value(key, value)
         if key in refused or (key in SINGLE_VALUE_KEYS and isinstance(table[key], tuple)):
-            raise UserError(f"{key}: {value!r} is not allowed; expected one value for all runs")
+            raise not_allowed(key, value, "one value for all runs")
     return table
 
 

@@ -39,16 +39,16 @@ def read_experiment(path: Path) -> Experiment:
     if "versions" in given:
         given = {key: value for key, value in given.items() if key not in RUN_ONLY_KEYS}
     if "resume" in given:
-        raise UserError(
-            f"{path}: resume: {given['resume']!r} is not allowed; expected it on the command line"
-        )
+        raise UserError(f"{path}: {not_allowed('resume', given['resume'], 'it on the command line')}")
     return Experiment.of(given if path.suffix == TOML else _in_new_keys(given), str(path))
 
 
 def _in_new_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a run or sweep of version 0.2 wrote, in the keys that there are."""
-    runs = [in_new_keys(run) for run in given.get("runs", [])]
-    return in_new_keys(given) | ({"runs": runs} if runs else {})
+    found = in_new_keys(given)
+    if isinstance(runs := given.get("runs"), list):
+        found["runs"] = [in_new_keys(run) if isinstance(run, dict) else run for run in runs]
+    return found
 
 
 def resumed_sweep(values: Mapping[str, str]) -> Experiment:

@@ -63,10 +63,10 @@ def test_values_by_attribute():
 @pytest.mark.parametrize(
     ("given", "output"),
     [
-        ({"eta": 0.0}, "eta=0.0 is not allowed: expected a number > 0"),
-        ({"eta": float("nan")}, "eta=nan is not allowed: expected a number > 0"),
-        ({"mean": 8}, r"mean=8 is not allowed: expected a whole number in \[1, 7\]"),
-        ({"on": "perhaps"}, "on='perhaps' is not allowed: expected true or false"),
+        ({"eta": 0.0}, "eta=0.0 is not allowed; expected a number > 0"),
+        ({"eta": float("nan")}, "eta=nan is not allowed; expected a number > 0"),
+        ({"mean": 8}, r"mean=8 is not allowed; expected a whole number in \[1, 7\]"),
+        ({"on": "perhaps"}, "on='perhaps' is not allowed; expected true or false"),
         ({"server-lr": 1.0}, "has no argument 'server-lr'"),
     ],
 )

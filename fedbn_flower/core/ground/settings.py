@@ -125,7 +125,7 @@ def checked(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name not in model.model_fields:
             raise ValueError(f"{cls.__name__} has no argument {name!r}") from None
         expected = allowed(model.model_fields[name])
-        raise ValueError(f"{name}={arguments[name]!r} is not allowed: expected {expected}") from None
+        raise ValueError(f"{name}={arguments[name]!r} is not allowed; expected {expected}") from None
     return {attribute: getattr(values, attribute.strip("_")) for attribute in declared(cls)}
 
 

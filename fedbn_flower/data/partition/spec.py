@@ -62,7 +62,7 @@ class PartitionSpec:
             return cls("partitioner", NamedPartitioner.parse(text))
         near = "" if kind in KINDS else hint(kind, KINDS)
         expected = KINDS.get(kind) or cls.FORMS
-        bad = UserError(f"partition: {text!r} is not allowed{near}; expected {expected}")
+        bad = not_allowed("partition", text, expected, near)
         try:
             match kind:
                 case "iid" | "silos" if not argument:

@@ -108,10 +108,8 @@ def _check_partitions(inputs: RunInputs) -> None:
             who = f"{len(clients)} clients (the first is {clients[0]})"
             raise not_allowed("eval-data", "local", f"'global', since {who} would have no {split} examples")
     if len(clients_of_one_example(inputs)) == config.num_training:
-        raise UserError(
-            f"num-clients: {config.num_clients} is not allowed; each client has one example, "
-            f"and {config.model!r} cannot train on one: BatchNorm needs two"
-        )
+        reason = f"each client has one example, and {config.model!r} cannot train on one: BatchNorm needs two"
+        raise not_allowed("num-clients", config.num_clients, f"fewer; {reason}")
 
 
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:

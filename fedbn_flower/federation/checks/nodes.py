@@ -4,7 +4,7 @@ from flwr.serverapp import Grid
 
 from fedbn_flower.strategies import PseudoGradientStrategy, TooFewNodes
 
-from ...core.errors import UserError
+from ...core.errors import not_allowed
 
 
 def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, concurrency: int = 0) -> None:
@@ -26,7 +26,4 @@ def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, con
         why = "the log of a SuperNode that is missing says why, such as a clock that is off"
         raise TooFewNodes(f"{error}; {why}") from None
     if len(nodes) > expected:
-        raise UserError(
-            f"num-clients: {expected} is not allowed; the federation has {len(nodes)} SuperNodes "
-            "(make num-clients and num-supernodes equal)"
-        )
+        raise not_allowed("num-clients", expected, f"{len(nodes)}, the number of SuperNodes (num-supernodes)")

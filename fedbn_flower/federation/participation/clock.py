@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...config.keys.devices import DEVICES, HEADER, sigma_of
-from ...core.errors import UserError
+from ...core.errors import UserError, not_allowed
 from .rows import rows_of
 
 IS_DEVICE = 15
@@ -61,9 +61,7 @@ def _listed(name: str, num_clients: int) -> Rates:
             raise UserError(f"devices: {found} is not allowed; expected {expected}")
         rates[partition] = values
     if len(missing := np.flatnonzero(np.isnan(rates[:, 0]))):
-        raise UserError(
-            f"devices: {name!r} is not allowed; expected a row for every client ({missing[0]} has none)"
-        )
+        raise not_allowed("devices", name, f"a row for every client ({missing[0]} has none)")
     return rates
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
 from ...config.keys.privacy import NO_SEED
+from ...privacy.terms import NEIGHBOURS
 from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
 from ..manifest import LEARNT, UNUSED, WARNINGS
@@ -52,15 +53,6 @@ SECURE = {
     "accountant": "epsilon is found by",
 }
 """What is said of secure noise."""
-ADJACENT = {
-    "add-or-remove-one": "whether a client took part at all",
-    "add-or-remove-one-example": "whether an example was among a client's training data",
-    "example-replaced-by-nothing": "whether an example was among a client's training data, whose number is "
-    "public",
-    "unit-replaced-by-nothing": "whether a unit was among a client's training data, whose number is public",
-    "replace-one": "whether a client had these data or any others",
-}
-"""What nobody can tell."""
 CLAIMS = {
     "simulated": "This epsilon is simulated: the random numbers follow from a public seed, so this run "
     "itself protects nobody. With a secret key it would.",
@@ -232,7 +224,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     if not found:
         return
     epsilon, claim = found["epsilon"], found["claim"]
-    factor, unknown = exp(min(epsilon, 700)), ADJACENT[found["adjacency"]]
+    factor, unknown = exp(min(epsilon, 700)), f"whether {NEIGHBOURS[found['adjacency']]}"
     yield key_values(
         {
             "epsilon" if claim not in CLAIMS else f"epsilon, {claim}": f"{epsilon:.3f}",

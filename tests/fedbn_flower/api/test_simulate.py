@@ -131,7 +131,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
     part = run(**own, rounds=1, scale=0.5, run_dir="part")
     with pytest.raises(UserError, match="strategy: 'Scaled@.*' was an object of another run's process"):
         simulate(resume=part.folder, rounds=3, progress=False)
-    with pytest.raises(UserError, match="model: 'thin@.*' is not allowed with resume"):
+    with pytest.raises(UserError, match="model: 'thin@.*' is not allowed; expected with resume only"):
         simulate(resume=part.folder, rounds=3, model=thin, progress=False)
     resumed = simulate(resume=part.folder, rounds=3, **own, progress=False)
     assert bits(resumed.folder) == bits(whole.folder)

@@ -118,7 +118,7 @@ def test_true_after_an_equal_number_is_still_refused(outcome):
             RunConfig.of({"strategy": "fedavg", "server-lr": True, "rounds": number})
         with pytest.raises(UserError, match="^rounds: True is not allowed; expected a whole number >= 1"):
             RunConfig.of({"strategy": "fedavg", "server-lr": number, "rounds": True})
-    with pytest.raises(ValueError, match="eta=True is not allowed: expected a number > 0"):
+    with pytest.raises(ValueError, match="eta=True is not allowed; expected a number > 0"):
         FedAvg(eta=True)
 
 

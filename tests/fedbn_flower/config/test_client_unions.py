@@ -202,7 +202,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     got = simulate(Federation(configured(**keys, rounds=3, resume=str(parts))), parts, None)
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert got["clients"] == expected["clients"]
-    with pytest.raises(UserError, match="client: 'fedbn' is not allowed with resume"):
+    with pytest.raises(UserError, match="client: 'fedbn' is not allowed; expected with resume only"):
         parse(["--resume", str(parts), "--client", "fedbn"])
 
 

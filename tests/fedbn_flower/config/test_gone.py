@@ -69,3 +69,20 @@ def test_the_new_form_is_what_a_stored_configuration_is_read_as(key, value, new)
 def test_a_stored_value_of_the_other_key_stays():
     stored = {"track": "mlflow", "tensorboard": True, "target": "f1=0.5", "target-accuracy": 0.0}
     assert in_new_keys(stored) == {"track": "mlflow", "target": "f1=0.5"}
+
+
+@pytest.mark.parametrize("runs", [5, [5], {"client": "fedavg"}])
+def test_stored_tables_that_are_none_are_refused_as_in_any_file(runs, tmp_path):
+    file = tmp_path / "experiment.json"
+    file.write_text(json.dumps({"rounds": 2, "runs": runs}))
+    with pytest.raises(UserError, match="is not allowed; expected tables of keys"):
+        parse_command_line(["--experiment", str(file)])
+
+
+def test_stored_tables_are_read_in_the_new_keys(tmp_path):
+    file = tmp_path / "experiment.json"
+    runs = [{"client-lr-decay": decay, "client": "fedavg"} for decay in ("0.5", "1.0")]
+    file.write_text(json.dumps({"rounds": 2, "target-accuracy": 0.5, "runs": runs}))
+    job = parse_command_line(["--experiment", str(file)])
+    found = [(config.client_lr_schedule, config.target) for config in job.configs]
+    assert found == [("exponential:0.5", "accuracy=0.5"), ("constant", "accuracy=0.5")]

@@ -82,7 +82,7 @@ def test_settings_of_own_algorithms_take_both(number):
     assert checked(Own, {"label": number})["label"] == "0.25"
     assert checked(Own, {"share": "all"})["share"] == "all"
     assert allowed(model_of(Own).model_fields["share"]) == "a number or 'all'"
-    with pytest.raises(ValueError, match=r"share='most' is not allowed: expected a number or 'all'"):
+    with pytest.raises(ValueError, match=r"share='most' is not allowed; expected a number or 'all'"):
         checked(Own, {"share": "most"})
 
 

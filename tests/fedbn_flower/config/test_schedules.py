@@ -121,9 +121,10 @@ def test_another_form_is_one_line(key, text):
         ),
         (
             "--server-lr-schedule exponential:1e300",
-            "server-lr-schedule: 'exponential:1e300' is not allowed; in round 10, the last, the rate is inf",
+            "server-lr-schedule: 'exponential:1e300' is not allowed; expected a rate that is positive and "
+            "finite; in round 10, the last, it is inf",
         ),
-        ("--client-lr-schedule step:1:1e-90", "in round 10, the last, the rate is 0.0"),
+        ("--client-lr-schedule step:1:1e-90", "in round 10, the last, it is 0.0"),
         (
             "--server-lr-schedule cosine --strategy feddyn --objective feddyn",
             "server-lr-schedule: 'cosine' is not allowed; expected 'constant' with strategy 'feddyn', which "

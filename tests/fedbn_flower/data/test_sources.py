@@ -215,7 +215,7 @@ def test_a_node_may_name_its_own_folder(configured, tmp_path):
 
 
 def test_a_partition_that_does_not_exist_is_reported(configured):
-    with pytest.raises(UserError, match="partition-id: 2 is not allowed; num-clients is 2"):
+    with pytest.raises(UserError, match="partition-id: 2 is not allowed; expected less than num-clients, 2"):
         local_task(configured(), 2, {})
 
 

@@ -48,7 +48,7 @@ def test_clients_of_one_example_are_reported_beforehand(run, caplog):
 
 
 def test_a_federation_of_such_clients_only_is_refused(run):
-    output = r"^num-clients: 2 is not allowed; each client has one example, and 'mlp-bn' cannot train on one"
+    output = "^num-clients: 2 is not allowed; expected fewer; each client has one example, and 'mlp-bn'"
     with pytest.raises(UserError, match=output):
         run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")
 

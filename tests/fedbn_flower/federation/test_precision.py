@@ -68,7 +68,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
     assert all(np.array_equal(first[name], entry) for name, entry in second.items())
     assert {entry.dtype for entry in first.values()} == {np.dtype("float32"), np.dtype("int64")}
     assert json.loads((resumed.folder / "config.json").read_text())["precision"] == "bf16"
-    with pytest.raises(UserError, match="^precision: 'fp32' is not allowed with resume"):
+    with pytest.raises(UserError, match="^precision: 'fp32' is not allowed; expected with resume only"):
         simulate(resume=part.folder, rounds=3, precision="fp32", progress=False)
 
 

@@ -262,7 +262,7 @@ def test_without_a_run_dir_the_server_app_keeps_its_results_and_says_where(
 
 def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
     config = configured()
-    with pytest.raises(UserError, match="num-clients: 2 is not allowed; the federation has 3 SuperNodes"):
+    with pytest.raises(UserError, match="num-clients: 2 is not allowed; expected 3, the number of Super"):
         Federation(config).run(InlineGrid(3, config.to_user_config()), [])
 
 

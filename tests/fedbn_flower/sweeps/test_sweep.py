@@ -148,7 +148,7 @@ def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
     )
     assert Path("g/experiment.json").read_text() == before
     assert swept("--resume g --client-lr 0.3") == 2
-    assert "client-lr: '0.3' is not allowed with resume" in capsys.readouterr().err
+    assert "client-lr: '0.3' is not allowed; expected with resume only" in capsys.readouterr().err
 
 
 def test_a_run_of_a_version_without_a_key_goes_on_with_its_default(swept, capsys):
