@@ -1,0 +1,46 @@
+"""A ServerApp that is not honest: it asks a site for whatever it likes, and writes down what came back."""
+
+import json
+import time
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.strategies.messages.npy import encoded
+
+RUN = "20260101T000000000000-0000000a"
+QUESTIONS = {
+    "train, with an evaluation": ("train", {"eval-splits": "train,test", "classes": 10}),
+    "train at a rate that diverges": ("train", {"client-lr": 1e30}),
+    "evaluate on training examples": ("evaluate", {"eval-splits": "train"}),
+    "evaluate": ("evaluate", {"eval-splits": "test", "fine-tune": 3}),
+    "counts": ("query.counts", {}),
+    "moments": ("query.moments", {}),
+    "sizes": ("query.sizes", {}),
+}
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = RunConfig.of(context.run_config)
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(0.5)
+    inputs = inputs_of(config)
+    model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}
+    answers = {}
+    for name, (kind, asked) in QUESTIONS.items():
+        given = {"server-round": 1, "checkpoint-round": 0, "run": RUN, "eval-splits": "", "client-lr": 0.1}
+        content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given | asked)})
+        (reply,) = grid.send_and_receive([Message(content, nodes[0], kind)], timeout=120)
+        if reply.has_error():
+            answers[name] = reply.error.reason
+            continue
+        records = reply.content.items()
+        numbers = {key: dict(record) for key, record in records if isinstance(record, MetricRecord)}
+        answers[name] = {"records": sorted(key for key, _ in records), **numbers}
+    Path(config.run_dir).write_text(json.dumps(answers))
