@@ -22,7 +22,7 @@ from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
 from .readers.tables import SUFFIXES as TABLES
-from .readers.tables import decode_tables, has_pictures, table_files
+from .readers.tables import decode_tables, has_pictures, table_files, unread_tables
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 from .readers.unread import ADVICE, refuse_unlabelled, suffix
@@ -80,7 +80,8 @@ def open_source(request: Request) -> Source:
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
-        fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}"
+        beside = [path.name for path in unread_tables(folder, tables)]
+        fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
         return Source(fingerprint, lambda: decode_tables(request, tables))
     return _folder(request, folder)
 

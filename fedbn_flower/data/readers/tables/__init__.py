@@ -1,8 +1,8 @@
 """Read tables: text, Parquet or Excel files with a column to predict."""
 
 from .decoding import decode_tables
-from .files import FILE, has_pictures, table_files
+from .files import FILE, has_pictures, table_files, unread_tables
 from .kind import Table
 from .table_file import SUFFIXES
 
-__all__ = ["FILE", "SUFFIXES", "Table", "decode_tables", "has_pictures", "table_files"]
+__all__ = ["FILE", "SUFFIXES", "Table", "decode_tables", "has_pictures", "table_files", "unread_tables"]
