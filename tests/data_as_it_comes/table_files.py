@@ -268,7 +268,10 @@ case(
 )
 case(
     "the file of one table as client",
-    "partition: 'natural:file' is not allowed; expected another partition: of 'DATA' 'all.csv' is read, and no tables of sites",
+    (
+        "partition: 'natural:file' is not allowed; expected another partition: of 'DATA' 'all.csv' is read, "
+        "and no tables of sites"
+    ),
     tables("all.csv", "bonn/a.csv", "lyon/a.csv"),
     partition="natural:file",
 )

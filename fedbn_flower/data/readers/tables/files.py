@@ -242,8 +242,8 @@ def _refuse_held_out(request: Request, files: Files) -> None:
             name = path.relative_to(path_of(request.name)).as_posix()
             raise UserError(
                 f"dataset: of {len(files['train'])} tables of {request.name!r} {name!r} is called as a test "
-                "set; expected 'train' and 'test' as whole names: of two tables, as train.csv and test.csv, or "
-                "of two folders with the tables of sites"
+                "set; expected 'train' and 'test' as whole names: of two tables, as train.csv and test.csv, "
+                "or of two folders with the tables of sites"
             )
 
 

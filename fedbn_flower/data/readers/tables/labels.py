@@ -30,6 +30,8 @@ from .words import (
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+FEW_CLASSES = 10
+"""Distinct whole numbers that are hardly meant as anything but classes."""
 LABEL_NAMES = ("label", "labels", "target", "class", "outcome", "y")
 
 
@@ -163,9 +165,10 @@ def encode_targets(column: "Series", label: Feature, request: Request) -> Target
     if not stated:
         numbers = number and not label.values and not are_classes(values)
         predict = "numbers" if numbers else "classes"
-        if whole and not label.values and (numbers or column.dtype.kind == "f"):
+        distinct = column.nunique()
+        if whole and not label.values and (numbers or column.dtype.kind == "f" or distinct > FEW_CLASSES):
             other = "classes" if numbers else "numbers"
-            found = f"{label.name!r} holds {column.nunique()} distinct whole numbers, read as {predict}"
+            found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
             notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
