@@ -20,6 +20,7 @@ from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import named_columns
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
+from .thousands import refuse_thousands
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ def joined_tables(request: Request, files: Files) -> Joined:
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
     _check_columns(read, every=are_sites(files))
     _check_types(request, read)
+    for part in read:
+        for name in named_columns(request, list(part.frame)):
+            refuse_thousands(part, name)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
         if alone := [name for name in part.frame if is_unnamed(name) and name not in named]:

@@ -77,6 +77,22 @@ class ReadTable:
                 found.setdefault(self.layout.names[number], Counter())[word] = count
         return found
 
+    def texts(self, name: str) -> list[str]:
+        """Return the distinct texts of a column as they stand in a text file, in the order of the rows."""
+        import pandas as pd
+
+        layout = self.layout
+        if not layout:
+            return []
+        column = pd.read_csv(
+            self.path,
+            usecols=[layout.names.index(name)],
+            dtype=str,
+            keep_default_na=False,
+            **_of_layout(layout),
+        )
+        return list(dict.fromkeys(str(word).strip() for word in column[name].unique()))
+
 
 def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:
     """Count the words of several tables, see `ReadTable.words_taken`."""
