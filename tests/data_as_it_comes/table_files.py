@@ -59,7 +59,7 @@ case(
 case(
     "a word for missing values in one site",
     "dataset: 'DATA/turin.csv': 'age' holds numbers and '?'; leave missing values empty, or name their "
-    "words: missing-values=?",
+    "words: missing-values='?'",
     sites(R.assign(age=R.age.astype(object).where(R.age > 25, "?"))),
 )
 case(

@@ -173,7 +173,7 @@ case(
     "a question mark for missing",
     (
         "columns: 'age' holds numbers and '?'; leave missing values empty, or name their "
-        "words: missing-values=?"
+        "words: missing-values='?'"
     ),
     csv(R.assign(age=R.age.astype(object).where(R.age > 30, "?"))),
 )

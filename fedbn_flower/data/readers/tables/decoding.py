@@ -37,8 +37,9 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.words_taken)
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
-    if len(table) < len(read.table) and all(part.layout for part in read.parts):
-        table = _numbers_again(table)
+    if len(table) < len(read.table):
+        are_texts = all(part.layout for part in read.parts)
+        table = _numbers_again(table) if are_texts else table.infer_objects()
     used = [*found.label_names, *filter(None, [request.group_column, request.unit_column])]
     features = parse_columns(request, table, found.label_names)
     x, y, ids, units = encode(features, table), targets.y, found.ids, found.units

@@ -88,11 +88,9 @@ def _of_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> Iterator[s
         return
     numbers = listed([f"{value:.0f}" for value in values[whole]], MOST_CLASSES)
     others = listed([f"{value:.7g}" for value in values[~whole]], MAX_SHOWN)
-    yield (
-        f"predict: classes? {rows - odd} of {rows} values of {name!r} are one of {numbers}, and not "
-        f"{others}: numbers are learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers "
-        "says so"
-    )
+    found = f"{rows - odd} of {rows} values of {name!r} are one of {numbers}, and not {others}"
+    remove = "if that is a mean or the like, remove the row; else predict=numbers says so"
+    yield f"predict: classes? {found}: numbers are learnt, no classes; {remove}"
 
 
 def _single(found: Mapping[str, int]) -> list[str]:

@@ -21,6 +21,7 @@ from .words import (
     as_text,
     category_numbers,
     check_categories,
+    first_alone,
     is_number,
     listed,
     refuse_nested,
@@ -218,7 +219,8 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
         only, or there are more than `MAX_CLASSES` and it is not ``stated`` that they are classes.
     """
     words = sorted(set(as_text(column)))
-    check_categories(name, words, "label-column")
+    other_way = f"name its classes: {Feature(name)}=CLASS|CLASS"
+    check_categories(name, words, "label-column", other_way, first_alone(column))
     _refuse_joined(name, words)
     form = joined([str(Feature(name, tuple(sorted(set(map(same_word, words))))))])
     if same := alike(words):
