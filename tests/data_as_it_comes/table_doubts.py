@@ -202,8 +202,8 @@ for words, advice in (
 case(
     "codes as label",
     (
-        "label-column: 'label' holds numbers and '20A'; if they are codes, label-column='label=0|10|20A'; else "
-        "leave missing values empty, or name their words: missing-values=20A"
+        "label-column: 'label' holds numbers and '20A'; if they are codes, label-column='label=0|10|20A'; "
+        "else leave missing values empty, or name their words: missing-values=20A"
     ),
     as_text(["20A", "0", "10"], "label"),
 )
