@@ -53,7 +53,7 @@ def test_nothing_of_what_is_learnt_is_left_out():
     assert max(map(len, lines)) <= 80
     cells = [line[12:].strip() for line in lines[3:]]
     assert "".join(cells).replace(" ", "") == "".join(note.line for note in notes).replace(" ", "")
-    assert sum(cell.endswith("|") for cell in cells) == 4
+    assert sum(cell.endswith("|") for cell in cells) == 3
     assert all(f"P{i:03}" in "\n".join(cells) for i in range(40))
 
 

@@ -15,6 +15,7 @@ from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import CountWords, counted, labelled_rows
+from .repeats import merged, repeated
 from .rounded_off import rounded_off
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise
 
@@ -53,6 +54,10 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
+    classes = found.label_names if targets.predicts == "classes" else []
+    owners, units_of = [request.group_column], [request.unit_column]
+    notes += merged(read.parts, {"target": classes, "clients": owners, "examples": units_of})
+    notes += repeated(read.parts, table[[*dict.fromkeys([*used, *(one.name for one in features)])]])
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
     columns = {"x": x, "y": y} | rest
     train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))

@@ -77,21 +77,19 @@ class ReadTable:
                 found.setdefault(self.layout.names[number], Counter())[word] = count
         return found
 
-    def texts(self, name: str) -> list[str]:
-        """Return the distinct texts of a column as they stand in a text file, in the order of the rows."""
+    def texts(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the distinct texts of columns as they stand in a text file, in the order of the rows."""
         import pandas as pd
 
         layout = self.layout
-        if not layout:
-            return []
-        column = pd.read_csv(
-            self.path,
-            usecols=[layout.names.index(name)],
-            dtype=str,
-            keep_default_na=False,
-            **_of_layout(layout),
-        )
-        return list(dict.fromkeys(str(word).strip() for word in column[name].unique()))
+        if not (layout and names):
+            return {}
+        places = [layout.names.index(name) for name in names]
+        of_layout = _of_layout(layout)
+        read = pd.read_csv(self.path, usecols=places, dtype=str, keep_default_na=False, **of_layout)
+        return {
+            name: list(dict.fromkeys(str(word).strip() for word in read[name].unique())) for name in names
+        }
 
 
 def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:

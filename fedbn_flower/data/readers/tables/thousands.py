@@ -32,7 +32,7 @@ def refuse_thousands(part: ReadTable, name: str) -> None:
     values = np.abs(part.frame[name].dropna().unique())
     if not len(values) or not _may_be(values):
         return
-    texts = part.texts(name)
+    texts = part.texts([name])[name]
     pointed = [word for word in texts if POINTED.fullmatch(word)]
     whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
     if min(len(pointed), len(whole)) < LEAST or any("." in word for word in {*texts} - {*pointed}):
