@@ -244,3 +244,32 @@ case(
     with_units,
     label_column="sex",
 )
+
+
+def costs(*texts):
+    """A column of these texts, in turns."""
+    return csv(R.assign(cost=np.array(texts)[np.arange(40) % len(texts)]))
+
+
+for texts, one, other, thousand in (
+    (("3.318", "850", "1.601", "999", "2.007", "412"), "3.318", "999", "3318"),
+    (("123.500", "850", "401.601", "200", "2.007", "412"), "123.500", "850", "123500"),
+):
+    case(
+        f"{one} beside {other}",
+        f"dataset: 'DATA/t.csv': 'cost' holds {one!r} and {other!r}; if points separate thousands, write "
+        f"{thousand}, else {other}.000, and so all of its numbers",
+        costs(*texts),
+    )
+for texts in (
+    ("3.318", "1", "1.601", "2", "2.007", "4"),
+    ("3.318", "850", "1.61", "999", "2.007", "412"),
+    ("0.318", "850", "1.601", "999", "2.007", "412"),
+    ("3.318", "5", "1.601", "0", "2.007", "2.310"),
+    ("3.318", "3.000", "1.600", "1.000", "2.007", "2.310"),
+):
+    case(
+        f"decimals such as {texts}",
+        USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'"]},
+        costs(*texts),
+    )

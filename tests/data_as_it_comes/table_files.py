@@ -75,7 +75,7 @@ case(
             "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' "
             "(guessed; partition natural:file decides)"
         ],
-        "examples": [HELD_OUT, "'lyon.csv' has the same rows as 'bonn.csv'"],
+        "examples": [HELD_OUT, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"],
         "inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"],
         "left out": ["1 column that 'columns' does not name: 'bmi'"],
     },

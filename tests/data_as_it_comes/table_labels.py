@@ -1,12 +1,13 @@
-"""Label columns with rows that are no examples, and with classes that are written in several ways."""
+"""Labels that are no examples; classes and codes in several spellings; and rows that stand twice."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from .table_case import USUAL, Case, R, csv, lines, text
+from .table_case import ENCODED, HELD_OUT, USUAL, Case, R, csv, lines, text
 
 CASES: list[Case] = []
 
@@ -118,3 +119,53 @@ case(
     csv(R.assign(label=3 + np.arange(40) % 12)),
 )
 case("ten classes", USUAL, csv(R.assign(label=np.arange(40) % 10)))
+DOUBLE = R.assign(bmi=R.bmi + np.arange(40))
+case(
+    "each row twice",
+    USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 80 differ"]},
+    csv(pd.concat([DOUBLE, DOUBLE])),
+)
+case(
+    "rows of few values, of which many stand twice",
+    USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"]},
+    csv(R[["age", "sex", "label"]].assign(age=R.age // 20).sample(200, replace=True, random_state=0)),
+)
+
+
+def copied(folder):
+    R.to_csv(folder / "bonn.csv", index=False)
+    R.to_csv(folder / "bonn copy.csv", index=False)
+
+
+case(
+    "a copy of a site's file",
+    USUAL
+    | {
+        "examples": [HELD_OUT, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"],
+        "clients": [
+            "the tables of 2 sites are joined: 'bonn copy', 'bonn' (guessed; partition natural:file decides)"
+        ],
+    },
+    copied,
+)
+case(
+    "codes of classes with zeros before them",
+    USUAL
+    | {
+        "target": [
+            "'label' holds numbers, of which it reads '007', '07' as 7",
+            "the classes 7, 10 are numbered from 0",
+        ],
+    },
+    csv(R.assign(label=np.array(["007", "07", "010"])[np.arange(40) % 3])),
+)
+case(
+    "codes of sites with zeros before them",
+    {
+        "inputs": [ENCODED],
+        "examples": ["no test set: a fixed 20 % of the rows of each 'site' is held out"],
+        "clients": ["'site' holds numbers, of which it reads '01', '1' as 1"],
+    },
+    csv(R.assign(site=np.array(["01", "1", "02"])[np.arange(40) % 3])),
+    partition="natural:site",
+)

@@ -300,7 +300,11 @@ case(
     },
     csv(R.assign(label=R.label * 1.0)),
 )
-case("rows that are copies", USUAL, csv(pd.concat([R] * 3)))
+case(
+    "rows that are copies",
+    USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 120 differ"]},
+    csv(pd.concat([R] * 3)),
+)
 case("header only", "dataset: 'DATA/t.csv' has no rows", text("a,label\n"))
 case("empty", "dataset: 'DATA/t.csv' is empty", text(""))
 case("one column", "columns: no columns remain besides label", text("label\n" + "0\n1\n" * 10))
@@ -451,84 +455,4 @@ case(
     "infinite",
     "columns: 'a' holds numbers that are infinite or too large for float32",
     text("a,label\n" + "inf,0\n1,1\n" * 10),
-)
-
-
-def costs(*texts):
-    """A column of these texts, in turns."""
-    return csv(R.assign(cost=np.array(texts)[np.arange(40) % len(texts)]))
-
-
-for texts, one, other, thousand in (
-    (("3.318", "850", "1.601", "999", "2.007", "412"), "3.318", "999", "3318"),
-    (("123.500", "850", "401.601", "200", "2.007", "412"), "123.500", "850", "123500"),
-):
-    case(
-        f"{one} beside {other}",
-        f"dataset: 'DATA/t.csv': 'cost' holds {one!r} and {other!r}; if points separate thousands, write "
-        f"{thousand}, else {other}.000, and so all of its numbers",
-        costs(*texts),
-    )
-for texts in (
-    ("3.318", "1", "1.601", "2", "2.007", "4"),
-    ("3.318", "850", "1.61", "999", "2.007", "412"),
-    ("0.318", "850", "1.601", "999", "2.007", "412"),
-    ("3.318", "5", "1.601", "0", "2.007", "2.310"),
-    ("3.318", "3.000", "1.600", "1.000", "2.007", "2.310"),
-):
-    case(
-        f"decimals such as {texts}",
-        USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'"]},
-        costs(*texts),
-    )
-DOUBLE = R.assign(bmi=R.bmi + np.arange(40))
-case(
-    "each row twice",
-    USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 80 differ"]},
-    csv(pd.concat([DOUBLE, DOUBLE])),
-)
-case("some rows twice", USUAL, csv(pd.concat([DOUBLE, DOUBLE[:20]])))
-case(
-    "rows of few values, of which many stand twice",
-    USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"]},
-    csv(R[["age", "sex", "label"]].assign(age=R.age // 20).sample(200, replace=True, random_state=0)),
-)
-
-
-def copied(folder):
-    R.to_csv(folder / "bonn.csv", index=False)
-    R.to_csv(folder / "bonn copy.csv", index=False)
-
-
-case(
-    "a copy of a site's file",
-    USUAL
-    | {
-        "examples": [HELD_OUT, "'bonn.csv' has the same rows as 'bonn copy.csv'"],
-        "clients": [
-            "the tables of 2 sites are joined: 'bonn copy', 'bonn' (guessed; partition natural:file decides)"
-        ],
-    },
-    copied,
-)
-case(
-    "codes of classes with zeros before them",
-    USUAL
-    | {
-        "target": [
-            "'label' holds numbers, of which it reads '007', '07' as 7",
-            "the classes 7, 10 are numbered from 0",
-        ],
-    },
-    csv(R.assign(label=np.array(["007", "07", "010"])[np.arange(40) % 3])),
-)
-case(
-    "codes of sites with zeros before them",
-    {
-        "inputs": [ENCODED],
-        "examples": ["no test set: a fixed 20 % of the rows of each 'site' is held out"],
-        "clients": ["'site' holds numbers, of which it reads '01', '1' as 1"],
-    },
-    csv(R.assign(site=np.array(["01", "1", "02"])[np.arange(40) % 3])),
-    partition="natural:site",
 )

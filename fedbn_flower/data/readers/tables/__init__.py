@@ -2,7 +2,17 @@
 
 from .decoding import decode_tables
 from .files import FILE, has_pictures, table_files, unread_tables
+from .header import is_text_table
 from .kind import Table
 from .table_file import SUFFIXES
 
-__all__ = ["FILE", "SUFFIXES", "Table", "decode_tables", "has_pictures", "table_files", "unread_tables"]
+__all__ = [
+    "FILE",
+    "SUFFIXES",
+    "Table",
+    "decode_tables",
+    "has_pictures",
+    "is_text_table",
+    "table_files",
+    "unread_tables",
+]

@@ -57,7 +57,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     classes = found.label_names if targets.predicts == "classes" else []
     owners, units_of = [request.group_column], [request.unit_column]
     notes += merged(read.parts, {"target": classes, "clients": owners, "examples": units_of})
-    notes += repeated(read.parts, table[[*dict.fromkeys([*used, *(one.name for one in features)])]])
+    notes += repeated(read.parts, [*dict.fromkeys([*used, *(one.name for one in features)])])
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
     columns = {"x": x, "y": y} | rest
     train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))

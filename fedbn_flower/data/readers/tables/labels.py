@@ -56,6 +56,9 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
     UserError
         When there is no such column, one is given twice, or ``auto`` finds several.
     """
+    if len(names) == 1 and len(names[0].split()) > 1:
+        separated = "expected names with commas, semicolons, tabs or bars between them, as R's write.csv has"
+        raise UserError(f"label-column: {where!r} has one column, {names[0]!r}; {separated}")
     if label_column != "auto":
         words = split_words(label_column)
         if label_column in names:
@@ -127,7 +130,9 @@ def encode_several(columns: "DataFrame", request: Request) -> Targets:
     columns = columns.infer_objects()  # truth values beside missing ones were objects
     for name in columns:
         if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
-            raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to")
+            words = sorted(set(as_text(columns[name])))
+            how = f": write 0 and 1 for {' and '.join(map(repr, words))}" if len(words) == 2 else ""
+            raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to{how}")
     names = tuple(columns.columns)
     return Targets(_finite(columns.to_numpy(np.float64), names), "numbers", len(names), names)
 

@@ -1,7 +1,7 @@
 """Rows that stand twice, and codes that are one number when they are read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -10,13 +10,10 @@ from ...notes import Note, Row
 from .table_file import ReadTable
 from .words import is_number
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 LEAST = 10
 """Different rows, below which chance may repeat all."""
 NEARLY = 0.9
-"""The share of the different rows that stand an even number of times, if a table stands twice."""
+"""The share of the different rows that stand two, four, ... times, if a table stands twice."""
 MAX_SHOWN = 5
 
 
@@ -42,27 +39,22 @@ def merged(parts: Sequence[ReadTable], columns: Mapping[Row, Sequence[str]]) -> 
                 yield Note(row, f"{name!r} holds numbers, of which it reads {listed(shown, MAX_SHOWN)}")
 
 
-def repeated(parts: Sequence[ReadTable], table: "DataFrame") -> Iterator[Note]:
-    """Yield a note on files with the same rows, and else one if nearly all rows of a table stand twice."""
+def repeated(parts: Sequence[ReadTable], columns: Sequence[str]) -> Iterator[Note]:
+    """Yield a note on files with the same rows, or one if nearly all rows stand twice or three times."""
     from pandas.util import hash_pandas_object
 
-    columns = list(table)
-    hashes = [
-        hash_pandas_object(
-            part.frame[[name for name in columns if name in part.frame]], index=False
-        ).to_numpy()
-        for part in parts
-    ]
-    first: dict[bytes, str] = {}
+    hashes = []
+    for part in parts:
+        here = part.frame[[name for name in columns if name in part.frame]]
+        hashes.append(hash_pandas_object(here, index=False).to_numpy())
+    first: dict[bytes, Path] = {}
     for part, found in zip(parts, hashes, strict=True):
-        name = str(part.path.name)
-        other = first.setdefault(np.sort(found).tobytes(), name)
-        if other != name and len(np.unique(found)) >= LEAST:
-            yield Note("examples", f"{name!r} has the same rows as {other!r}")
+        other = first.setdefault(np.sort(found).tobytes(), part.path)
+        if other != part.path and len(np.unique(found)) >= LEAST:
+            one, another = (f"{path.parent.name}/{path.name}" for path in (part.path, other))
+            yield Note("examples", f"{one!r} has the same rows as {another!r}")
             return
     counts = np.unique(np.concatenate(hashes), return_counts=True)[1]
-    if len(counts) >= 2 * LEAST and np.mean(counts % 2 == 0) >= NEARLY:
-        rows = int(counts.sum())
-        yield Note(
-            "examples", f"(nearly) each row stands twice or more often: {len(counts)} of {rows} differ"
-        )
+    if len(counts) >= 2 * LEAST and any(np.mean(counts % times == 0) >= NEARLY for times in (2, 3)):
+        differ = f"{len(counts)} of {counts.sum()} differ"
+        yield Note("examples", f"(nearly) each row stands twice or more often: {differ}")
