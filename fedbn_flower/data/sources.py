@@ -22,7 +22,7 @@ from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
 from .readers.synthetic import SYNTHETIC, decode_synthetic
 from .readers.tables import SUFFIXES as TABLES
-from .readers.tables import decode_tables, has_pictures, table_files
+from .readers.tables import decode_tables, has_pictures, is_text_table, table_files, unread_tables
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 from .readers.unread import ADVICE, refuse_unlabelled, suffix
@@ -80,7 +80,8 @@ def open_source(request: Request) -> Source:
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
-        fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}"
+        beside = [path.name for path in unread_tables(folder, tables)]
+        fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
         return Source(fingerprint, lambda: decode_tables(request, tables))
     return _folder(request, folder)
 
@@ -136,6 +137,9 @@ def _folder(request: Request, folder: Path) -> Source:
 
 def _unread_file(name: str, path: Path) -> UserError:
     """Return the error for a file that is no table: by its own name, with what to do."""
+    if path.suffix.lower() == ".txt" and is_text_table(path):
+        found = "holds a table, and its name does not end as a table's"
+        return UserError(f"dataset: {name!r} {found}; rename it to {path.stem + '.csv'!r}")
     if path.suffix == ".txt":
         return not_allowed("dataset", name, f"'{TEXT}{name}' for a text")
     if advice := ADVICE.get(suffix(path)):

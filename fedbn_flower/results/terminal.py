@@ -1,5 +1,5 @@
-"""Fit tables into a narrow terminal: wrap names of several words, shorten others in the middle, but keep
-different names different.
+"""Fit tables into a narrow terminal: wrap sentences and names of several words, shorten other names in the
+middle, but keep different names different.
 """
 
 import re
@@ -14,13 +14,15 @@ PADDING = 3  # characters of a column besides its text
 CUT = "…"
 WORD_BREAKS = " -_=/"
 HEADER_PIECE = re.compile(r"[^\s-]*-|[^\s-]+")
+PIECE = re.compile(r"[^\s|,;/]*[|,;/]?\s*")
+"""What stays together in a sentence whose words are longer than a line, as lists without blanks are."""
 NUMBER = re.compile(r"[-+\d.eE±()%, ]*(of[\d ]+\))?|nan|-?inf")
 
 
 def fit_to_width(table: Table, width: int) -> Table:
     """Return the table fitted to a terminal's width; only the middle of long words is left out.
 
-    Headers wrap after hyphens, too.
+    Headers wrap after hyphens, too. Of columns whose overflow is ``fold`` nothing is left out.
     """
     cells = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in table.columns]
     headers = [Text.from_markup(str(column.header)).plain for column in table.columns]
@@ -36,17 +38,35 @@ def fit_to_width(table: Table, width: int) -> Table:
     found.caption_justify = table.caption_justify
     for column, header, columns in zip(table.columns, headers, widths, strict=True):
         found.add_column(Text(_wrapped(header, columns)), justify=column.justify, overflow="fold")
-    shortened = [_fitted(column, widths[i]) if i in names else column for i, column in enumerate(cells)]
+    shortened = [
+        _fitted(column, widths[i], table.columns[i].overflow == "fold") if i in names else column
+        for i, column in enumerate(cells)
+    ]
     for row in zip(*shortened, strict=True):
         found.add_row(*map(Text, row))
     return found
 
 
-def _fitted(texts: Sequence[str], width: int) -> list[str]:
-    """Return texts of a column, wrapped between their words if every word fits, otherwise shortened."""
+def _fitted(texts: Sequence[str], width: int, whole: bool) -> list[str]:
+    """Return texts of a column, wrapped between their words; where one does not fit, all are shortened.
+
+    As a ``whole``, long words are broken instead.
+    """
     if max((len(word) for text in texts for word in text.split()), default=0) <= width:
         return [_wrapped(text, width) for text in texts]
-    return shorten_middle(texts, width)
+    return [_broken(text, width) for text in texts] if whole else shorten_middle(texts, width)
+
+
+def _broken(text: str, width: int) -> str:
+    """Return a text wrapped after blanks, commas and bars, and anywhere in what is longer than a line."""
+    lines = [""]
+    for piece in PIECE.findall(text):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _wrapped(text: str, width: int) -> str:

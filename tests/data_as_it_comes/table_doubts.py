@@ -124,6 +124,15 @@ for texts, what, hint in (
     (["March 5, 2020", "2020-03-05T10:30Z"], "dates", "write them as numbers, such as days or years, or WAY"),
     (["08:30", "17:05:10"], "times", "write them as numbers, such as minutes or hours, or WAY"),
     (["8:30 am", "5:05 pm"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+    (["45 J", "7 J"], "numbers", "write numbers without their unit, or WAY"),
+    (["72 kg", "71.5kg"], "numbers", "write numbers without their unit, or WAY"),
+    (["36.5 °C", "37,1°C"], "numbers", "write numbers without their unit, or WAY"),
+    (["2.31 l", "1 l"], "numbers", "write numbers without their unit, or WAY"),
+    (["50 EUR", "1.250 EUR"], "numbers", "write numbers without their unit, or WAY"),
+    (["5 mg/dl", "70 mmol/l"], "numbers", "write numbers without their unit, or WAY"),
+    (["1.1.23", "31.12.22"], "dates", "write them as numbers, such as days or years, or WAY"),
+    (["110/80", "95/60"], "pairs of numbers", "write a column for each of the two numbers, or WAY"),
+    (["−3", "−4"], "numbers", "write the minus as '-'"),  # noqa: RUF001
 ):
     for columns, way in (
         ("auto", "name the columns to use"),
@@ -148,7 +157,7 @@ case(
 case(
     "times as label",
     "label-column: 'label' holds times as text, such as '08:30'; "
-    "write them as numbers, such as minutes or hours",
+    "write them as numbers, such as minutes or hours, or name its classes: label=CLASS|CLASS",
     as_text(["08:30", "17:05"], "label"),
 )
 case(
@@ -157,3 +166,110 @@ case(
     | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May'"]},
     as_text(["10-20", "3:1", "1.2.3", "May"]),
 )
+for words in (
+    ["20A", "20B", "10 a", "10 b"],
+    ["1st", "2nd"],
+    ["T1", "T2"],
+    ["18-30 years", ">30 years"],
+    ["1/2", "3/4"],
+):
+    text = "|".join(sorted(words))
+    case(
+        f"words with numbers in them: {text}",
+        USUAL | {"inputs": [f"categories are one-hot encoded in the order of 'age,bmi,sex=f|m,t={text}'"]},
+        as_text(words),
+    )
+for words, advice in (
+    (
+        ["<5", ">91", "7", "8.5", "9"],
+        "write a number in the place of a limit, such as the limit itself, or leave it empty",
+    ),
+    (
+        ["20A", "0", "10", "30"],
+        "if they are codes, name the columns to use, this one as 't=0|10|20A|30'; else MISSING=20A",
+    ),
+    (["n.d.; ?", "0", "10", "30"], "MISSING='n.d.; ?'"),
+    (["n.d.", "?", "0", "10", "30"], "MISSING='?,n.d.'"),
+    (["T", "0", "10", "30"], "remove the header where it stands again among the rows"),
+):
+    missing = "leave missing values empty, or name their words: missing-values"
+    first = sorted(set(words) - {"0", "10", "30", "7", "8.5", "9"})[0]
+    case(
+        f"{words[0]} among numbers",
+        f"columns: 't' holds numbers and {first!r}; {advice.replace('MISSING', missing)}",
+        as_text(words),
+    )
+case(
+    "codes as label",
+    (
+        "label-column: 'label' holds numbers and '20A'; if they are codes, label-column='label=0|10|20A'; "
+        "else leave missing values empty, or name their words: missing-values=20A"
+    ),
+    as_text(["20A", "0", "10"], "label"),
+)
+
+
+def with_units(folder):
+    """A workbook whose second row has the units."""
+    units = pd.DataFrame({"age": ["years"], "bmi": ["kg/m2"], "sex": ["f/m"], "label": ["0/1"]})
+    pd.concat([units, R.astype(object)]).to_excel(folder / "t.xlsx", index=False)
+
+
+case(
+    "a row of units in a workbook",
+    (
+        "label-column: 'label' holds numbers and '0/1'; if the first row holds units or the like, remove it; "
+        "else leave missing values empty, or name their words: missing-values=0/1"
+    ),
+    with_units,
+)
+case(
+    "a row of units in a workbook, whose label is missing",
+    USUAL
+    | {
+        "left out": ["1 rows without a value in 'label'"],
+        "target": [
+            "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
+        ],
+    },
+    with_units,
+    missing_values="0/1",
+)
+case(
+    "a row of units in a workbook, with a label",
+    (
+        "columns: 'age' holds numbers and 'years'; if the first row holds units or the like, remove it; else "
+        "leave missing values empty, or name their words: missing-values=years"
+    ),
+    with_units,
+    label_column="sex",
+)
+
+
+def costs(*texts):
+    """A column of these texts, in turns."""
+    return csv(R.assign(cost=np.array(texts)[np.arange(40) % len(texts)]))
+
+
+for texts, one, other, thousand in (
+    (("3.318", "850", "1.601", "999", "2.007", "412"), "3.318", "999", "3318"),
+    (("123.500", "850", "401.601", "200", "2.007", "412"), "123.500", "850", "123500"),
+):
+    case(
+        f"{one} beside {other}",
+        f"dataset: 'DATA/t.csv': 'cost' holds {one!r} and {other!r}; if points separate thousands, write "
+        f"{thousand}, else {other}.000, and so all of its numbers",
+        costs(*texts),
+    )
+for texts in (
+    ("3.318", "1", "1.601", "2", "2.007", "4"),
+    ("3.318", "850", "1.61", "999", "2.007", "412"),
+    ("0.318", "850", "1.601", "999", "2.007", "412"),
+    ("3.318", "5", "1.601", "0", "2.007", "2.310"),
+    ("3.318", "3.000", "1.600", "1.000", "2.007", "2.310"),
+):
+    case(
+        f"decimals such as {texts}",
+        USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'"]},
+        costs(*texts),
+    )

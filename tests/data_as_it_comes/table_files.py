@@ -59,7 +59,7 @@ case(
 case(
     "a word for missing values in one site",
     "dataset: 'DATA/turin.csv': 'age' holds numbers and '?'; leave missing values empty, or name their "
-    "words: missing-values=?",
+    "words: missing-values='?'",
     sites(R.assign(age=R.age.astype(object).where(R.age > 25, "?"))),
 )
 case(
@@ -75,7 +75,7 @@ case(
             "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' "
             "(guessed; partition natural:file decides)"
         ],
-        "examples": [HELD_OUT],
+        "examples": [HELD_OUT, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"],
         "inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"],
         "left out": ["1 column that 'columns' does not name: 'bmi'"],
     },
@@ -205,4 +205,78 @@ case(
     "classes with bars in their names",
     USUAL,
     csv(R.assign(label=np.array(["a|b", "c|d"])[np.arange(40) % 2])),
+)
+
+
+def tables(*names):
+    """Tables of these names, of which each has other rows."""
+
+    def write(folder):
+        for i, name in enumerate(names):
+            (folder / name).parent.mkdir(exist_ok=True)
+            R.assign(bmi=R.bmi + i).to_csv(folder / name, index=False)
+
+    return write
+
+
+SITES = ["the tables of 2 sites are joined: 'bonn', 'lyon' (guessed; partition natural:file decides)"]
+EACH = (
+    "expected 'train' and 'test' as whole names: of two tables, as train.csv and test.csv, or of two folders"
+)
+for names, unread, read in (
+    (["train.csv", "test.csv", "val.csv"], "the table 'val.csv'", "'train.csv', 'test.csv' are read"),
+    (["all.csv", "bonn/a.csv", "lyon/a.csv"], "the tables 'bonn/a.csv', 'lyon/a.csv'", "'all.csv' is read"),
+):
+    case(
+        f"{names[-1]} is not read",
+        {"inputs": [ENCODED], "left out": [f"{unread}: {read}"]}
+        | ({} if "test.csv" in names else {"examples": [HELD_OUT]}),
+        tables(*names),
+    )
+case("TRAIN.csv and TEST.csv", {"inputs": [ENCODED]}, tables("TRAIN.csv", "TEST.csv"))
+case(
+    "Train and Test of two sites",
+    {"inputs": [ENCODED], "clients": SITES},
+    tables("Train/bonn.csv", "Test/bonn.csv", "Train/lyon.csv"),
+)
+case(
+    "two sites with Train.csv and TEST.csv",
+    {"inputs": [ENCODED], "clients": SITES},
+    tables("bonn/Train.csv", "bonn/TEST.csv", "lyon/train.csv"),
+)
+for names, odd in (
+    (["data_train.csv", "data_test.csv"], "data_test.csv"),
+    (["all.csv", "validation set.csv"], "validation set.csv"),
+    (["Testdaten/a.csv", "Trainingsdaten/a.csv"], "Testdaten/a.csv"),
+):
+    case(
+        f"{odd} is no site",
+        f"dataset: of 2 tables of 'DATA' {odd!r} is called as a test set; {EACH} with the tables of sites",
+        tables(*names),
+    )
+case(
+    "a folder with one table for each site",
+    USUAL | {"clients": SITES},
+    tables("bonn/export.csv", "lyon/export.csv"),
+)
+case(
+    "a folder with one table for each site, who are asked for",
+    {"inputs": [ENCODED], "examples": ["no test set: a fixed 20 % of the rows of each 'file' is held out"]},
+    tables("bonn/bonn.csv", "lyon/part-0.csv"),
+    partition="natural:file",
+    num_clients=2,
+)
+case(
+    "the file of one table as client",
+    (
+        "partition: 'natural:file' is not allowed; expected another partition: of 'DATA' 'all.csv' is read, "
+        "and no tables of sites"
+    ),
+    tables("all.csv", "bonn/a.csv", "lyon/a.csv"),
+    partition="natural:file",
+)
+case(
+    "a site called Testa",
+    USUAL | {"clients": [SITES[0].replace("'bonn', 'lyon'", "'Contest', 'Testa'")]},
+    tables("Contest.csv", "Testa.csv"),
 )

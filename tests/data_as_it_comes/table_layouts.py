@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -229,8 +230,8 @@ case(
 case(
     "more fields than names",
     (
-        "dataset: cannot load 'DATA/t.csv': Error tokenizing data. C error: Expected 4 "
-        "fields in line 42, saw 6"
+        "dataset: 'DATA/t.csv' has 6 fields in line 42, and 4 above; put a value that holds the separator in "
+        "quotes, or remove what is no row"
     ),
     text(lines("1,2,f,0,5,6")),
 )
@@ -264,4 +265,56 @@ case(
         ],
     },
     text(lines("Total,1024.5,,")),
+)
+for separator in ",;\t|":
+    case(
+        f"a table called .txt, with {separator!r}",
+        "dataset: 'DATA/t.txt' holds a table, and its name does not end as a table's; rename it to 't.csv'",
+        text(R.to_csv(index=False, sep=separator), "t.txt"),
+    )
+case(
+    "prose called .txt",
+    "dataset: 'DATA/t.txt' is not allowed; expected 'text:DATA/t.txt' for a text",
+    text("It was, as they say, dark.\nThe rain, it fell.\nNobody came.\n", "t.txt"),
+)
+case(
+    "blanks between the columns, as R writes them",
+    (
+        "label-column: 'DATA/t.csv' has one column, 'age bmi sex label'; expected names with commas, "
+        "semicolons, tabs or bars between them, as R's write.csv has"
+    ),
+    csv(R, sep=" "),
+)
+case(
+    "text called .xlsx",
+    (
+        "dataset: 'DATA/t.xlsx' is no workbook; save it as .xlsx in a spreadsheet program, or call it .csv "
+        "if it is text"
+    ),
+    text(PLAIN, "t.xlsx"),
+)
+
+
+def with_a_cover(folder):
+    with pd.ExcelWriter(folder / "t.xlsx") as book:
+        pd.DataFrame({"Study X": ["2024"]}).to_excel(book, sheet_name="cover", index=False)
+        R.to_excel(book, sheet_name="data", index=False)
+
+
+case(
+    "a workbook with a cover",
+    (
+        "dataset: the first sheet of 'DATA/t.xlsx', 'cover', has at most one column; put the one with the "
+        "table first: 'data'"
+    ),
+    with_a_cover,
+)
+case(
+    "several labels of words",
+    (
+        "label-column: 'cough' does not hold numbers, as each of several is to: write 0 and 1 for 'ja' and "
+        "'nein'"
+    ),
+    csv(R.assign(cough=["ja", "nein"] * 20, pain=["ja", "nein", "nein", "ja"] * 10)),
+    label_column="cough,pain",
 )

@@ -7,6 +7,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.copies import of_copies
 from fedbn_flower.data.leaks import of_leaks
 from fedbn_flower.data.readers.tables.doubts import of_doubts
+from fedbn_flower.data.readers.tables.label_doubts import of_labels
 from fedbn_flower.federation.inputs import inputs_of
 
 from .tables import CASES
@@ -30,7 +31,13 @@ def said_of(case, folder):
         rows.setdefault(note.row, []).append(note.line)
     if leaks := list(of_leaks(dataset)):
         rows["leaks?"] = leaks
-    if doubts := [*of_doubts(dataset, missing_values=config.missing_values), *of_copies(dataset)]:
+    stated = config.predict != "auto" or "=" in config.label_column
+    doubts = [
+        *of_doubts(dataset, missing_values=config.missing_values),
+        *of_labels(dataset, stated),
+        *of_copies(dataset),
+    ]
+    if doubts:
         rows["doubts?"] = doubts
     return rows
 

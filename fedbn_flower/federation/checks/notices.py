@@ -18,6 +18,7 @@ from ...core.ground.overriding import overridden
 from ...data.copies import of_copies
 from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
+from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -50,6 +51,7 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     yield from of_doubts(dataset, shares, config.missing_values)
     yield from of_copies(dataset)
     if shares is not None:
+        yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
 
 

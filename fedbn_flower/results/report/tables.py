@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Literal
 
 from rich import box
 from rich.markup import escape as in_markup
@@ -28,13 +29,15 @@ LATEX = str.maketrans(
 class Table:
     """Rows of text: the first ``words`` columns hold words, the others numbers.
 
-    ``links`` holds the link of each row's first cell, empty for none.
+    ``links`` holds the link of each row's first cell, empty for none. With ``has_sentences`` nothing of a
+    word is left out in a terminal.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
     links: Sequence[str] = field(default=())
+    has_sentences: bool = False
 
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
@@ -79,13 +82,15 @@ class Table:
         for note in learnt:
             repeated = any(row[0] == note.row for row in rows)
             rows.append(["" if repeated else note.row, note.line])
-        return cls(["", "what is learnt"], rows, words=2)
+        return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
 
     def terminal(self, title: str = "") -> TerminalTable:
         """Return the table for a terminal."""
         table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
         for i, name in enumerate(self.header):
-            table.add_column(in_markup(name), justify="left" if i < self.words else "right")
+            justify: Literal["left", "right"] = "left" if i < self.words else "right"
+            overflow: Literal["fold", "ellipsis"] = "fold" if self.has_sentences else "ellipsis"
+            table.add_column(in_markup(name), justify=justify, overflow=overflow)
         for row in self.rows:
             table.add_row(*map(in_markup, row))
         return table

@@ -5,6 +5,8 @@ import io
 from rich.console import Console
 from rich.table import Table
 
+from fedbn_flower.data.notes import Note
+from fedbn_flower.results.report.tables import Table as Report
 from fedbn_flower.results.summary import seeds_text
 from fedbn_flower.results.terminal import MIN_WIDTH, fit_to_width, shorten_middle
 
@@ -35,6 +37,24 @@ def test_names_that_every_cut_makes_alike_stay_longer():
     ]
     found = shorten_middle(names, 6)
     assert len(set(found)) == 4
+
+
+def test_nothing_of_what_is_learnt_is_left_out():
+    """A list of categories has no blanks, and is wrapped at its bars; a word may be longer than a line."""
+    values = "|".join(f"P{i:03}" for i in range(40))
+    notes = [
+        Note(
+            "target", "column 'outcome' (guessed; label-column decides), of which each word fits into a line"
+        ),
+        Note("inputs", f"categories are one-hot encoded in the order of 'patient={values},age'"),
+        Note("left out", "x" * 200),
+    ]
+    lines = shown(Report.of_learnt(notes).terminal(), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = [line[12:].strip() for line in lines[3:]]
+    assert "".join(cells).replace(" ", "") == "".join(note.line for note in notes).replace(" ", "")
+    assert sum(cell.endswith("|") for cell in cells) == 3
+    assert all(f"P{i:03}" in "\n".join(cells) for i in range(40))
 
 
 def test_numbers_are_whole_and_rows_are_distinguished_in_80_columns():

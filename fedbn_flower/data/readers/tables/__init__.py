@@ -1,8 +1,18 @@
 """Read tables: text, Parquet or Excel files with a column to predict."""
 
 from .decoding import decode_tables
-from .files import FILE, has_pictures, table_files
+from .files import FILE, has_pictures, table_files, unread_tables
+from .header import is_text_table
 from .kind import Table
 from .table_file import SUFFIXES
 
-__all__ = ["FILE", "SUFFIXES", "Table", "decode_tables", "has_pictures", "table_files"]
+__all__ = [
+    "FILE",
+    "SUFFIXES",
+    "Table",
+    "decode_tables",
+    "has_pictures",
+    "is_text_table",
+    "table_files",
+    "unread_tables",
+]

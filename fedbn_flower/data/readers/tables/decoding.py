@@ -15,6 +15,7 @@ from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import CountWords, counted, labelled_rows
+from .repeats import merged, repeated
 from .rounded_off import rounded_off
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise
 
@@ -37,8 +38,9 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.words_taken)
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
-    if len(table) < len(read.table) and all(part.layout for part in read.parts):
-        table = _numbers_again(table)
+    if len(table) < len(read.table):
+        are_texts = all(part.layout for part in read.parts)
+        table = _numbers_again(table) if are_texts else table.infer_objects()
     used = [*found.label_names, *filter(None, [request.group_column, request.unit_column])]
     features = parse_columns(request, table, found.label_names)
     x, y, ids, units = encode(features, table), targets.y, found.ids, found.units
@@ -52,6 +54,10 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")
+    classes = found.label_names if targets.predicts == "classes" else []
+    owners, units_of = [request.group_column], [request.unit_column]
+    notes += merged(read.parts, {"target": classes, "clients": owners, "examples": units_of})
+    notes += repeated(read.parts, [*dict.fromkeys([*used, *(one.name for one in features)])])
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
     columns = {"x": x, "y": y} | rest
     train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))

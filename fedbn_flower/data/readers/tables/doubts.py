@@ -15,6 +15,7 @@ from ...rounding import MOST_WHOLE, with_rest
 from ...statistics import columns_of
 from .kind import Table
 from .missing import AUTO
+from .words import NUMBER
 
 Numbers = NDArray[np.float64]
 
@@ -251,6 +252,9 @@ def _numbers(dataset: Dataset, kind: Table) -> Iterator[tuple[str, NDArray, tupl
     if dataset.spec.predicts == "numbers":
         for name, values in zip(kind.facts["targets"], y.T, strict=True):
             yield name, values, (values.min(), values.max())
+    elif dataset.class_names and all(map(NUMBER.fullmatch, dataset.class_names)):
+        values = np.array(dataset.class_names, np.float32)[y]
+        yield kind.facts["targets"][0], values, (values.min(), values.max())
 
 
 def _is_far(value: float, others: Numbers) -> bool:

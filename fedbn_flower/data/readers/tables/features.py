@@ -11,7 +11,7 @@ from ...dataset import Request
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
-from .words import as_text, category_numbers, check_categories, is_number_type, refuse_nested
+from .words import as_text, category_numbers, check_categories, first_alone, is_number_type, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -106,6 +106,9 @@ def _holds_text(column: "Series") -> bool:
 
     refuse_nested(column, "columns")
     found = infer_dtype(column, skipna=True)
+    if found in ("mixed", "mixed-integer"):  # of a workbook
+        words = sorted(set(as_text(column.dropna())))
+        check_categories(str(column.name), words, "columns", first=first_alone(column))
     if found not in ("string", "boolean", "categorical", "empty"):
         kind = column.dtype if column.dtype != object else OBJECTS.get(found, found)
         raise UserError(
@@ -119,7 +122,7 @@ def _values(column: "Series", inferred: bool) -> tuple[str, ...]:
     words = sorted(set(as_text(column[column.notna()])))
     name = str(column.name)
     other_way = "name the columns to use" if inferred else f"name its values: {Feature(name)}=VALUE|VALUE"
-    check_categories(name, words, "columns", other_way)
+    check_categories(name, words, "columns", other_way, first_alone(column))
     if inferred and len(words) > MAX_CATEGORIES:
         found = f"{column.name!r} holds {len(words)} distinct values"
         raise UserError(f"columns: {found}; name the columns to use, or this one with its values")

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
+from ....core.files import path_of
 from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note
@@ -19,6 +20,7 @@ from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import named_columns
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
+from .thousands import refuse_thousands
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ SPLITS = ("train", "test")
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}")
 PART = re.compile(r"(chunk|part|piece|shard|slice)[-_ .]?\d+([-_.].*)?", re.IGNORECASE)
 """Names of files that are parts of one table, as Spark and Dask write them: `part-00000-1f2e.c000.snappy`."""
+HELD_OUT = re.compile(
+    r"(?<![a-z])(test(ing)?|val(id(ation)?)?|hold[ _-]?out)(s?daten|[ _-]?(data|set))?(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of tables that are no sites, but examples for testing."""
 
 Files = Mapping[str, Mapping[str, Path]]
 """The files of the splits, ``train`` and perhaps ``test``, by site; one file alone has the site ``""``."""
@@ -43,7 +50,9 @@ def table_files(path: Path) -> Files:
     - ``train`` and perhaps ``test``;
     - one table;
     - a table for each site, ``lyon.csv`` and ``turin.csv``, or these in folders ``train`` and ``test``;
-    - a folder for each site with ``train`` and perhaps ``test``.
+    - a folder for each site with ``train`` and perhaps ``test``, or with one table.
+
+    ``train`` and ``test`` may be in any case, such as ``TRAIN.csv``.
     """
     if path.is_file():
         return {"train": {"": path}} if is_table(path) else {}
@@ -58,24 +67,52 @@ def table_files(path: Path) -> Files:
 
 def _of_folder(folder: Path) -> Files:
     tables = _tables(folder)
-    if "train" in tables:
-        return {split: {"": tables[split]} for split in SPLITS if split in tables}
+    if splits := _by_split(tables):
+        return {split: {"": path} for split, path in splits.items()}
     if tables:
         if any(map(SHARD.fullmatch, tables)):  # parts of one table, as the hub has them
             return {}
         return {"train": tables if len(tables) > 1 else dict.fromkeys([""], *tables.values())}
     below = {path.name: _tables(path) for path in sorted(folder.iterdir()) if path.is_dir()}
-    if "train" in below:
-        found = {split: below.get(split, {}) for split in SPLITS}
+    if of_split := _by_split(below):
+        found = of_split
+    elif sites := {site: splits for site, tables in below.items() if (splits := _by_split(tables))}:
+        found = {s: {site: paths[s] for site, paths in sites.items() if s in paths} for s in SPLITS}
     else:
-        sites = {site: tables for site, tables in below.items() if "train" in tables}
-        found = {s: {site: tables[s] for site, tables in sites.items() if s in tables} for s in SPLITS}
+        found = {"train": _one_each(below)}
     return {split: by_site for split, by_site in found.items() if by_site} if found["train"] else {}
+
+
+Found = TypeVar("Found")
+
+
+def _by_split(named: Mapping[str, Found]) -> dict[str, Found]:
+    """Return what is called ``train`` and ``test``, in any case; nothing without ``train``."""
+    lower = {name.lower(): found for name, found in sorted(named.items())}
+    return {split: lower[split] for split in SPLITS if split in lower} if "train" in lower else {}
+
+
+def _one_each(below: Mapping[str, Mapping[str, Path]]) -> dict[str, Path]:
+    """Return the table of each folder, if each that has any has one, and several have."""
+    tables = {site: list(found.values()) for site, found in below.items() if found}
+    if len(tables) < 2 or any(len(found) > 1 for found in tables.values()):
+        return {}
+    return (
+        {}
+        if any(SHARD.fullmatch(name) for found in below.values() for name in found)
+        else {site: path for site, (path,) in tables.items()}
+    )
 
 
 def _tables(folder: Path) -> dict[str, Path]:
     """Return the tables in a folder by their names without ending."""
     return {stem(path): path for path in sorted(folder.iterdir()) if path.is_file() and is_table(path)}
+
+
+def unread_tables(path: Path, files: Files) -> list[Path]:
+    """Return the tables in a folder that are not among the files that are read, sorted."""
+    used = {file for by_site in files.values() for file in by_site.values()}
+    return [file for file in walk(path).files if is_table(file) and file not in used] if path.is_dir() else []
 
 
 def has_pictures(path: Path) -> bool:
@@ -144,11 +181,15 @@ def joined_tables(request: Request, files: Files) -> Joined:
     """
     import pandas as pd
 
+    _refuse_held_out(request, files)
     places = [(split, site) for split, by_site in files.items() for site in by_site]
     read = [open_table(files[split][site], request) for split, site in places]
-    notes = [note for part in read for note in part.notes]
+    notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
     _check_columns(read, every=are_sites(files))
     _check_types(request, read)
+    for part in read:
+        for name in named_columns(request, list(part.frame)):
+            refuse_thousands(part, name)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
         if alone := [name for name in part.frame if is_unnamed(name) and name not in named]:
@@ -170,7 +211,44 @@ def joined_tables(request: Request, files: Files) -> Joined:
         elif not group:
             found = f"the tables of {len(sites)} sites are joined: {listed(sites)}"
             notes.append(Note("clients", found, f"partition natural:{FILE}"))
+    elif request.group_column in (FILE, FOLDER) and request.group_column not in table:
+        used = listed([part.path.name for part in read])
+        are = "is read" if len(read) == 1 else "are read"
+        wanted = f"another partition: of {request.name!r} {used} {are}, and no tables of sites"
+        raise not_allowed("partition", f"natural:{request.group_column}", wanted)
     return Joined(table, np.repeat([split == "test" for split, _ in places], sizes), read, notes)
+
+
+def _unread(request: Request, files: Files) -> list[Note]:
+    """Return a note on the tables of the folder that are not read."""
+    folder = path_of(request.name)
+    if not (unread := unread_tables(folder, files)):
+        return []
+    several = "the table" if len(unread) == 1 else "the tables"
+    names = listed([path.relative_to(folder).as_posix() for path in unread])
+    used = [path.relative_to(folder).as_posix() for by_site in files.values() for path in by_site.values()]
+    are = "is read" if len(used) == 1 else "are read"
+    return [Note("left out", f"{several} {names}: {listed(used)} {are}")]
+
+
+def _refuse_held_out(request: Request, files: Files) -> None:
+    """Refuse a table for testing among those of sites: it would be trained on.
+
+    Raises
+    ------
+    UserError
+        Says how the files are called instead.
+    """
+    if not are_sites(files) or "test" in files:
+        return
+    for site, path in files["train"].items():
+        if HELD_OUT.search(site):
+            name = path.relative_to(path_of(request.name)).as_posix()
+            raise UserError(
+                f"dataset: of {len(files['train'])} tables of {request.name!r} {name!r} is called as a test "
+                "set; expected 'train' and 'test' as whole names: of two tables, as train.csv and test.csv, "
+                "or of two folders with the tables of sites"
+            )
 
 
 def _check_columns(parts: Sequence[ReadTable], every: bool) -> None:

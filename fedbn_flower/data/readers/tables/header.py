@@ -186,6 +186,16 @@ def records(path: Path, layout: Layout) -> Iterator[list[str]]:
         yield from not_blank
 
 
+def is_text_table(path: Path) -> bool:
+    """Return whether a text file, whatever its name, has a header and rows of as many fields, two or more."""
+    try:
+        layout = Layout.of(path)
+        found = [len(row) for row in itertools.islice(records(path, layout), LOOKED_AT)]
+    except (UserError, OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return len(layout.names) > 1 and set(found) == {len(layout.names)}
+
+
 def _rows(text: io.TextIOWrapper, separator: str) -> Iterator[list[str]]:
     """Yield the fields of each row; those of a wide one without quotes and blanks are split much faster."""
     for line in text:

@@ -21,6 +21,7 @@ from .words import (
     as_text,
     category_numbers,
     check_categories,
+    first_alone,
     is_number,
     listed,
     refuse_nested,
@@ -30,6 +31,8 @@ from .words import (
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+FEW_CLASSES = 10
+"""Distinct whole numbers that are hardly meant as anything but classes."""
 LABEL_NAMES = ("label", "labels", "target", "class", "outcome", "y")
 
 
@@ -53,6 +56,9 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
     UserError
         When there is no such column, one is given twice, or ``auto`` finds several.
     """
+    if len(names) == 1 and len(names[0].split()) > 1:
+        separated = "expected names with commas, semicolons, tabs or bars between them, as R's write.csv has"
+        raise UserError(f"label-column: {where!r} has one column, {names[0]!r}; {separated}")
     if label_column != "auto":
         words = split_words(label_column)
         if label_column in names:
@@ -124,7 +130,9 @@ def encode_several(columns: "DataFrame", request: Request) -> Targets:
     columns = columns.infer_objects()  # truth values beside missing ones were objects
     for name in columns:
         if not (is_number(columns[name]) or columns[name].dtype.kind == "b"):
-            raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to")
+            words = sorted(set(as_text(columns[name])))
+            how = f": write 0 and 1 for {' and '.join(map(repr, words))}" if len(words) == 2 else ""
+            raise UserError(f"label-column: {name!r} does not hold numbers, as each of several is to{how}")
     names = tuple(columns.columns)
     return Targets(_finite(columns.to_numpy(np.float64), names), "numbers", len(names), names)
 
@@ -163,9 +171,10 @@ def encode_targets(column: "Series", label: Feature, request: Request) -> Target
     if not stated:
         numbers = number and not label.values and not are_classes(values)
         predict = "numbers" if numbers else "classes"
-        if whole and not label.values and (numbers or column.dtype.kind == "f"):
+        distinct = column.nunique()
+        if whole and not label.values and (numbers or column.dtype.kind == "f" or distinct > FEW_CLASSES):
             other = "classes" if numbers else "numbers"
-            found = f"{label.name!r} holds {column.nunique()} distinct whole numbers, read as {predict}"
+            found = f"{label.name!r} holds {distinct} distinct whole numbers, read as {predict}"
             notes.append(Note("target", found, f"predict {other}"))
     if predict == "numbers":
         if not number or label.values:
@@ -215,7 +224,8 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
         only, or there are more than `MAX_CLASSES` and it is not ``stated`` that they are classes.
     """
     words = sorted(set(as_text(column)))
-    check_categories(name, words, "label-column")
+    other_way = f"name its classes: {Feature(name)}=CLASS|CLASS"
+    check_categories(name, words, "label-column", other_way, first_alone(column))
     _refuse_joined(name, words)
     form = joined([str(Feature(name, tuple(sorted(set(map(same_word, words))))))])
     if same := alike(words):

@@ -1,11 +1,13 @@
 """Read table files."""
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 EXCEL = (".xlsx",)
+RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
 CELL = 40
 """Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 55."""
@@ -77,6 +80,20 @@ class ReadTable:
                 found.setdefault(self.layout.names[number], Counter())[word] = count
         return found
 
+    def texts(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the distinct texts of columns as they stand in a text file, in the order of the rows."""
+        import pandas as pd
+
+        layout = self.layout
+        if not (layout and names):
+            return {}
+        places = [layout.names.index(name) for name in names]
+        of_layout = _of_layout(layout)
+        read = pd.read_csv(self.path, usecols=places, dtype=str, keep_default_na=False, **of_layout)
+        return {
+            name: list(dict.fromkeys(str(word).strip() for word in read[name].unique())) for name in names
+        }
+
 
 def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:
     """Count the words of several tables, see `ReadTable.words_taken`."""
@@ -117,11 +134,26 @@ def open_table(path: Path, request: Request) -> ReadTable:
     except UserError:
         raise
     except Exception as error:  # pandas and pyarrow raise anything
+        if advice := _advice(error):
+            raise UserError(f"dataset: {str(path)!r} {advice}") from error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"dataset: cannot load {str(path)!r}: {lines[0]}") from error
     if not len(found.frame):
         raise UserError(f"dataset: {str(path)!r} has no rows")
     return found
+
+
+def _advice(error: Exception) -> str:
+    """Return what is wrong with a file, and what to do, where pandas says it in its own words."""
+    if isinstance(error, BadZipFile):
+        return "is no workbook; save it as .xlsx in a spreadsheet program, or call it .csv if it is text"
+    if found := RAGGED.search(str(error)):
+        expected, line, saw = found.groups()
+        return (
+            f"has {saw} fields in line {line}, and {expected} above; put a value that holds the separator in "
+            "quotes, or remove what is no row"
+        )
+    return ""
 
 
 def _missing(request: Request, names: Sequence[str]) -> Missing:
@@ -205,6 +237,11 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
         sheet, *others = book.sheet_names
         header = book.parse(sheet, header=None, nrows=1, keep_default_na=False, na_values=[""])
         names = checked_names(header.iloc[0].fillna("") if len(header) else [], str(path))
+        if others and len(names) < 2:
+            wanted = f"put the one with the table first: {', '.join(map(repr, others))}"
+            raise UserError(
+                f"dataset: the first sheet of {str(path)!r}, {sheet!r}, has at most one column; {wanted}"
+            )
         rows = book.book[sheet].max_row or 0
         check_fits("dataset", f"{rows} rows of {str(path)!r}", rows * len(names) * EXCEL_CELL)
         frame = book.parse(sheet, header=0, names=names, keep_default_na=False, na_values=[""])

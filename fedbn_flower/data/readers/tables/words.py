@@ -1,6 +1,7 @@
 """Cells as text: categories, and texts that are hardly meant as such."""
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,28 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 GROUPS = re.compile(r"[+-]?\d{1,3}([,.' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Digits in groups of three: ``1,317.65``, ``1.317,65``, ``1 317,65``."""
 UNIT = re.compile(r"^[$€£¥]\s*|\s*[$€£¥%]$")
+_UNIT = (
+    r"kg|mg|[uµμ]g|ng|pg|ml|dl|cl|cm|mm|km|nm|ms|°|° ?[cf]|mm ?hg|bpm|kcal|kj|kw|hz|iu|ie|[mnuµμ]?mol"
+    r"|years?|yrs?|jahre?|ans?|a[nñ]os?|months?|monate?|weeks?|wochen?|days?|tage?|hours?|hrs?|stunden?|std"
+    r"|min|minutes?|minuten?|sec|sek|eur|euros?|usd|gbp|chf|jpy|percent|prozent"
+)
+_SHORT = "[glmshdyjcu]"
+MEASURE = re.compile(
+    rf"(.*\d\.?)(\s*({_UNIT})(/({_UNIT}|{_SHORT}))?|\s*{_SHORT}/({_UNIT}|{_SHORT})|\s+{_SHORT})\.?",
+    re.IGNORECASE,
+)
+"""A number with its unit, such as ``72 kg``, ``36.5°C`` or ``45 J``; before one letter there is a blank."""
+PAIR = re.compile(r"\d{2,3}\s*/\s*\d{2,3}")
+"""Two numbers in a cell, as of blood pressure: ``110/80``."""
+MINUS = re.compile("^[\u2010-\u2013\u2212](?=[\\d.,])")
+"""A minus that is none to a computer, as word processors write it."""
+LIMIT = re.compile(r"[<>≤≥]=?\s*[\d.,]+")
+"""A limit of detection, such as ``<5``."""
+CODE = re.compile(r"\w*\d\w*")
 MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2}"
+    r"|(0?[1-9]|[12]\d|3[01])\.(0?[1-9]|1[0-2])\.\d{2}"
     rf"|\d{{1,2}}\.?[- /]{MONTH}[- /,]+\d{{2,4}}|{MONTH} \d{{1,2}},? \d{{4}})([ T]\d{{1,2}}:\d{{2}}.*)?",
     re.IGNORECASE,
 )
@@ -33,7 +53,12 @@ TIMES = "write them as numbers, such as minutes or hours"
 SEPARATORS = "write decimals with a point, and no separators of thousands"
 UNITS = "write numbers without a sign of their unit"
 FLATTEN = "write a column for each of its parts"
-HINTS = ("", NUMBERS, DATES, TIMES, SEPARATORS, UNITS)
+HYPHENS = "write the minus as '-'"
+MEASURES = "write numbers without their unit"
+PAIRS = "write a column for each of the two numbers"
+HINTS = ("", NUMBERS, HYPHENS, DATES, TIMES, SEPARATORS, UNITS, MEASURES, PAIRS)
+MAX_CODES = 20
+"""Distinct words, up to which numbers beside words such as ``20A`` are codes."""
 
 
 def as_text(column: "Series") -> NDArray[np.object_]:
@@ -129,8 +154,17 @@ def listed(words: Sequence[str]) -> str:
     return quoted(words, MAX_SHOWN)
 
 
-def check_categories(name: str, words: Sequence[str], key: str, other_way: str = "") -> None:
+def first_alone(column: "Series") -> str:
+    """Return the value of the first row as text; empty if another row has it, too, or there is none."""
+    if not len(column) or (column == column.iloc[0]).sum() != 1:
+        return ""
+    return str(as_text(column.iloc[:1])[0])
+
+
+def check_categories(name: str, words: Sequence[str], key: str, other_way: str = "", first: str = "") -> None:
     """Refuse text values most of which are numbers, dates or times; ``other_way`` takes them as they are.
+
+    ``first`` is the value that only the first row has, where units may stand.
 
     Raises
     ------
@@ -143,25 +177,47 @@ def check_categories(name: str, words: Sequence[str], key: str, other_way: str =
         return
     word = max((word for word in words if hints[word]), key=lambda word: HINTS.index(hints[word]))
     hint = hints[word]
-    what = {DATES: "dates", TIMES: "times"}.get(hint, "numbers")
-    way = f", or {other_way}" if other_way and hint in (NUMBERS, DATES, TIMES) else ""
+    what = {DATES: "dates", TIMES: "times", PAIRS: "pairs of numbers"}.get(hint, "numbers")
+    way = f", or {other_way}" if other_way and hint not in (SEPARATORS, UNITS, HYPHENS) else ""
     if not other:
         raise UserError(f"{key}: {name!r} holds {what} as text, such as {word!r}; {hint}{way}")
-    missing = f"leave missing values empty, or name their words: missing-values={joined([other[0]])}"
-    hint = f"{hint}{way}, and {missing}" if hint != NUMBERS else missing
+    others = _advice(name, words, other, key, first)
+    hint = f"{hint}{way}, and {others}" if hint != NUMBERS else others
     raise UserError(f"{key}: {name!r} holds {what} and {other[0]!r}; {hint}")
+
+
+def _advice(name: str, words: Sequence[str], other: Sequence[str], key: str, first: str) -> str:
+    """Return what to do about ``other`` words among numbers or dates."""
+    if any(same_word(word) == same_word(name) for word in other):
+        return "remove the header where it stands again among the rows"
+    if all(map(LIMIT.fullmatch, other)):
+        return "write a number in the place of a limit, such as the limit itself, or leave it empty"
+    listed_words = shlex.quote(joined(other if len(other) <= MAX_SHOWN else other[:1]))
+    missing = f"leave missing values empty, or name their words: missing-values={listed_words}"
+    if list(other) == [first]:
+        return f"if the first row holds units or the like, remove it; else {missing}"
+    if all(map(CODE.fullmatch, other)) and len(words) <= MAX_CODES:
+        named = shlex.quote(joined([str(Feature(name, tuple(words)))]))
+        how = (
+            f"label-column={named}"
+            if key == "label-column"
+            else f"name the columns to use, this one as {named}"
+        )
+        return f"if they are codes, {how}; else {missing}"
+    return missing
 
 
 def _hint(word: str) -> str:
     """Return how to write a number or date that stands as text, one of `HINTS`; empty if it is neither."""
     word = word.strip()
-    if NUMBER.fullmatch(word):
-        return NUMBERS
-    if DATE.fullmatch(word):
-        return DATES
-    if TIME.fullmatch(word):
-        return TIMES
+    for form, hint in ((NUMBER, NUMBERS), (DATE, DATES), (TIME, TIMES), (PAIR, PAIRS)):
+        if form.fullmatch(word):
+            return hint
     if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
         return SEPARATORS
-    bare = UNIT.sub("", word)
-    return UNITS if bare != word and _hint(bare) in (NUMBERS, SEPARATORS) else ""
+    for sign, hint in ((MINUS, HYPHENS), (UNIT, UNITS)):
+        bare = sign.sub("-" if sign is MINUS else "", word)
+        if bare != word and (found := _hint(bare)) in (NUMBERS, SEPARATORS, UNITS, HYPHENS):
+            return found if sign is MINUS and found != NUMBERS else hint
+    measure = MEASURE.fullmatch(word)
+    return MEASURES if measure and _hint(measure[1]) in (NUMBERS, SEPARATORS, HYPHENS) else ""

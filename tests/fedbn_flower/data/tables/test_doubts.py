@@ -195,6 +195,15 @@ def test_clean_tables_have_none(doubts, name, every):
     assert not doubts(**{f"c{i}": column[::every] for i, column in enumerate(data.data.T)})
 
 
+@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes", "digits"])
+def test_clean_tables_with_their_own_labels_have_none(cache_dir, tmp_path, name):
+    data = getattr(datasets, f"load_{name}")()
+    table = pd.DataFrame(data.data).add_prefix("c").assign(target=data.target)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    config = RunConfig.of({"dataset": str(tmp_path / "t.csv"), "cache-dir": str(cache_dir), "num-clients": 3})
+    assert not [line for line in of_the_data(inputs_of(config)) if "?" in line]
+
+
 def test_homes_and_people_have_none(doubts):
     """Columns as in the tables of California's homes, of the census and of the Titanic."""
     rng, n = np.random.default_rng(0), 2000

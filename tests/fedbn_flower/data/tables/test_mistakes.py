@@ -97,7 +97,7 @@ def test_a_mistake_is_one_line(cache_dir, tmp_path, monkeypatch, columns, option
     [
         (b"", "dataset: '.*train.csv' is empty"),
         (b"a,y\n", "dataset: '.*train.csv' has no rows"),
-        (b"a,y\n1,2\n1,2,3\n", "dataset: cannot load '.*train.csv': Error tokenizing"),
+        (b"a,y\n1,2\n1,2,3\n", "dataset: '.*train.csv' has 3 fields in line 3, and 2 above"),
         (b"a,y\n\xe9,2\n", r"dataset: '.*train.csv' is not a text in UTF-8 \(byte 0xe9\); save it as UTF-8"),
         (b"a,y\n1,0\n2,1\n", "dataset: .* has too few rows with a label for a test set"),
         (b"a,y\n1,\n2,\n", "dataset: .* has too few rows with a label for a"),

@@ -1,0 +1,133 @@
+"""Doubts about a table's label column: rows that are no examples, and classes that mean the same."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ....core.listing import listed
+from ...dataset import Dataset
+from ...labels import same_word
+from .kind import Table
+from .words import NUMBER
+
+LEAST = 10
+"""Examples of each other class, beside which a single one is odd; and rows, below which none is."""
+MOST_ODD = 0.05
+"""The share of rows that may be means or sums among numbers that are otherwise class numbers."""
+MOST_CLASSES = 10
+"""Distinct whole numbers that are probably classes."""
+MAX_SHOWN = 5
+SHORT, LONG = 2, 3
+"""Letters of a word that stands for another, at most, and of that one, at least."""
+OPPOSITES = (
+    ("0", "1"), ("1", "2"), ("false", "true"), ("falsch", "wahr"), ("faux", "vrai"), ("f", "t"),
+    ("no", "yes"), ("n", "y"), ("nein", "ja"), ("n", "j"), ("non", "oui"), ("n", "o"), ("no", "si"),
+    ("no", "sí"), ("n", "s"), ("negative", "positive"), ("neg", "pos"), ("-", "+"), ("absent", "present"),
+)  # fmt: skip
+"""Words of two classes, of which a column has one pair."""
+
+
+def of_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
+    """Yield warnings of a table's only label column, on training and test rows, at most one.
+
+    - Numbers, nearly all of which are few whole numbers, as of classes beside their mean.
+    - Classes of one example, such as a sum or a header's name, beside others of `LEAST` or more.
+    - Classes in two spellings: ``yes`` and ``no`` beside ``1`` and ``0``, or words beside their beginnings.
+    - Whole numbers from one number on at some natural clients, and from the next one on at the others.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Nothing is said of one that is no table.
+    stated : bool
+        Whether a key says what the labels are: the first two are then no doubt.
+    """
+    if (
+        not isinstance(dataset.kind, Table)
+        or len(dataset.kind.facts["targets"]) != 1
+        or not len(dataset.train)
+    ):
+        return
+    (name,) = dataset.kind.facts["targets"]
+    y = np.concatenate([split.columns["y"].ravel() for split in (dataset.train, dataset.test)])
+    values, counts = np.unique(y, return_counts=True)
+    if not dataset.has_classes:
+        if not stated:
+            yield from _of_numbers(name, values, counts)
+        return
+    words = dataset.output_names
+    found = {words[value]: count for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
+    if not stated and (single := _single(found)):
+        shown = " and ".join(map(repr, single))
+        has = "is the class of one row" if len(single) == 1 else "are each the class of one row"
+        yield (
+            f"label-column: classes? {shown} {has} in {name!r}, and each other class has "
+            f"{min(count for count in found.values() if count > 1)} or more; if it is no example, such as a "
+            "mean, a sum or a header, remove the row; else name the classes in label-column"
+        )
+    elif same := _same(list(found)):
+        shown = ", ".join(f"{one!r} and {other!r}" for one, other in same)
+        yield (
+            f"label-column: classes? {shown} are different classes of {name!r}; if they mean the same, write "
+            "one word for both"
+        )
+    elif shifted := _shifted(dataset, words):
+        yield (
+            f"label-column: classes? {name!r} has the classes {shifted}; if they mean the same, number "
+            "them alike"
+        )
+
+
+def _of_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> Iterator[str]:
+    """Yield a warning of numbers that are classes but for a few."""
+    whole, rows = values == np.floor(values), int(counts.sum())
+    odd = int(counts[~whole].sum())
+    if rows < LEAST or not 0 < odd <= max(1, MOST_ODD * rows) or not 2 <= whole.sum() <= MOST_CLASSES:
+        return
+    if counts[whole].min() < 2:
+        return
+    numbers = listed([f"{value:.0f}" for value in values[whole]], MOST_CLASSES)
+    others = listed([f"{value:.7g}" for value in values[~whole]], MAX_SHOWN)
+    found = f"{rows - odd} of {rows} values of {name!r} are one of {numbers}, and not {others}"
+    remove = "if that is a mean or the like, remove the row; else predict=numbers says so"
+    yield f"predict: classes? {found}: numbers are learnt, no classes; {remove}"
+
+
+def _single(found: Mapping[str, int]) -> list[str]:
+    """Return the one or two classes of one example, if there are others and these have many."""
+    single = [word for word, count in found.items() if count == 1]
+    others = [count for count in found.values() if count > 1]
+    return single if len(single) <= 2 <= len(others) and min(others) >= LEAST else []
+
+
+def _same(words: list[str]) -> list[tuple[str, str]]:
+    """Return the classes that probably mean the same, if each class is such a one."""
+    by_word = {same_word(word): word for word in words}
+    pairs = [pair for pair in OPPOSITES if all(word in by_word for word in pair)]
+    for i, one in enumerate(pairs):
+        for other in pairs[i + 1 :]:
+            if len({*one, *other}) == len(words) == 4:
+                return [(by_word[a], by_word[b]) for a, b in zip(one, other, strict=True)]
+    short = [word for word in by_word if word.isalpha() and len(word) <= SHORT]
+    begun = {word: [w for w in by_word if w.startswith(word) and len(w) >= LONG] for word in short}
+    if len(short) > 1 and 2 * len(short) == len(by_word) and all(len(found) == 1 for found in begun.values()):
+        return [(by_word[word], by_word[found[0]]) for word, found in begun.items()]
+    return []
+
+
+def _shifted(dataset: Dataset, words: list[str]) -> str:
+    """Return which numbers the classes have at some natural clients, and which, one higher, at all others."""
+    groups, y = dataset.train.groups, dataset.train.columns["y"]
+    if groups is None or not all(map(NUMBER.fullmatch, words)):
+        return ""
+    whose = np.unique(groups, return_inverse=True)[1]
+    found = {
+        tuple(sorted({int(float(words[k])) for k in np.unique(y[whose == i])}))
+        for i in range(whose.max() + 1)
+    }
+    if len(found) != 2:
+        return ""
+    low, high = sorted(found)
+    if len(low) < 2 or high != tuple(number + 1 for number in low) or high[:-1] != low[1:]:
+        return ""
+    return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at the others"

@@ -1,0 +1,171 @@
+"""Labels that are no examples; classes and codes in several spellings; and rows that stand twice."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .table_case import ENCODED, HELD_OUT, USUAL, Case, R, csv, lines, text
+
+CASES: list[Case] = []
+
+
+def case(
+    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
+) -> None:
+    CASES.append(Case(name, expected, write, keys))
+
+
+def labels(*words):
+    """The usual rows with these labels in turns."""
+    return R.assign(label=np.array(words)[np.arange(40) % len(words)])
+
+
+def doubt(line, **rows):
+    return USUAL | rows | {"doubts?": [line]}
+
+
+WORDS = labels("ja", "nein").to_csv(index=False)
+ONE_WORD = "if they mean the same, write one word for both"
+REMOVE = (
+    "if it is no example, such as a mean, a sum or a header, remove the row; else name the classes in "
+    "label-column"
+)
+case(
+    "a row of means",
+    doubt(
+        "predict: classes? 40 of 41 values of 'label' are one of 0, 1, and not 0.475: numbers are learnt, no "
+        "classes; if that is a mean or the like, remove the row; else predict=numbers says so"
+    ),
+    text(lines("49.5,25.1,f,0.475")),
+)
+case("a row of means, stated to be numbers", USUAL, text(lines("49.5,25.1,f,0.475")), predict="numbers")
+case(
+    "a row of sums",
+    doubt(
+        f"label-column: classes? '19' is the class of one row in 'label', and each other class has "
+        f"{min(np.bincount(R.label))} or more; {REMOVE}",
+        target=["the classes 0, 1, 19 are numbered from 0"],
+    ),
+    text(lines("49.5,25.1,f,19")),
+)
+case(
+    "a row of means among words",
+    doubt(
+        "label-column: classes? 'Mittelwert' is the class of one row in 'label', and each other class has "
+        f"20 or more; {REMOVE}"
+    ),
+    text(WORDS + "49.5,25.1,f,Mittelwert\n"),
+)
+case(
+    "a row of means among words that are named",
+    USUAL,
+    text(WORDS + "49.5,25.1,f,Mittelwert\n"),
+    label_column="label=ja|nein|Mittelwert",
+)
+case(
+    "99 for a label that is missing",
+    doubt(
+        "missing-values: missing? 'label' (99, 8 times), far from all other values; if so, name them with "
+        "all words that stand for none: missing-values=99",
+        target=["the classes 1, 2, 99 are numbered from 0"],
+    ),
+    csv(labels(1, 2, 1, 99)),
+)
+for words, same in (
+    (("Oui", "Non", "O", "N"), "'Non' and 'N', 'Oui' and 'O'"),
+    (("1", "0", "True", "False"), "'0' and 'False', '1' and 'True'"),
+    (("m", "male", "f", "female"), "'f' and 'female', 'm' and 'male'"),
+):
+    case(
+        f"{', '.join(words)}",
+        doubt(f"label-column: classes? {same} are different classes of 'label'; {ONE_WORD}"),
+        csv(labels(*words)),
+    )
+for words in (
+    ("T1", "T1a", "T2", "T2a"),
+    ("A", "B", "AB", "0"),
+    ("N", "NE", "S", "SE"),
+    ("Yes", "No", "Unknown"),
+):
+    case(f"{', '.join(words)} are classes", USUAL, csv(labels(*words)))
+SHIFTED = R.assign(label=R.label + (R.sex == "f"))
+case(
+    "0 and 1 at a site, 1 and 2 at another",
+    {
+        "examples": ["no test set: a fixed 20 % of the rows of each 'sex' is held out"],
+        "doubts?": [
+            "label-column: classes? 'label' has the classes 0, 1 at some clients and 1, 2 at the others; if "
+            "they mean the same, number them alike"
+        ],
+    },
+    csv(SHIFTED),
+    partition="natural:sex",
+    num_clients=2,
+)
+case("0 to 2 without sites", USUAL, csv(SHIFTED))
+DAYS = ", ".join(map(str, range(3, 15)))
+case(
+    "days, as whole numbers",
+    USUAL
+    | {
+        "target": [
+            "'label' holds 12 distinct whole numbers, read as classes (guessed; predict numbers decides)",
+            f"the classes {DAYS} are numbered from 0",
+        ]
+    },
+    csv(R.assign(label=3 + np.arange(40) % 12)),
+)
+case("ten classes", USUAL, csv(R.assign(label=np.arange(40) % 10)))
+DOUBLE = R.assign(bmi=R.bmi + np.arange(40))
+case(
+    "each row twice",
+    USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 80 differ"]},
+    csv(pd.concat([DOUBLE, DOUBLE])),
+)
+case(
+    "rows of few values, of which many stand twice",
+    USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"]},
+    csv(R[["age", "sex", "label"]].assign(age=R.age // 20).sample(200, replace=True, random_state=0)),
+)
+
+
+def copied(folder):
+    R.to_csv(folder / "bonn.csv", index=False)
+    R.to_csv(folder / "bonn copy.csv", index=False)
+
+
+case(
+    "a copy of a site's file",
+    USUAL
+    | {
+        "examples": [HELD_OUT, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"],
+        "clients": [
+            "the tables of 2 sites are joined: 'bonn copy', 'bonn' (guessed; partition natural:file decides)"
+        ],
+    },
+    copied,
+)
+case(
+    "codes of classes with zeros before them",
+    USUAL
+    | {
+        "target": [
+            "'label' holds numbers, of which it reads '007', '07' as 7",
+            "the classes 7, 10 are numbered from 0",
+        ],
+    },
+    csv(R.assign(label=np.array(["007", "07", "010"])[np.arange(40) % 3])),
+)
+case(
+    "codes of sites with zeros before them",
+    {
+        "inputs": [ENCODED],
+        "examples": ["no test set: a fixed 20 % of the rows of each 'site' is held out"],
+        "clients": ["'site' holds numbers, of which it reads '01', '1' as 1"],
+    },
+    csv(R.assign(site=np.array(["01", "1", "02"])[np.arange(40) % 3])),
+    partition="natural:site",
+)
