@@ -153,6 +153,23 @@ def a_stated_label_and_no_names(root: Path) -> None:
     table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(10)])
 
 
+A_ROW_EACH = "expected a row for each picture, with a column of their paths, such as 'p0/0.png'"
+
+
+@CASES.add(
+    f"label-column: 'grade' is in 'patients.csv', whose column 'patient' names folders; {A_ROW_EACH}",
+    keys={"label-column": "grade"},
+)
+@CASES.add(
+    f"image-column: 'patient' holds 'p0', and that is a folder; {A_ROW_EACH} (5 of 5 rows)",
+    name="folders as pictures",
+    keys={"label-column": "grade", "image-column": "patient"},
+)
+def a_row_for_each_folder(root: Path) -> None:
+    put(root, *(f"p{i}" for i in range(5)), count=3)
+    table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(5)])
+
+
 @CASES.add(
     "label-column: unknown name 'stage'; expected one of file, grade",
     name="a wrong label",

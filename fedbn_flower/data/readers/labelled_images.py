@@ -73,6 +73,7 @@ class Pictures:
     """A folder's pictures, found by what a table calls them."""
 
     def __init__(self, found: Walk) -> None:
+        self.root = found.root
         self.paths = [path for path in found.files if is_image(path)]
         self._by_name: dict[str, list[tuple[tuple[str, ...], Path]]] = {}
         for path in self.paths:
@@ -83,6 +84,15 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def in_folder(self, value: object) -> str:
+        """Return the path of a picture in a folder that a value names; empty if there is no such folder."""
+        name = "/".join(_parts(value))
+        for path in self.paths:
+            folders = path.parent.relative_to(self.root).as_posix()
+            if name and f"/{folders}".endswith(f"/{name}"):
+                return path.relative_to(self.root).as_posix()
+        return ""
 
     def find(self, value: object) -> list[Path]:
         """Return the pictures that a value may mean: one, none, or several.
@@ -237,11 +247,20 @@ def _lacks(request: Request, looked: Sequence[Named], pictures: Pictures) -> Use
         return unknown_name("image-column", request.image_column, map(str, one.table))
     if len(looked) == 1 and not one.has_labels(request):
         return unknown_name("label-column", request.label_column, map(str, one.table))
+    for name in one.table:
+        first = one.table[name].dropna().head(1).tolist()
+        if first and not is_nested(one.table[name]) and (path := pictures.in_folder(first[0])):
+            found = f"{request.label_column!r} is in {one.path.name!r}, whose column {name!r} names folders"
+            return UserError(f"label-column: {found}; {_by_picture(path)}")
     texts = [str(name) for name in one.table if one.table[name].dtype.kind not in "bf"]
     column = texts[0] if texts else str(one.table.columns[0])
     held = f"{column!r} holds {str(one.table[column].iloc[0])!r}, and there is no such picture"
     named = f"{request.label_column!r} is in {one.path.name!r}, no column of which names pictures"
     return UserError(f"label-column: {named}: {held}; image-column says which one does")
+
+
+def _by_picture(path: str) -> str:
+    return f"expected a row for each picture, with a column of their paths, such as {path!r}"
 
 
 def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> Decoded:
@@ -324,6 +343,8 @@ def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Pat
             continue
         missing += 1
         reason = "several pictures have that name" if places else "there is no such picture"
+        if not error and not places and (inside := pictures.in_folder(value)):
+            reason = f"that is a folder; {_by_picture(inside)}"
         error = error or f"image-column: {column!r} holds {str(value)!r}, and {reason}"
     if missing:
         rows = f" ({missing} of {missing + len(files)} rows)" if missing > 1 else ""
