@@ -380,8 +380,8 @@ def grades(root: Path) -> None:
     {
         "inputs": [
             "masks? 6 of 15 pictures are called as masks of another, such as 'benign (0)_mask.png' of "
-            "'benign (0).png', and learnt from as the others; move them out, or into a folder 'masks' beside one "
-            "'images' to learn them"
+            "'benign (0).png', and learnt from as the others; move them out, or into a folder 'masks' beside "
+            "one 'images' to learn them"
         ],
         "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
     },

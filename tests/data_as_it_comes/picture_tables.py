@@ -236,6 +236,59 @@ def metadata_of_the_hub(root: Path) -> None:
     table(root, "train/metadata.csv", "file_name,label", [f"{i}.png,{'ab'[i % 2]}" for i in range(10)])
 
 
+ALIKE = (
+    "label-column: 'label' holds 'melanoma', 'melanoma ', which differ only in case or blanks; expected "
+    "classes with names: 'label=melanoma|naevus'"
+)
+NAMED = {"label-column": "label=melanoma|naevus"}
+READ_ALIKE = "read without regard to case and blanks: 'melanoma ' as 'melanoma'"
+
+
+def two_spellings(root: Path, name: str, column: str) -> None:
+    """Of a class, in a table that says what is to be tested on."""
+    put(root, "images", count=10)
+    words = ("melanoma", "naevus", "melanoma ", "naevus", "naevus")
+    rows = [f"images/{i}.png,{words[i % 5]},{'test' if i > 7 else 'train'}" for i in range(10)]
+    table(root, name, f"{column},label,split", rows)
+
+
+@CASES.add(ALIKE)
+@CASES.add(
+    {
+        "target": [READ_ALIKE],
+        "examples": [
+            "no test split: 2 of 10 images (20 % per class) are held out",
+            "the column 'split' of 'test' and 'train' divides nothing: for that give folders 'train' and "
+            "'test', each with its pictures and its own metadata",
+        ],
+    },
+    name="spellings in metadata, named",
+    keys=NAMED,
+    classes=("melanoma", "naevus"),
+)
+def spellings_in_metadata(root: Path) -> None:
+    two_spellings(root, "metadata.csv", "file_name")
+
+
+@CASES.add(ALIKE)
+@CASES.add(
+    {
+        "target": [READ_ALIKE],
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": [
+            "no test set: a fixed 20 % of the rows is held out",
+            "the column 'split' of 'test' and 'train' divides nothing: for that give the rows as tables "
+            "'train.csv' and 'test.csv'",
+        ],
+    },
+    name="spellings in a table, named",
+    keys=NAMED,
+    classes=("melanoma", "naevus"),
+)
+def spellings_in_a_table(root: Path) -> None:
+    two_spellings(root, "labels.csv", "file")
+
+
 @CASES.add(
     {
         "inputs": [

@@ -14,7 +14,7 @@ from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import split_folders
+from ..splits import of_split_columns, split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LOOKED_AT = 1000  # values of a column, to see whether it names pictures
+BY_SPLIT = "for that give the rows as tables 'train.csv' and 'test.csv'"
 LEAST_NAMED = 1 / 5
 """Of the pictures, those that a column of names without suffixes has; numbers may look like names."""
 
@@ -300,7 +301,10 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         if len(y) < 5:
             raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
         train, test, note = found.held_out_fifth(request)
-        of_split = [note]
+        others = [name for name in table if table[name].dtype.kind == "O" and not is_nested(table[name])]
+        others = [name for name in others if name not in {*found.label_names, request.group_column}]
+        words = {name: table[name].dropna().unique().tolist() for name in others}
+        of_split = [note, *of_split_columns(words, BY_SPLIT)]
     decoder = ImageDecoder(request.image_size)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
     notes += [*found.notes, *of_split, *targets.notes, *decoder.notes()]
