@@ -21,6 +21,7 @@ from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
+from .target_scale import of_target_scale
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
 
@@ -30,6 +31,7 @@ def notices(inputs: RunInputs) -> list[str]:
     found = (
         *_of_clients_data(inputs),
         *of_outputs(inputs),
+        *of_target_scale(inputs),
         *_of_the_weights(inputs),
         *_of_the_policy(inputs),
         *_of_written_classes(inputs.config),
