@@ -198,7 +198,8 @@ def a_missing_picture(root: Path) -> None:
         "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
         "examples": [
             "no test set: a fixed 20 % of the rows is held out",
-            "5 rows name a picture that an earlier row names, too",
+            "5 rows name a picture that an earlier row names, too; labels? 5 pictures have rows with "
+            "different labels",
         ],
         "left out": ["5 pictures, none of which 'labels.csv' labels"],
     }
@@ -206,6 +207,20 @@ def a_missing_picture(root: Path) -> None:
 def one_picture_in_two_rows(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "file,label", [f"{i // 2}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": [
+            "no test set: a fixed 20 % of the rows is held out",
+            "5 rows name a picture that an earlier row names, too",
+        ],
+    }
+)
+def one_picture_in_two_equal_rows(root: Path) -> None:
+    put(root, "images", count=5)
+    table(root, "labels.csv", "file,label", [f"{i % 5}.png,{i % 5 % 2}" for i in range(10)])
 
 
 @CASES.add(

@@ -1,5 +1,6 @@
 """Read images with a table of their labels: a folder with pictures and a table that names them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -309,7 +310,13 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
     notes += [*found.notes, *of_split, *targets.notes, *decoder.notes()]
     if again := len(files) - len({*files}):
-        notes.append(Note("examples", f"{again} rows name a picture that an earlier row names, too"))
+        said = f"{again} rows name a picture that an earlier row names, too"
+        kinds = Counter(
+            file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)}
+        )
+        if several := sum(count > 1 for count in kinds.values()):
+            said += f"; labels? {several} pictures have rows with different labels"
+        notes.append(Note("examples", said))
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)
         notes.append(Note("left out", f"{unnamed} pictures, none of which {labels} labels"))

@@ -14,7 +14,7 @@ from ...config.client_unions import parts
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...config.selection import NOT_GIVEN
-from ...data.copies import of_copies
+from ...data.copies import of_copies, of_same_clients
 from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
 from ...data.targets import of_targets
@@ -51,6 +51,7 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     yield from of_doubts(dataset, shares, config.missing_values)
     yield from of_copies(dataset)
     if shares is not None:
+        yield from of_same_clients(dataset)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
 
 
