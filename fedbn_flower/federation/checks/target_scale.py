@@ -7,7 +7,8 @@ import numpy as np
 
 from fedbn_flower.clients import Regression
 
-from ...data.readers.tables.kind import Table
+from ...data.images.kind import Images
+from ...data.sources import ARRAYS
 from ..inputs import RunInputs
 
 MOST = 1.0
@@ -35,17 +36,26 @@ def of_target_scale(inputs: RunInputs) -> Iterator[str]:
     layers = sum(parameter.ndim > 1 for parameter in inputs.initial().module.parameters())
     if config.client_lr * size <= MOST or layers < 2:
         return
-    widest = y[:, int(np.abs(y).mean(0).argmax())]
-    name = dataset.output_names[int(np.abs(y).mean(0).argmax())] if dataset.class_names else ""
-    columns = dataset.kind.facts.get("targets", [])
-    where = "label-column" if isinstance(dataset.kind, Table) or name else "data"
-    called = repr(name or (columns[0] if columns else "y"))
+    largest = int(np.abs(y).mean(0).argmax())
+    widest = y[:, largest]
+    where, called = _called(inputs, largest)
     yield (
         f"{where}: target? {called} is {widest.min():.6g} to {widest.max():.6g}, and squared errors of such "
         f"numbers mostly make training diverge at client-lr {config.client_lr:g}: subtract its mean, "
         f"{widest.mean():.3g}, and divide by its deviation, {widest.std():.3g}; or, slower, client-lr "
         f"{_rounded_down(SAFE / size):g}"
     )
+
+
+def _called(inputs: RunInputs, column: int) -> tuple[str, str]:
+    """Return the key that gives the targets, and what they are called."""
+    dataset = inputs.dataset
+    names = dataset.class_names or dataset.kind.facts.get("targets", ())
+    if names:
+        return "label-column", repr(names[column])
+    if inputs.config.dataset.startswith(ARRAYS):
+        return "data", "y"
+    return ("label-column", "the label") if isinstance(dataset.kind, Images) else ("dataset", "the target")
 
 
 def _rounded_down(value: float) -> float:

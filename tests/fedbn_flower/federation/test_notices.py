@@ -96,7 +96,7 @@ LARGE = np.where(np.arange(24) % 2, 60.0, 20.0)[:, None] + 0.25
 def test_numbers_too_large_to_be_learnt_are_named_with_what_to_do(output, keys, is_told):
     lines = output("data: target?", **{"data": (X, LARGE, X, LARGE), "model": "mlp-bn"} | keys)
     expected = (
-        "data: target? 'y' is 20.25 to 60.25, and squared errors of such numbers mostly make training "
+        "data: target? y is 20.25 to 60.25, and squared errors of such numbers mostly make training "
         "diverge at client-lr 0.05: subtract its mean, 40.2, and divide by its deviation, 20; or, slower, "
         "client-lr 0.004"
     )
@@ -126,6 +126,14 @@ def test_a_column_too_large_to_be_learnt_diverges_and_what_is_said_helps(output,
     assert output("label-column: target?", **keys, client_lr=float(line.split()[-1])) == []
     write((costs - costs.mean()) / costs.std())
     assert output("label-column: target?", **keys) == []
+
+
+def test_the_largest_of_several_numbers_is_named(output, tmp_path):
+    rows = [",".join(map(str, [*row, i % 2 + 0.5, 90 + i % 3])) for i, row in enumerate(X)]
+    (tmp_path / "two.csv").write_text("\n".join(["a,b,c,d,e,f,low,high", *rows]))
+    keys = {"dataset": str(tmp_path / "two.csv"), "label_column": "low,high", "model": "mlp-bn"}
+    (line,) = output("label-column: target?", **keys)
+    assert line.startswith("label-column: target? 'high' is 90 to 92, and squared errors of such numbers")
 
 
 @pytest.mark.parametrize("x", [X, np.uint8(X.reshape(24, 1, 2, 3) * 9 + 99)])
