@@ -1,6 +1,8 @@
-"""Find test examples that are training examples, too: what is measured on them is no measure of new ones."""
+"""Find test examples that are training examples, too, and clients that are copies of each other."""
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,13 @@ BLOCK = 2**22
 CHANCE = 1e-2
 """The probability of as many copies among rows that are drawn alike."""
 
+FEWEST = 10
+"""Clients of fewer examples are not compared: they may have the same by chance."""
+MOST_OWNERS = 10
+"""Of an example that counts; what more clients have is common."""
+SAME, AGAIN = 0.95, 0.1
+"""Of two clients the least share of examples that both have, and of one the most that it has again."""
+
 
 def of_copies(dataset: Dataset) -> Iterator[str]:
     """Yield a warning if test examples are training examples, inputs and target alike.
@@ -28,8 +37,7 @@ def of_copies(dataset: Dataset) -> Iterator[str]:
     hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`.
     """
     train, test = dataset.train.columns, dataset.test.columns
-    size = sum(column.nbytes for columns in (train, test) for column in columns.values())
-    if not isinstance(dataset.kind, Numeric | Images) or size > BYTES or not len(dataset.test):
+    if not _is_looked_at(dataset) or not len(dataset.test):
         return
     trained, counts = np.unique(_hashes(train), return_counts=True)
     copies = int(np.isin(_hashes(test), trained).sum())
@@ -42,6 +50,46 @@ def of_copies(dataset: Dataset) -> Iterator[str]:
             f"dataset: {copies} of {tests} test examples {few}, inputs and target alike: what is measured on "
             "them is no measure of new examples; leave them out of one of the two"
         )
+
+
+def of_same_clients(dataset: Dataset) -> Iterator[str]:
+    """Yield a warning if natural clients have the same examples, as the copy of a file or folder has.
+
+    Clients of similar size count, of whose examples the smaller one has hardly any twice (`SAME`, `AGAIN`):
+    where it has, others have them by chance. Held-out examples count as the others.
+    """
+    parts = [part for part in (dataset.train, dataset.test) if part.groups is not None and len(part)]
+    if not parts or not _is_looked_at(dataset):
+        return
+    names, clients = np.unique(np.concatenate([part.groups for part in parts]), return_inverse=True)
+    hashes = np.unique(np.concatenate([_hashes(part.columns) for part in parts]), return_inverse=True)[1]
+    sizes = np.bincount(clients)
+    found = np.unique(np.column_stack([hashes.reshape(-1), clients.reshape(-1)]), axis=0)
+    distinct = np.bincount(found[:, 1], minlength=len(names))
+    owners = np.split(found[:, 1], np.flatnonzero(np.diff(found[:, 0])) + 1)
+    shared = Counter(
+        pair for few in owners if 1 < len(few) <= MOST_OWNERS for pair in combinations(few.tolist(), 2)
+    )
+    pairs = []
+    for (a, b), count in sorted(shared.items()):
+        small, large = sorted((a, b), key=lambda client: sizes[client])
+        is_similar = sizes[small] >= max(FEWEST, sizes[large] / 2)
+        if is_similar and distinct[small] >= (1 - AGAIN) * sizes[small] and count >= SAME * distinct[small]:
+            pairs.append((str(names[a]), str(names[b]), count, distinct[small]))
+    if pairs:
+        one, other, count, of = pairs[0]
+        more = f"; so do {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""
+        yield (
+            f"partition: copies? the clients {one!r} and {other!r} have the same examples, {count} of {of}"
+            f"{more}: if one is a copy of the other, leave it out"
+        )
+
+
+def _is_looked_at(dataset: Dataset) -> bool:
+    """Return whether these are tables, arrays or pictures that are not too large."""
+    of_both = (dataset.train.columns, dataset.test.columns)
+    size = sum(column.nbytes for columns in of_both for column in columns.values())
+    return isinstance(dataset.kind, Numeric | Images) and size <= BYTES
 
 
 def _hashes(columns: Columns) -> NDArray[np.uint64]:

@@ -324,6 +324,23 @@ def as_targets(where: str, array: NDArray, count: int) -> NDArray:
     return finite(where, array.reshape(count, -1))
 
 
+def refuse_words(where: str, array: NDArray, words: Iterable[str]) -> None:
+    """Refuse targets that are words, of those that occur in any array.
+
+    Raises
+    ------
+    UserError
+        Says how to number them; ``where`` begins the message.
+    """
+    if array.dtype.kind in "UO" and array.ndim == 1 and all(isinstance(one, str) for one in array):
+        classes = sorted({str(word) for word in words})
+        shown = repr(classes) if len(classes) <= MAX_SHOWN else "classes"
+        said = "" if len(classes) <= MAX_SHOWN else ", with classes = sorted(set(y)) of all of them,"
+        number = f"np.searchsorted({shown}, y){said} numbers the words"
+        found = f"{where} is {array.dtype} {array.shape}"
+        raise UserError(f"{found}; expected {len(array)} class numbers >= 0: {number}")
+
+
 def floats_as_classes(
     targets: Sequence[NDArray], given: Sequence[NDArray], predict: str, of_site: bool = False
 ) -> tuple[list[NDArray], tuple[str, ...], list[Note]]:

@@ -1,6 +1,6 @@
 """Split examples into a training set and a test set."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,17 @@ def split_folders(names: Iterable[str]) -> tuple[dict[str, str], list[Note]]:
         notes.append(Note("left out", f"the split {', '.join(map(repr, unused))}: {test!r} is the test set"))
     used = {name: "train" for name in by_lower[train]}
     return used | {name: "test" for name in (by_lower[test] if test else ())}, notes
+
+
+def of_split_columns(columns: Mapping[str, Collection[object]], advice: str) -> list[Note]:
+    """Return a note on each column, given with its distinct values, that says what is to be tested on."""
+    notes = []
+    for column, values in columns.items():
+        words = {str(value).strip().lower() for value in values}
+        if words & {*TRAIN_NAMES} and words & {*TEST_NAMES} and words <= {*TRAIN_NAMES, *TEST_NAMES}:
+            named = " and ".join(repr(str(value)) for value in sorted(values, key=str))
+            notes.append(Note("examples", f"the column {column!r} of {named} divides nothing: {advice}"))
+    return notes
 
 
 def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]:

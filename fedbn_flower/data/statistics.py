@@ -1,7 +1,7 @@
 """Statistics of a divided dataset before anything is trained: sizes, label skew, features by client."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,8 @@ class Feature:
         (clients,): how many values are missing.
     values : tuple[str, ...]
         The values of a category.
+    most : float, optional
+        The greatest possible value, if the last bin reaches beyond it.
     """
 
     name: str
@@ -120,11 +122,12 @@ class Feature:
     std: Numbers
     missing: Counts
     values: tuple[str, ...] = ()
+    most: float | None = None
 
     @property
     def range(self) -> str:
         """The extremes of all values; of one value, whose bins reach 1/2 to each side, that value."""
-        first, last = self.edges[0], self.edges[-1]
+        first, last = self.edges[0], self.edges[-1] if self.most is None else self.most
         if last - first <= 1 and not self.counts[:, 0].any():
             return f"{(first + last) / 2:.4g}"
         return f"{first:.4g} to {last:.4g}"
@@ -222,7 +225,7 @@ def _of_inputs(
         for channel in range(x[0].shape[1]):
             name = f"intensity, channel {channel}" if x[0].shape[1] > 1 else "intensity"
             levels_of_8_bits = [images[:, channel].ravel() / (top_of(images) // 255) for images in x]
-            yield Feature.of_numbers(name, levels_of_8_bits, levels)
+            yield replace(Feature.of_numbers(name, levels_of_8_bits, levels), most=255.0)
     elif isinstance(dataset.kind, Table):
         for name, values, columns in columns_of(dataset.kind):
             parts = [rows[:, columns] for rows in x]

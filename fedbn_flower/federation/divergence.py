@@ -19,6 +19,11 @@ def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
     return "; ".join(f"client {partition}: {reasons[partition]}" for partition in sorted(reasons)[:1])
 
 
+def advice(client_lr: float) -> str:
+    """Return what to do where all training diverges, as the end of a sentence."""
+    return f"; take a smaller client-lr than {client_lr:g}"
+
+
 @dataclass
 class Divergence:
     """Follows, round by round, whether the model is finite.
@@ -57,7 +62,7 @@ class Divergence:
         elif result.train.metrics:
             self.since, self.rounds, self.who = 0, 0, ""
 
-    def check_end(self) -> None:
+    def check_end(self, client_lr: float) -> None:
         """Check that the last rounds trained somebody.
 
         Raises
@@ -68,5 +73,5 @@ class Divergence:
         if self.rounds > 1:
             raise RunFailed(
                 f"every client's training diverged from round {self.since} on ({self.who}); the model is "
-                "that of the round before"
+                f"that of the round before{advice(client_lr)}"
             )

@@ -221,7 +221,7 @@ class Federation:
             raise refusals.never_updated(config, sampled)
         for line in refusals.lines():
             LOGGER.warning("%s", line)
-        divergence.check_end()
+        divergence.check_end(config.client_lr)
         if sampled and config.share_evaluating and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round

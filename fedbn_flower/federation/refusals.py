@@ -12,6 +12,7 @@ from fedbn_flower.strategies import TooFewNodes
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
 from ..records.events import RoundResult
+from .divergence import DIVERGED, advice
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
 LISTED = 3  # reasons in the log, and clients of one reason
@@ -63,7 +64,9 @@ class Refusals:
         alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
         failed = "every client failed" if alone else "too few clients answered usefully"
         why = f"{failed} in every round" if sampled else "no client took part in any round"
-        return RunFailed(f"{why}; the model was never updated{self.main_reason()}")
+        diverged = bool(self.clients) and all(DIVERGED in reason for reason in self.clients)
+        what_to_do = advice(config.client_lr) if diverged else ""
+        return RunFailed(f"{why}; the model was never updated{self.main_reason()}{what_to_do}")
 
     def _clients_with(self, reason: str) -> str:
         clients = sorted(self.clients[reason])

@@ -94,6 +94,7 @@ FILL = "fill them in, or leave these examples out"
 FORMS = "expected the four arrays (x, y, x_test, y_test), or a Dataset or a pair (x, y) for each client"
 INPUTS = "uint8 images (N, height, width) or with 1 to 4 channels, or an array of numbers (N, ...)"
 NUMBERS = f"{N} class numbers >= 0, or as many rows of floats, or of labels of 0 and 1"
+NO_YES = "np.searchsorted(['no', 'yes'], y) numbers the words"
 SECONDS = np.arange(1_700_000_000, 1_700_000_000 + N)[:, None]
 
 Expected = dict[str, list[str]] | str
@@ -192,8 +193,8 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     (
         "arrays without a test set",
         lambda: {"data": (rows(N), Y)},
-        f"data: (ndarray, ndarray) is not allowed; {FORMS}; without a test set, data=[(x, y)] holds a fifth "
-        "out",
+        f"data: (ndarray, ndarray) is not allowed; {FORMS}; without a test set, data=[(x, y)] with "
+        "partition='iid' holds a fifth out",
     ),
     (
         "a pair of arrays of one client",
@@ -303,7 +304,44 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     (
         "labels as text",
         lambda: targets(lambda y: np.array(["no", "yes"])[y]),
-        f"data: y is <U3 (40,); expected {NUMBERS}",
+        f"data: y is <U3 (40,); expected {N} class numbers >= 0: {NO_YES}",
+    ),
+    (
+        "labels as text, numbered as it is said",
+        lambda: targets(lambda y: np.searchsorted(["no", "yes"], np.array(["no", "yes"])[y])),
+        {IS: [TWO]},
+    ),
+    (
+        "a word that one client lacks",
+        lambda: {"data": {"a": (rows(5), np.array(["no"] * 5)), "b": (rows(5), np.array(["yes"] * 5))}},
+        f"data of client 'a': y is <U2 (5,); expected 5 class numbers >= 0: {NO_YES}",
+    ),
+    (
+        "many words",
+        lambda: {"data": [(rows(N), np.array([f"w{i % 12}" for i in range(N)], object))]},
+        f"data of client '0': y is object ({N},); expected {N} class numbers >= 0: "
+        "np.searchsorted(classes, y), with classes = sorted(set(y)) of all of them, numbers the words",
+    ),
+    (
+        "a missing number, and no test set",
+        lambda: {"data": {"a": pair(30), "b": (with_value(np.nan)(rows(20)), pair(20)[1])}},
+        f"data of client 'b': x holds values that are not finite (1 NaN; the first in row 4): {FILL}",
+    ),
+    (
+        "a missing target, and no test set",
+        lambda: {"data": [(rows(N), np.where(np.arange(N) == 9, np.nan, Y))]},
+        f"data of client '0': y holds values that are not finite (1 NaN; the first in row 9): {FILL}",
+    ),
+    (
+        "two clients of one",
+        lambda: {"data": [pair(N)], "num_clients": 2},
+        "num-clients: 2 is not allowed; expected at most 1, the number of natural clients, or partition "
+        "'iid', which divides its examples",
+    ),
+    (
+        "a table's name",
+        lambda: {"data": "patients.csv"},
+        f"data: 'patients.csv' is not allowed; {FORMS}, or simulate(dataset='patients.csv')",
     ),
     ("labels as objects", lambda: targets(lambda y: y.astype(object)), {IS: [TWO]}),
     ("labels one-hot", lambda: targets(lambda y: np.eye(2)[y]), {IS: ["3 to 2 numbers"]}),

@@ -5,6 +5,8 @@ from pathlib import Path
 from .case import Cases, grey, put, text
 
 CASES = Cases()
+EACH = "; partition natural:folder makes a client of each"
+AS_SITES = f"{EACH} (guessed; the order of the two levels decides)"
 
 
 @CASES.add(
@@ -12,7 +14,7 @@ CASES = Cases()
         "clients": [
             (
                 "the folders 'lyon', 'oslo', 'turin' are read as sites, 'keratosis', 'melanoma', "
-                "'naevus' in them as classes (guessed; partition natural:folder decides)"
+                "'naevus' in them as classes" + AS_SITES
             )
         ],
         "examples": ["no test split: 6 of 30 images (20 % per class) are held out"],
@@ -36,7 +38,7 @@ def sites_none_with_every_class(root: Path) -> None:
         "clients": [
             (
                 "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes (guessed; partition natural:folder decides)"
+                "classes" + AS_SITES
             )
         ],
         "left out": ["2 files (1 .pdf, 1 .txt): not pictures in a class folder"],
@@ -55,7 +57,7 @@ def sites_beside_documents(root: Path) -> None:
         "clients": [
             (
                 "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes (guessed; partition natural:folder decides)"
+                "classes" + AS_SITES
             )
         ],
         "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
@@ -76,7 +78,11 @@ def sites_in_an_archive_of_macos(root: Path) -> None:
 
 
 @CASES.add(
-    {"clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"]},
+    {
+        "clients": [
+            f"the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes{EACH}"
+        ]
+    },
     classes=("melanoma", "naevus"),
 )
 def sites_with_splits_inside(root: Path) -> None:
@@ -158,7 +164,7 @@ def patients_with_numbers_alone(root: Path) -> None:
         "clients": [
             (
                 "the folders '8863', '8864', '8865', '8867' are read as sites, '0', '1' in them as "
-                "classes (guessed; partition natural:folder decides)"
+                "classes" + AS_SITES
             )
         ],
         "examples": ["no test split: 8 of 40 images (20 % per class) are held out"],
@@ -174,7 +180,7 @@ def slides_below_patients(root: Path) -> None:
         "clients": [
             (
                 "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes (guessed; partition natural:folder decides)"
+                "classes" + AS_SITES
             )
         ],
         "left out": ["2 files (2 .png): not pictures in a class folder"],
@@ -281,7 +287,11 @@ def flat_pictures(root: Path) -> None:
 
 
 @CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("cat", "dog")
+    {
+        "left out": ["5 files (5 .png) in 'test': no class folders in it, so nothing labels them"],
+        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+    },
+    classes=("cat", "dog"),
 )
 def flat_test_pictures(root: Path) -> None:
     put(root, "train/cat", "train/dog", "test")
@@ -325,7 +335,8 @@ def metadata_of_no_pictures(root: Path) -> None:
     {
         "target": [
             "classes? 12 folders of at most 5 pictures, such as 'p000', 'p001', are read as classes; if each "
-            "is a person or a case, name the pictures and their labels in a table instead"
+            "is a person or a case, name the pictures and their labels in a table instead, with a row for "
+            "each picture, such as 'p000/0.png'"
         ],
         "examples": ["no test split: 12 of 60 images (20 % per class) are held out"],
     },
@@ -333,6 +344,70 @@ def metadata_of_no_pictures(root: Path) -> None:
 )
 def people_as_classes(root: Path) -> None:
     put(root, *(f"p{i:03}" for i in range(12)))
+
+
+def few_people(first: str, *names: str) -> dict[str, list[str]]:
+    count = 1 + len(names)
+    return {
+        "target": [
+            f"classes? {count} folders of at most 5 pictures, such as {first!r}, {names[0]!r}, are read as "
+            "classes; if each is a person or a case, name the pictures and their labels in a table instead, "
+            f"with a row for each picture, such as '{first}/0.png'"
+        ],
+        "examples": [f"no test split: {count} of {5 * count} images (20 % per class) are held out"],
+    }
+
+
+@CASES.add(few_people("017", "018", "230"), classes=("017", "018", "230"))
+def people_by_number(root: Path) -> None:
+    put(root, "017", "018", "230")
+
+
+@CASES.add(few_people("patient_1", "patient_2", "patient_3"), classes=("patient_1", "patient_2", "patient_3"))
+def three_people(root: Path) -> None:
+    put(root, "patient_1", "patient_2", "patient_3")
+
+
+@CASES.add(
+    {"examples": ["no test split: 4 of 20 images (20 % per class) are held out"]},
+    classes=("0", "1", "2", "grade_3"),
+)
+def grades(root: Path) -> None:
+    put(root, "0", "1", "2", "grade_3")
+
+
+@CASES.add(
+    {
+        "inputs": [
+            "masks? 6 of 15 pictures are called as masks of another, such as 'benign (0)_mask.png' of "
+            "'benign (0).png', and learnt from as the others; move them out, or into a folder 'masks' beside "
+            "one 'images' to learn them"
+        ],
+        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+    },
+    classes=("benign", "normal"),
+)
+def masks_beside_their_pictures(root: Path) -> None:
+    """As the archive BUSI has them; a ninth picture is of a mask, but of no other picture."""
+    put(root, "benign", name="benign ({}).png")
+    put(root, "benign", name="benign ({})_mask.png", first=1)
+    grey(9).save(root / "benign" / "benign (0)_mask_1.png")
+    put(root, "normal", count=3)
+    grey(8).save(root / "normal" / "face_mask.png")
+
+
+@CASES.add(
+    {
+        "clients": [
+            "the folders 'benign', 'malignant' are read as sites, 'berlin', 'essen' in them as classes"
+            + AS_SITES
+        ],
+        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+    },
+    classes=("berlin", "essen"),
+)
+def sites_below_classes(root: Path) -> None:
+    put(root, *(f"{finding}/{site}" for finding in ("benign", "malignant") for site in ("berlin", "essen")))
 
 
 @CASES.add(

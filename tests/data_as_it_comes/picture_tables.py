@@ -153,6 +153,23 @@ def a_stated_label_and_no_names(root: Path) -> None:
     table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(10)])
 
 
+A_ROW_EACH = "expected a row for each picture, with a column of their paths, such as 'p0/0.png'"
+
+
+@CASES.add(
+    f"label-column: 'grade' is in 'patients.csv', whose column 'patient' names folders; {A_ROW_EACH}",
+    keys={"label-column": "grade"},
+)
+@CASES.add(
+    f"image-column: 'patient' holds 'p0', and that is a folder; {A_ROW_EACH} (5 of 5 rows)",
+    name="folders as pictures",
+    keys={"label-column": "grade", "image-column": "patient"},
+)
+def a_row_for_each_folder(root: Path) -> None:
+    put(root, *(f"p{i}" for i in range(5)), count=3)
+    table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(5)])
+
+
 @CASES.add(
     "label-column: unknown name 'stage'; expected one of file, grade",
     name="a wrong label",
@@ -181,7 +198,8 @@ def a_missing_picture(root: Path) -> None:
         "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
         "examples": [
             "no test set: a fixed 20 % of the rows is held out",
-            "5 rows name a picture that an earlier row names, too",
+            "5 rows name a picture that an earlier row names, too; labels? 5 pictures have rows with "
+            "different labels",
         ],
         "left out": ["5 pictures, none of which 'labels.csv' labels"],
     }
@@ -189,6 +207,20 @@ def a_missing_picture(root: Path) -> None:
 def one_picture_in_two_rows(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "file,label", [f"{i // 2}.png,{i % 2}" for i in range(10)])
+
+
+@CASES.add(
+    {
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": [
+            "no test set: a fixed 20 % of the rows is held out",
+            "5 rows name a picture that an earlier row names, too",
+        ],
+    }
+)
+def one_picture_in_two_equal_rows(root: Path) -> None:
+    put(root, "images", count=5)
+    table(root, "labels.csv", "file,label", [f"{i % 5}.png,{i % 5 % 2}" for i in range(10)])
 
 
 @CASES.add(
@@ -217,6 +249,59 @@ def an_index_of_pandas(root: Path) -> None:
 def metadata_of_the_hub(root: Path) -> None:
     put(root, "train", count=10)
     table(root, "train/metadata.csv", "file_name,label", [f"{i}.png,{'ab'[i % 2]}" for i in range(10)])
+
+
+ALIKE = (
+    "label-column: 'label' holds 'melanoma', 'melanoma ', which differ only in case or blanks; expected "
+    "classes with names: 'label=melanoma|naevus'"
+)
+NAMED = {"label-column": "label=melanoma|naevus"}
+READ_ALIKE = "read without regard to case and blanks: 'melanoma ' as 'melanoma'"
+
+
+def two_spellings(root: Path, name: str, column: str) -> None:
+    """Of a class, in a table that says what is to be tested on."""
+    put(root, "images", count=10)
+    words = ("melanoma", "naevus", "melanoma ", "naevus", "naevus")
+    rows = [f"images/{i}.png,{words[i % 5]},{'test' if i > 7 else 'train'}" for i in range(10)]
+    table(root, name, f"{column},label,split", rows)
+
+
+@CASES.add(ALIKE)
+@CASES.add(
+    {
+        "target": [READ_ALIKE],
+        "examples": [
+            "no test split: 2 of 10 images (20 % per class) are held out",
+            "the column 'split' of 'test' and 'train' divides nothing: for that give folders 'train' and "
+            "'test', each with its pictures and its own metadata",
+        ],
+    },
+    name="spellings in metadata, named",
+    keys=NAMED,
+    classes=("melanoma", "naevus"),
+)
+def spellings_in_metadata(root: Path) -> None:
+    two_spellings(root, "metadata.csv", "file_name")
+
+
+@CASES.add(ALIKE)
+@CASES.add(
+    {
+        "target": [READ_ALIKE],
+        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": [
+            "no test set: a fixed 20 % of the rows is held out",
+            "the column 'split' of 'test' and 'train' divides nothing: for that give the rows as tables "
+            "'train.csv' and 'test.csv'",
+        ],
+    },
+    name="spellings in a table, named",
+    keys=NAMED,
+    classes=("melanoma", "naevus"),
+)
+def spellings_in_a_table(root: Path) -> None:
+    two_spellings(root, "labels.csv", "file")
 
 
 @CASES.add(

@@ -153,7 +153,9 @@ def draw_ids(groups: NDArray[np.str_], num_clients: int, rng: Generator) -> list
     """
     ids = sorted(np.unique(groups).tolist(), key=_natural_key)
     if num_clients > len(ids):
-        raise not_allowed("num-clients", num_clients, f"at most {len(ids)}, the number of natural clients")
+        divided = ", or partition 'iid', which divides its examples" if len(ids) == 1 else ""
+        most = f"at most {len(ids)}, the number of natural clients{divided}"
+        raise not_allowed("num-clients", num_clients, most)
     return [ids[i] for i in sorted(rng.choice(len(ids), num_clients, replace=False))]
 
 

@@ -22,7 +22,7 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
 from ..notes import Note
-from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets
+from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, refuse_words
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 
@@ -48,6 +48,9 @@ def arrays_by_name(data: Sequence[Any]) -> dict[str, NDArray]:
     UserError
         When ``data`` is anything else.
     """
+    if isinstance(data, str | Path):
+        name = str(data)
+        raise UserError(f"data: {name!r} is not allowed; expected {FORMS}, or simulate(dataset={name!r})")
     if not isinstance(data, tuple | list) or len(data) != len(PARTS):
         raise UserError(f"data: {_described(data)} is not allowed; expected {FORMS}{_how_to(data)}")
     arrays = {}
@@ -73,7 +76,7 @@ def _how_to(data: Any) -> str:
     if hint := next(filter(None, (as_an_array("x", part) for part in others)), ""):
         return hint
     is_pair = len(parts) == 2 and all(isinstance(part, np.ndarray | torch.Tensor) for part in parts)
-    return "; without a test set, data=[(x, y)] holds a fifth out" if is_pair else ""
+    return "; without a test set, data=[(x, y)] with partition='iid' holds a fifth out" if is_pair else ""
 
 
 def as_an_array(name: str, value: object) -> str:
@@ -150,6 +153,8 @@ def keep_arrays(
     if arrays["y"].ndim > 2:
         x, y, x_test, y_test, classes, read = _segmented(arrays, groups)
     else:
+        for name in ("y", "y_test"):
+            refuse_words(f"data: {name}", arrays[name], [*arrays["y"].flat, *arrays["y_test"].flat])
         (x, read), (x_test, _) = (_inputs(name, arrays[name]) for name in ("x", "x_test"))
         y, y_test = (
             as_targets(f"data: {n}", arrays[n], len(inputs)) for n, inputs in (("y", x), ("y_test", x_test))

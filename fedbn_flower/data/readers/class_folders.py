@@ -1,6 +1,5 @@
 """Read image folders: one folder per class, or one folder per site with class folders in it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..labels import Classes, alike
 from ..notes import Note
 from ..splits import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk
+from .picture_doubts import NUMBERED, of_masks, of_people
 from .unread import counted, is_metadata, refuse_unread_folders
 
 FOLDER = "folder"
@@ -25,13 +25,7 @@ DECIDES = f"partition natural:{FOLDER}"
 NO_SITES = "another partition: there are class folders, but no site folders"
 MAX_SHOWN = 5
 SPLIT_NAMES = frozenset({*TRAIN_NAMES, *TEST_NAMES})
-NUMBERED = re.compile(
-    r"\d{3,}|(case|id|image|img|p|pat|patient|pt|s|scan|series|slide|study|sub|subj|subject)[ _-]?\d+",
-    re.IGNORECASE,
-)
-"""Names of patients and the like, which are no classes."""
-LEAST_PEOPLE, MOST_OF_ONE = 10, 50
-"""So many folders with such names, of so few pictures each, are rather people than classes."""
+ORDER = "the order of the two levels"
 
 
 class Labelled(NamedTuple):
@@ -79,9 +73,9 @@ class Layout(NamedTuple):
         return Labelled(path, split, "" if self.site is None else folders[self.site], folders[self.label])
 
     def leaves_out(self, parts: Sequence[str]) -> bool:
-        """Return whether a path is in a split that is not used."""
+        """Return whether a path is in a split that is not used, though it has class folders."""
         place = self.split
-        if place is None or len(parts) <= place:
+        if place is None or len(parts) <= place + 2:
             return False
         return parts[place].lower() in SPLIT_NAMES and parts[place] not in self.splits
 
@@ -169,12 +163,12 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     used = {one.path for one in labelled}
     others = [path for path in found.files if path not in used and not layout.leaves_out(found.parts(path))]
     refuse_unread_folders(found, {one.path.parent for one in labelled})
-    notes += [*found.notes(), *_of_layout(found, layout, labelled, by_site)]
-    if others:
-        notes.append(Note("left out", f"{counted(others)}: not pictures in a class folder"))
+    notes += [*found.notes(), *_of_layout(request, found, layout, labelled)]
+    notes += _not_in_a_class(found, others)
     empty = _empty(found, layout)
     names = sorted({one.label for one in labelled} | {one.label for one in empty})
-    notes += _people(Counter(one.label for one in labelled))
+    first = found.parts(labelled[0].path) if labelled else ()
+    notes += [*of_people(Counter(one.label for one in labelled), first), *of_masks(used)]
     numbers = {name: number for number, name in enumerate(names)}
     decoder = ImageDecoder(request.image_size)
     parts = []
@@ -200,6 +194,21 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
 
 
+def _not_in_a_class(found: Walk, others: Sequence[Path]) -> list[Note]:
+    """Return notes on files that are left out: pictures of a split without class folders, and any others."""
+    of_split: dict[str, list[Path]] = {}
+    for path in others:
+        parts = found.parts(path)
+        is_split = len(parts) == 2 and parts[0].lower() in SPLIT_NAMES and is_image(path)
+        of_split.setdefault(parts[0] if is_split else "", []).append(path)
+    rest = of_split.pop("", [])
+    notes = [
+        Note("left out", f"{counted(paths)} in {split!r}: no class folders in it, so nothing labels them")
+        for split, paths in of_split.items()
+    ]
+    return [*notes, Note("left out", f"{counted(rest)}: not pictures in a class folder")] if rest else notes
+
+
 def _check(request: Request, layout: Layout, labelled: Sequence[Labelled]) -> None:
     """Refuse a natural partition that the folders cannot give."""
     if not request.group_column:
@@ -211,14 +220,17 @@ def _check(request: Request, layout: Layout, labelled: Sequence[Labelled]) -> No
         raise not_allowed("partition", f"natural:{FOLDER}", NO_SITES)
 
 
-def _of_layout(found: Walk, layout: Layout, labelled: Sequence[Labelled], by_site: bool) -> list[Note]:
+def _of_layout(request: Request, found: Walk, layout: Layout, labelled: Sequence[Labelled]) -> list[Note]:
     """Return a note on which folders are sites and which classes, if there are several levels."""
     names = sorted({one.label for one in labelled})
-    guessed = "" if by_site or layout.split == 1 else DECIDES
     if layout.site is not None:
         sites = sorted({one.site for one in labelled})
         read = f"the folders {quoted(sites, MAX_SHOWN)} are read as sites"
-        return [Note("clients", f"{read}, {quoted(names, MAX_SHOWN)} in them as classes", guessed)]
+        read += f", {quoted(names, MAX_SHOWN)} in them as classes"
+        if request.group_column:
+            return [Note("clients", read)]
+        clients = "" if request.of_site else f"; {DECIDES} makes a client of each"
+        return [Note("clients", f"{read}{clients}", "" if layout.split == 1 else ORDER)]
     below = layout.label + 1 + (layout.split == layout.label + 1)
     rows = [found.parts(one.path)[:-1] for one in labelled]
     within = sorted({row[below] for row in rows if len(row) > below})
@@ -226,20 +238,6 @@ def _of_layout(found: Walk, layout: Layout, labelled: Sequence[Labelled], by_sit
         return []
     read = f"the folders {quoted(names, MAX_SHOWN)} are read as classes"
     return [Note("clients", f"{read}, {quoted(within, MAX_SHOWN)} in them as parts of a class", DECIDES)]
-
-
-def _people(pictures: Counter[str]) -> list[Note]:
-    """Return a note if classes, given with their numbers of pictures, are called as people or cases are."""
-    named = sorted(filter(NUMBERED.fullmatch, pictures))
-    if len(named) < LEAST_PEOPLE or 10 * len(named) < 9 * len(pictures):
-        return []
-    most = max(pictures.values())
-    if most > MOST_OF_ONE:
-        return []
-    such = f"such as {quoted(named[:2], 2)}, are read as classes"
-    found = f"classes? {len(pictures)} folders of at most {most} pictures, {such}"
-    advice = "if each is a person or a case, name the pictures and their labels in a table instead"
-    return [Note("target", f"{found}; {advice}")]
 
 
 def _empty(found: Walk, layout: Layout) -> list[Labelled]:

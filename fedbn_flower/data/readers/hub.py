@@ -1,7 +1,7 @@
 """Read datasets with the `datasets` library: from the hub, from a local folder, or saved to disk."""
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,21 @@ from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
-from ..labels import Classes, as_class_numbers, gaps, number_names
+from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
 from ..rounding import as_float32
-from ..splits import find_test_split, train_and_test
+from ..splits import find_test_split, of_split_columns, train_and_test
+from .tables.column_text import Feature, joined
+from .tables.labels import Targets, encode_targets, find_labels
+from .tables.words import alike, listed
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "y")
 MASK_NAMES = ("mask", "masks", "segmentation", "annotation", *LABEL_NAMES)
+BY_SPLIT = "for that give folders 'train' and 'test', each with its pictures and its own metadata"
 Splits = Mapping[str, "Dataset"]
 
 
@@ -120,32 +124,41 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))
     used = [splits[name] for name in ("train", test_name) if name]
-    image_column, label_columns, are_masks = _columns(request, used[0])
+    image_column, labels, are_masks = _columns(request, used[0])
     for split in used[1:]:
-        if missing := {image_column, *label_columns} - set(split.column_names):
+        if missing := {image_column, *(label.name for label in labels)} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
     decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
-    images, labels = [], []
+    images, targets = [], []
     for split in used:
         decoder.sizes.clear()
         images.append(decoder.decode(_files(split, image_column), len(split)))
         if are_masks:
-            labels.append(masks.decode(list(_files(split, label_columns[0])), decoder.sizes))
+            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.sizes))
     if are_masks:
         owners = [_ids(request, split) for split in used] if request.group_column else None
-        labels, number, label_notes = numbered(labels, "dataset", owners)
+        targets, number, label_notes = numbered(targets, "dataset", owners)
         classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
     else:
-        labels, classes, label_notes = _labels(used, label_columns, request.predict)
+        targets, classes, label_notes = _labels(used, labels, request)
     ids = [_ids(request, split) for split in used]
-    train, test, held_out = train_and_test(list(zip(images, labels, ids, strict=True)))
+    train, test, held_out = train_and_test(list(zip(images, targets, ids, strict=True)))
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *label_notes, *decoder.notes()]
+    if len(used) == 1:
+        others = set(_texts(used[0])) - {label.name for label in labels} - {request.group_column}
+        notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
     given = bool(groups) and len(used) > 1
     return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
 
 
-def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:
+def _texts(split: "Dataset") -> list[str]:
+    """Return the columns of texts."""
+    types = ("string", "large_string")
+    return [name for name, feature in split.features.items() if getattr(feature, "dtype", "") in types]
+
+
+def _columns(request: Request, split: "Dataset") -> tuple[str, list[Feature], bool]:
     """Return the image column, the label columns, of which the key may name several with commas, and whether
     they are one of masks.
     """
@@ -159,13 +172,11 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:
     images.sort(key=lambda name: name in masks)
     labels = labels or masks[: len(images) - 1]
     given = request.label_column
-    words = [given] if given in features else next(csv.reader([given]))
-    if unknown := [word for word in words[1:] if word not in features]:
-        raise unknown_name("label-column", unknown[0], features)
+    stated = find_labels(given, list(features), request.name) if given != "auto" else []
     chosen = []
     for key, wanted, candidates in (
         ("image-column", request.image_column, images),
-        ("label-column", words[0], labels),
+        ("label-column", stated[0].name if stated else "auto", labels),
     ):
         if wanted != "auto":
             if wanted not in features:
@@ -182,15 +193,15 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, list[str], bool]:
     if image_column not in images:
         expected = f"one of {images}" if images else "another dataset, as no column holds images"
         raise UserError(f"image-column: {image_column!r} holds no images; expected {expected}")
-    label_columns = [label_column, *words[1:]]
-    found = [column for column in label_columns if column in images]
-    if found and (len(label_columns) > 1 or found[0] == image_column):
+    stated = stated or [Feature(label_column)]
+    found = [label.name for label in stated if label.name in images]
+    if found and (len(stated) > 1 or found[0] == image_column):
         raise UserError(f"label-column: {found[0]!r} holds images, not classes")
-    return image_column, label_columns, bool(found)
+    return image_column, stated, bool(found)
 
 
 def _labels(
-    splits: Sequence["Dataset"], columns: Sequence[str], predict: str
+    splits: Sequence["Dataset"], columns: Sequence[Feature], request: Request
 ) -> tuple[list[NDArray], Classes, list[Note]]:
     """Return the class numbers or the numbers of each split, the classes, and notes.
 
@@ -199,23 +210,42 @@ def _labels(
     """
     from datasets import ClassLabel
 
-    column, feature = columns[0], splits[0].features[columns[0]]
+    label, names = columns[0], [column.name for column in columns]
+    column, feature = label.name, splits[0].features[label.name]
     if isinstance(of_list := getattr(feature, "feature", None), ClassLabel):
         several_hot = [_multi_hot(split[column], of_list.num_classes) for split in splits]
         return several_hot, Classes(names=of_list.names), []
-    several, as_numbers = len(columns) > 1, predict == "numbers" and not isinstance(feature, ClassLabel)
-    if several or as_numbers or any(_holds_numbers(split, column) for split in splits):
-        return [_numbers(split, columns) for split in splits], Classes(names=columns if several else ()), []
+    several = len(names) > 1
+    as_numbers = request.predict == "numbers" and not isinstance(feature, ClassLabel)
+    if not label.values and (several or as_numbers or any(_holds_numbers(split, column) for split in splits)):
+        return [_numbers(split, names) for split in splits], Classes(names=names if several else ()), []
     values = [list(split[column]) for split in splits]
     together = [value for part in values for value in part]
     stops = np.cumsum([len(part) for part in values])[:-1]
+    if label.values:
+        targets = _of_named_classes(together, label, feature, request)
+        return np.split(targets.y, stops), Classes(targets.outputs, targets.class_names), [*targets.notes]
     if any(isinstance(value, str) for value in together):
         labels, classes = number_names(together, column)
+        if same := alike(classes.names):
+            form = joined([str(Feature(column, tuple(sorted({*map(same_word, classes.names)}))))])
+            found = f"{listed(same)}, which differ only in case or blanks"
+            raise UserError(f"label-column: {column!r} holds {found}; expected classes with names: {form!r}")
         return np.split(labels, stops), classes, []
     labels = as_class_numbers(together, column)
     if isinstance(feature, ClassLabel):
         return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
     return np.split(labels, stops), Classes(), gaps(labels)
+
+
+def _of_named_classes(values: Sequence[Any], label: Feature, feature: Any, request: Request) -> Targets:
+    """Return the class numbers of values by the names that the label column is given with."""
+    import pandas as pd
+
+    if missing := sum(value is None for value in values):
+        raise UserError(f"label-column: {label.name!r} is empty in {missing} rows")
+    words = [feature.names[value] for value in values] if hasattr(feature, "names") else values
+    return encode_targets(pd.Series(words, name=label.name), label, replace(request, predict="classes"))
 
 
 def _multi_hot(lists: Iterable[Sequence[int]], classes: int) -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """Read images with a table of their labels: a folder with pictures and a table that names them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import split_folders
+from ..splits import of_split_columns, split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LOOKED_AT = 1000  # values of a column, to see whether it names pictures
+BY_SPLIT = "for that give the rows as tables 'train.csv' and 'test.csv'"
 LEAST_NAMED = 1 / 5
 """Of the pictures, those that a column of names without suffixes has; numbers may look like names."""
 
@@ -73,6 +75,7 @@ class Pictures:
     """A folder's pictures, found by what a table calls them."""
 
     def __init__(self, found: Walk) -> None:
+        self.root = found.root
         self.paths = [path for path in found.files if is_image(path)]
         self._by_name: dict[str, list[tuple[tuple[str, ...], Path]]] = {}
         for path in self.paths:
@@ -83,6 +86,15 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def in_folder(self, value: object) -> str:
+        """Return the path of a picture in a folder that a value names; empty if there is no such folder."""
+        name = "/".join(_parts(value))
+        for path in self.paths:
+            folders = path.parent.relative_to(self.root).as_posix()
+            if name and f"/{folders}".endswith(f"/{name}"):
+                return path.relative_to(self.root).as_posix()
+        return ""
 
     def find(self, value: object) -> list[Path]:
         """Return the pictures that a value may mean: one, none, or several.
@@ -237,11 +249,20 @@ def _lacks(request: Request, looked: Sequence[Named], pictures: Pictures) -> Use
         return unknown_name("image-column", request.image_column, map(str, one.table))
     if len(looked) == 1 and not one.has_labels(request):
         return unknown_name("label-column", request.label_column, map(str, one.table))
+    for name in one.table:
+        first = one.table[name].dropna().head(1).tolist()
+        if first and not is_nested(one.table[name]) and (path := pictures.in_folder(first[0])):
+            found = f"{request.label_column!r} is in {one.path.name!r}, whose column {name!r} names folders"
+            return UserError(f"label-column: {found}; {_by_picture(path)}")
     texts = [str(name) for name in one.table if one.table[name].dtype.kind not in "bf"]
     column = texts[0] if texts else str(one.table.columns[0])
     held = f"{column!r} holds {str(one.table[column].iloc[0])!r}, and there is no such picture"
     named = f"{request.label_column!r} is in {one.path.name!r}, no column of which names pictures"
     return UserError(f"label-column: {named}: {held}; image-column says which one does")
+
+
+def _by_picture(path: str) -> str:
+    return f"expected a row for each picture, with a column of their paths, such as {path!r}"
 
 
 def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> Decoded:
@@ -281,12 +302,21 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         if len(y) < 5:
             raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
         train, test, note = found.held_out_fifth(request)
-        of_split = [note]
+        others = [name for name in table if table[name].dtype.kind == "O" and not is_nested(table[name])]
+        others = [name for name in others if name not in {*found.label_names, request.group_column}]
+        words = {name: table[name].dropna().unique().tolist() for name in others}
+        of_split = [note, *of_split_columns(words, BY_SPLIT)]
     decoder = ImageDecoder(request.image_size)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
     notes += [*found.notes, *of_split, *targets.notes, *decoder.notes()]
     if again := len(files) - len({*files}):
-        notes.append(Note("examples", f"{again} rows name a picture that an earlier row names, too"))
+        said = f"{again} rows name a picture that an earlier row names, too"
+        kinds = Counter(
+            file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)}
+        )
+        if several := sum(count > 1 for count in kinds.values()):
+            said += f"; labels? {several} pictures have rows with different labels"
+        notes.append(Note("examples", said))
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)
         notes.append(Note("left out", f"{unnamed} pictures, none of which {labels} labels"))
@@ -324,6 +354,8 @@ def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Pat
             continue
         missing += 1
         reason = "several pictures have that name" if places else "there is no such picture"
+        if not error and not places and (inside := pictures.in_folder(value)):
+            reason = f"that is a folder; {_by_picture(inside)}"
         error = error or f"image-column: {column!r} holds {str(value)!r}, and {reason}"
     if missing:
         rows = f" ({missing} of {missing + len(files)} rows)" if missing > 1 else ""

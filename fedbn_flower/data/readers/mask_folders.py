@@ -1,6 +1,5 @@
 """Read images and their masks from two folders, ``images`` and ``masks``, perhaps of several sites."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,11 +19,10 @@ from ..notes import Note
 from ..splits import split_folders, train_and_test
 from ..walk import Walk, walk
 from .class_folders import FOLDER
+from .picture_doubts import MASK_ENDING
 from .unread import counted, refuse_unread
 
 IMAGES, MASKS = "images", "masks"
-ENDING = re.compile(r"[_-](mask|segmentation|seg|label|lesion|gt)$", re.IGNORECASE)
-"""What a mask's name may have after the name of its image."""
 
 
 class Pair(NamedTuple):
@@ -68,7 +66,7 @@ def has_mask_sites(folder: Path) -> bool | None:
 def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     """Decode images and masks in the order of their paths; the sites are the clients of ``natural:folder``.
 
-    A mask has the name of its image, perhaps with `ENDING`, and any suffix of images. The folder above
+    A mask has the name of its image, perhaps with `MASK_ENDING`, and any suffix of images. The folder above
     ``images``, or that below it, names the site: ``lyon/images/1.png`` or ``images/lyon/1.png``. So do
     ``train`` and ``test``. Without a test split a fifth is held out, of each site if there are sites. For the
     names of classes see `classes_of_folder`.
@@ -191,7 +189,7 @@ def _pairs(
     """Yield the pairs of two folders, in the order of the images' names; add a note on masks left over."""
     by_name: dict[str, Path] = {}
     for path in masks:
-        by_name.setdefault(ENDING.sub("", path.stem), path)
+        by_name.setdefault(MASK_ENDING.sub("", path.stem), path)
     by_name |= {path.stem: path for path in masks}
     used = set()
     for image in images:

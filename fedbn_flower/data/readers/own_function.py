@@ -16,9 +16,14 @@ from ...core.process_cache import process_cache
 from ...core.session_objects import is_session_name
 from ..cache import load_dataset
 from ..dataset import Dataset, Kind, Request
+from ..notes import Note
+from ..sources import ARRAYS, OF_CLIENTS
 from .arrays import keep_arrays
 from .torch_datasets import are_datasets, pooled
 
+NOT_BY_CLIENT = Note(
+    "clients", "the function's own clients are not kept apart: partition natural:client does that"
+)
 FUNCTION = re.compile(r".*\.py:\w+", re.DOTALL)
 
 
@@ -77,12 +82,19 @@ def load_returned(request: Request, own: Callable[[str], Any], cache: Path) -> D
     def keep(function: Callable[[str], Any]) -> str:
         return keep_returned(name, function, cache, request.predict, request.of_site)
 
+    def load(function: Callable[[str], Any]) -> Dataset:
+        kept = keep(function)
+        found = load_dataset(replace(request, name=kept), cache)
+        if request.group_column or request.of_site or not kept.startswith(f"{ARRAYS}{OF_CLIENTS}"):
+            return found
+        return replace(found, notes=(*found.notes, NOT_BY_CLIENT))
+
     if not isinstance(own, type):
-        return load_dataset(replace(request, name=keep(own)), cache)
+        return load(own)
     read = getattr(own, "read", None)
     if not issubclass(own, Kind) or not callable(read):
         raise not_allowed("dataset", name, "a function of 'train' or 'test', or a subclass of Kind with read")
-    found = load_dataset(replace(request, name=keep(read)), cache)
+    found = load(read)
     if not issubclass(own, base := type(found.kind)):
         raise not_allowed("dataset", name, f"a subclass of {base.__name__}, the kind of what it reads")
     kind = own(found.kind.facts, found.train.columns)

@@ -13,6 +13,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ...core.errors import UserError
 from ..dataset import Groups
 from ..notes import Note
+from ..numeric import finite, refuse_words
 from ..splits import held_out_fifth
 from .arrays import PARTS, as_an_array, as_array
 
@@ -69,6 +70,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     """
     named = _named("data", data)
     train = {name: _read(f"data of client {name!r}", dataset) for name, dataset in named.items()}
+    _check(train)
     (x, y), ids = _joined(train)
     if test is None:
         places = np.unique(ids, return_inverse=True)[1]
@@ -88,6 +90,24 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     (x_test, y_test), test_ids = _joined(held_out)
     together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
     return Pooled(together, (ids, test_ids), tests_by_client="" not in held_out)
+
+
+def _check(parts: Mapping[str, Part]) -> None:
+    """Refuse numbers that are not finite, and words, while rows are those that the caller gave.
+
+    Raises
+    ------
+    UserError
+        Names the client and the first row.
+    """
+    words = {word for _, y in parts.values() if y.dtype.kind in "UO" for word in y.flat}
+    for name, (x, y) in parts.items():
+        where = f"data of client {name!r}"
+        if x.dtype.kind == "f":
+            finite(f"{where}: x", x)
+        refuse_words(f"{where}: y", y, words)
+        if y.dtype.kind == "f":
+            finite(f"{where}: y", y)
 
 
 def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:

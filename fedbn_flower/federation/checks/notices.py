@@ -15,7 +15,7 @@ from ...config.named_algorithms import NOT_GIVEN
 from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
-from ...data.copies import of_copies
+from ...data.copies import of_copies, of_same_clients
 from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
@@ -23,6 +23,7 @@ from ...data.targets import of_targets
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
+from .target_scale import of_target_scale
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
 
@@ -32,6 +33,7 @@ def notices(inputs: RunInputs) -> list[str]:
     found = (
         *_of_clients_data(inputs),
         *of_outputs(inputs),
+        *of_target_scale(inputs),
         *_of_the_weights(inputs),
         *_of_the_policy(inputs),
         *_of_written_classes(inputs.config),
@@ -52,6 +54,7 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     yield from of_copies(dataset)
     if shares is not None:
         yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
+        yield from of_same_clients(dataset)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
 
 

@@ -1,13 +1,17 @@
 """Test examples that are training examples, too."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
+from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.copies import of_copies
+from fedbn_flower.data.copies import of_copies, of_same_clients
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
 
 RNG = np.random.default_rng(0)
@@ -98,3 +102,51 @@ def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, b
     (found,) = of_arrays(x[:40], y[:40], x[tests], y[tests])
     assert found.startswith(f"dataset: {same} of 27 test examples")
     assert same < 27
+
+
+# ---- clients ----------------------------------------------------------------------------------------
+
+
+def said_of(folder, cache_dir, column):
+    clear_process_caches()
+    return list(of_same_clients(load_dataset(Request(str(folder), group_column=column), cache_dir)))
+
+
+def test_a_folder_of_pictures_that_was_copied_is_named(cache_dir, tmp_path):
+    """Though it has one picture less, and others have none of its pictures."""
+    for s, site in enumerate(("lyon", "oslo")):
+        for i, pixels in enumerate(PICTURES[40 * s : 40 * s + 40]):
+            path = tmp_path / site / "ab"[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    assert not said_of(tmp_path, cache_dir, "folder")
+    shutil.copytree(tmp_path / "lyon", tmp_path / "lyon (Kopie)")
+    (tmp_path / "lyon (Kopie)" / "a" / "0.png").unlink()
+    assert said_of(tmp_path, cache_dir, "folder") == [
+        "partition: copies? the clients 'lyon' and 'lyon (Kopie)' have the same examples, 39 of 39: if one "
+        "is a copy of the other, leave it out"
+    ]
+
+
+def sites(tmp_path, cache_dir, **of_site):
+    frames = [
+        pd.DataFrame({"a": x, "label": np.arange(len(x)) % 2, "site": name}) for name, x in of_site.items()
+    ]
+    pd.concat(frames).to_csv(tmp_path / "sites.csv", index=False)
+    return said_of(tmp_path / "sites.csv", cache_dir, "site")
+
+
+def test_clients_that_share_by_chance_or_in_part_are_not_named(cache_dir, tmp_path):
+    first, other = RNG.normal(size=(2, 40))
+    assert len(sites(tmp_path, cache_dir, a=first, b=first)) == 1
+    assert not sites(tmp_path, cache_dir, a=first, b=np.append(first[:30], other[:10]))
+    assert not sites(tmp_path, cache_dir, a=first[:9], b=first[:9])  # few
+    assert not sites(tmp_path, cache_dir, a=first, b=np.append(first, RNG.normal(size=50)))  # a part
+    few = RNG.integers(0, 4, 80)
+    assert not sites(tmp_path, cache_dir, a=few[:40], b=few[40:])
+
+
+def test_all_pairs_count(cache_dir, tmp_path):
+    x = RNG.normal(size=20)
+    (line,) = sites(tmp_path, cache_dir, a=x, b=x, c=x)
+    assert "the clients 'a' and 'b' have the same examples, 20 of 20; so do 2 other pairs: if" in line

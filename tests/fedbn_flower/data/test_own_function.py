@@ -10,6 +10,7 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.config.named_algorithms import with_full_paths
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.config.trust import check_code
+from fedbn_flower.data.notes import Note
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.resume import resumed
 
@@ -85,6 +86,16 @@ def test_a_dataset_and_arrays_of_clients_by_name(dataset_of):
     assert found.train.groups.tolist() == ["Lyon"] * 10 + ["Turin"] * 6
     assert found.train.columns["x"][10].tolist() == [20, 21]
     assert found.test.columns["y"].tolist() == [0, 1, 0, 1]
+
+
+def test_clients_of_a_function_that_are_not_kept_apart_are_said(dataset_of):
+    """With partition auto, which is iid for a function, and with any but natural:client."""
+    note = Note(
+        "clients", "the function's own clients are not kept apart: partition natural:client does that"
+    )
+    assert [note in dataset_of("sites", partition=name).notes for name in ("auto", "iid")] == [True, True]
+    assert note not in dataset_of("sites", **{"partition": "natural:client", "num-clients": 2}).notes
+    assert note not in dataset_of("arrays").notes
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_folders_of_the_same_names_below_are_sites(cache_dir, tmp_path, splits):
     assert data.notes[0] == Note("clients", read)
     without = load(cache_dir, tmp_path)
     np.testing.assert_array_equal(without.train.columns["y"], data.train.columns["y"])
-    assert without.notes == (Note("clients", read, "partition natural:folder"), *data.notes[1:])
+    each = f"{read}; partition natural:folder makes a client of each"
+    assert without.notes == (Note("clients", each, "the order of the two levels"), *data.notes[1:])
 
 
 def test_a_site_may_lack_a_class(cache_dir, tmp_path):
@@ -121,7 +122,8 @@ def test_the_layout_that_explains_most_pictures(cache_dir, tmp_path, folders, si
             path.rename(path.with_suffix(".txt"))
     notes = [note for note in load(cache_dir, tmp_path).notes if note.row == "clients"]
     read = ", ".join(map(repr, sorted(sites or {folder.split("/")[0] for folder in folders})))
-    assert [note.decided_by for note in notes] == ["partition natural:folder"]
+    decides = "the order of the two levels" if sites else "partition natural:folder"
+    assert [note.decided_by for note in notes] == [decides]
     assert notes[0].text.startswith(f"the folders {read} are read as {'sites' if sites else 'classes'}, ")
 
 

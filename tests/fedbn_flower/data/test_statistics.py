@@ -118,6 +118,7 @@ def test_images_as_their_client_sees_them(configured):
     assert intensity.mean == pytest.approx([plain[0].mean(), 255 - plain[1].mean()])
     assert intensity.counts.sum(1).tolist() == [images.size for images in plain]
     assert intensity.edges[[0, -1]].tolist() == [0, 256]
+    assert intensity.range == "0 to 255"
 
 
 def test_targets_that_are_numbers_and_wide_inputs(configured):

@@ -79,7 +79,7 @@ def test_a_run_that_evaluates_nothing_fails_where_training_never_comes_back(run)
     assert status == 1
     assert (
         "every client's training diverged from round 4 on (client 0: FloatingPointError: training diverged: "
-        "1.weight is not finite); the model is that of the round before"
+        "1.weight is not finite); the model is that of the round before; take a smaller client-lr than 0.05"
     ) in output.err
 
 
@@ -112,6 +112,6 @@ def test_rounds_that_diverge_count_from_the_first_of_the_last(trained, since):
         divergence.note(result)
     if since:
         with pytest.raises(RunFailed, match=f"diverged from round {since} on"):
-            divergence.check_end()
+            divergence.check_end(0.05)
     else:
-        divergence.check_end()
+        divergence.check_end(0.05)

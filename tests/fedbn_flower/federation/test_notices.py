@@ -1,10 +1,13 @@
 """What a run warns of before its first round: data and models that are hardly what was meant."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from torch import nn
 
 from clients import FedAvgClient, Loss, Objective
+from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.results.run_reader import Run
 
 RNG = np.random.default_rng(0)
@@ -16,8 +19,9 @@ Y = np.arange(24) % 3
 def output(run, caplog):
     """The warnings of a run of one round that begin so."""
 
-    def lines(beginning, **keys):
-        run(**{"rounds": 1, "client": "fedavg", "model": "linear", "partition": "iid"} | keys)
+    def lines(beginning, fails="", **keys):
+        with pytest.raises(RunFailed, match=fails) if fails else nullcontext():
+            run(**{"rounds": 1, "client": "fedavg", "model": "linear", "partition": "iid"} | keys)
         found = [r.message for r in caplog.records if r.levelname == "WARNING"]
         caplog.clear()
         return [line for line in found if line.startswith(beginning)]
@@ -72,6 +76,64 @@ def test_one_hot_labels_are_reported(output, y, is_told):
         "with squared error; for classes give y.argmax(1)"
     )
     assert lines == [expected] * is_told
+
+
+LARGE = np.where(np.arange(24) % 2, 60.0, 20.0)[:, None] + 0.25
+"""Of mean 40.25, deviation 20 and root mean square 44.95: 0.05 times that is above 1, 0.02 times below."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [
+        ({}, True),
+        ({"client_lr": 0.02}, False),
+        ({"model": "linear"}, False),
+        ({"client_optimizer": "adam"}, False),
+        ({"clip_norm": 1.0}, False),
+        ({"data": (X, LARGE / 20, X, LARGE / 20)}, False),
+    ],
+)
+def test_numbers_too_large_to_be_learnt_are_named_with_what_to_do(output, keys, is_told):
+    lines = output("data: target?", **{"data": (X, LARGE, X, LARGE), "model": "mlp-bn"} | keys)
+    expected = (
+        "data: target? y is 20.25 to 60.25, and squared errors of such numbers mostly make training "
+        "diverge at client-lr 0.05: subtract its mean, 40.2, and divide by its deviation, 20; or, slower, "
+        "client-lr 0.004"
+    )
+    assert lines == [expected] * is_told
+
+
+def test_a_column_too_large_to_be_learnt_diverges_and_what_is_said_helps(output, tmp_path):
+    """The costs of a stay. Either of the two that the warning says ends in a finite model."""
+    x = np.random.default_rng(1).normal(size=(300, 6)).round(3)
+    costs = np.round(np.exp(8 + x @ np.linspace(-1, 1, 6)), 1)
+    keys = {
+        "dataset": str(tmp_path / "costs.csv"),
+        "label_column": "cost",
+        "model": "mlp-bn",
+        "batch_size": 16,
+    }
+
+    def write(values):
+        rows = [",".join(map(str, row)) for row in np.column_stack([x, values])]
+        (tmp_path / "costs.csv").write_text("\n".join(["a,b,c,d,e,f,cost", *rows]))
+
+    write(costs)
+    (line,) = output(
+        "label-column: target?", fails="is not finite; take a smaller client-lr than 0.05\n", **keys
+    )
+    assert line.startswith("label-column: target? 'cost' is ")
+    assert output("label-column: target?", **keys, client_lr=float(line.split()[-1])) == []
+    write((costs - costs.mean()) / costs.std())
+    assert output("label-column: target?", **keys) == []
+
+
+def test_the_largest_of_several_numbers_is_named(output, tmp_path):
+    rows = [",".join(map(str, [*row, i % 2 + 0.5, 90 + i % 3])) for i, row in enumerate(X)]
+    (tmp_path / "two.csv").write_text("\n".join(["a,b,c,d,e,f,low,high", *rows]))
+    keys = {"dataset": str(tmp_path / "two.csv"), "label_column": "low,high", "model": "mlp-bn"}
+    (line,) = output("label-column: target?", **keys)
+    assert line.startswith("label-column: target? 'high' is 90 to 92, and squared errors of such numbers")
 
 
 @pytest.mark.parametrize("x", [X, np.uint8(X.reshape(24, 1, 2, 3) * 9 + 99)])

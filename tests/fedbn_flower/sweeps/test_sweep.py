@@ -99,7 +99,7 @@ def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(swept, capsy
     words = "--sweep client-lr=1e30,0.1 --rounds 1 --run-dir g"
     problem = (
         "every client failed in every round; the model was never updated; 2 of 2 failures: "
-        "FloatingPointError: training diverged: 1.weight is not finite"
+        "FloatingPointError: training diverged: 1.weight is not finite; take a smaller client-lr than 1e+30"
     )
     assert swept(words) == 1
     assert [row["status"] for row in rows()] == [problem, "ok"]
