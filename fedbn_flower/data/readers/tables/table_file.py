@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 EXCEL = (".xlsx",)
+ROWS_OF_TEXT = 2**14
+"""Rows whose texts are looked at once more: how numbers are written is the same in all."""
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
 CELL = 40
@@ -81,7 +83,7 @@ class ReadTable:
         return found
 
     def texts(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the distinct texts of columns as they stand in a text file, in the order of the rows."""
+        """Return the distinct texts of columns in the first `ROWS_OF_TEXT` rows of a text file, in order."""
         import pandas as pd
 
         layout = self.layout
@@ -89,7 +91,9 @@ class ReadTable:
             return {}
         places = [layout.names.index(name) for name in names]
         of_layout = _of_layout(layout)
-        read = pd.read_csv(self.path, usecols=places, dtype=str, keep_default_na=False, **of_layout)
+        read = pd.read_csv(
+            self.path, usecols=places, dtype=str, nrows=ROWS_OF_TEXT, keep_default_na=False, **of_layout
+        )
         return {
             name: list(dict.fromkeys(str(word).strip() for word in read[name].unique())) for name in names
         }

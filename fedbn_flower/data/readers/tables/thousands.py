@@ -11,6 +11,8 @@ POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 WHOLE = re.compile(r"[+-]?\d{1,3}")
 LEAST = 3
 """Distinct numbers of either form, below which they say nothing."""
+FIRST = 100
+"""Rows by which most columns are known to be others."""
 MOST = 0.9
 """The share of the whole numbers that are greater than all others, if points separate thousands."""
 
@@ -29,9 +31,11 @@ def refuse_thousands(part: ReadTable, name: str) -> None:
     """
     if not part.layout or name not in part.frame or part.frame[name].dtype.kind != "f":
         return
-    values = np.abs(part.frame[name].dropna().unique())
-    if not len(values) or not _may_be(values):
-        return
+    column = part.frame[name].dropna()
+    for some in (column.head(FIRST), column):
+        values = np.abs(some.unique())
+        if not len(values) or values.max() >= 1000 or not _are_thousandths(values):
+            return
     texts = part.texts([name])[name]
     pointed = [word for word in texts if POINTED.fullmatch(word)]
     whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
@@ -46,10 +50,7 @@ def refuse_thousands(part: ReadTable, name: str) -> None:
         raise UserError(f"{found}; if points separate thousands, {way}")
 
 
-def _may_be(values: np.ndarray) -> bool:
-    """Return whether distinct numbers are below 1000, have three decimals at most, and some have some."""
-    whole = values == np.floor(values)
-    thousandth = values * 1000
-    return bool(
-        values.max() < 1000 and not whole.all() and (np.abs(thousandth - np.rint(thousandth)) < 1e-6).all()
-    )
+def _are_thousandths(values: np.ndarray) -> bool:
+    """Return whether all numbers have three decimals at most."""
+    thousandths = values * 1000
+    return bool((np.abs(thousandths - np.rint(thousandths)) < 1e-6).all())
