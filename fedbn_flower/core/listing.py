@@ -9,6 +9,11 @@ def listed(words: Sequence[str], most: int) -> str:
     return f"{', '.join(words[:most])}{more}"
 
 
+def number_of(count: int, thing: str) -> str:
+    """Return how many things there are, as ``1 row`` or ``2 rows``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def quoted(words: Sequence[str], most: int) -> str:
     """Return words as `listed` does, in quotes."""
     return listed([repr(word) for word in words], most)

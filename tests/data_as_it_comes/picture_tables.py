@@ -84,7 +84,7 @@ def a_second_table(root: Path) -> None:
 @CASES.add(
     {
         "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "left out": ["1 rows without a picture in 'file'"],
+        "left out": ["1 row without a picture in 'file'"],
         "examples": ["no test set: a fixed 20 % of the rows is held out"],
     }
 )
@@ -128,7 +128,7 @@ def a_table_by_split(root: Path) -> None:
         "inputs": ["the column 'id_code' of 'train.csv' names the pictures (guessed; image-column decides)"],
         "left out": [
             "the tables 'sample_submission.csv', 'test.csv': 'train.csv' labels the pictures",
-            "6 pictures, none of which 'train.csv' labels",
+            "6 pictures without a label in 'train.csv'",
         ],
         "examples": ["no test set: a fixed 20 % of the rows is held out"],
     },
@@ -201,7 +201,7 @@ def a_missing_picture(root: Path) -> None:
             "5 rows name a picture that an earlier row names, too; labels? 5 pictures have rows with "
             "different labels",
         ],
-        "left out": ["5 pictures, none of which 'labels.csv' labels"],
+        "left out": ["5 pictures without a label in 'labels.csv'"],
     }
 )
 def one_picture_in_two_rows(root: Path) -> None:
@@ -412,3 +412,31 @@ def a_test_set_whose_label_has_an_equals_sign(root: Path) -> None:
     put(root, "images", count=10)
     for split, numbers in (("train", range(8)), ("test", range(8, 10))):
         table(root, f"{split}.csv", "file,age>=65", [f"{i}.png,{i % 2}" for i in numbers])
+
+
+AGES = "'age' holds 12 distinct whole numbers, read as"
+
+
+@CASES.add(
+    {
+        "target": [
+            f"{AGES} classes (guessed; problem regression decides)",
+            f"the classes {', '.join(str(30 + i) for i in range(12))} are numbered from 0",
+        ],
+        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    },
+    keys={"label-column": "age"},
+    classes=tuple(str(30 + i) for i in range(12)),
+)
+@CASES.add(
+    {
+        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+    },
+    name="ages as numbers",
+    keys={"label-column": "age", "problem": "regression", "partition": "auto"},
+)
+def ages(root: Path) -> None:
+    put(root, "images", count=12)
+    table(root, "labels.csv", "id,age", [f"{i}.png,{30 + i % 12}" for i in range(12)])

@@ -76,7 +76,7 @@ case(
     "400 texts as label",
     (
         "label-column: 'label' holds 400 distinct texts, such as 'patient 0'; expected "
-        "at most 100 classes: predict=classes takes more"
+        "at most 100 classes: problem=classification takes more"
     ),
     csv(
         pd.DataFrame(

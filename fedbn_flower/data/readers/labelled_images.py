@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import UserError, unknown_name
+from ...core.listing import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LOOKED_AT = 1000  # values of a column, to see whether it names pictures
+DECIDES = {"predict numbers": "problem regression", "predict classes": "problem classification"}
+"""The key that says how the labels of pictures are read, by the one for a table without pictures."""
 BY_SPLIT = "for that give the rows as tables 'train.csv' and 'test.csv'"
 LEAST_NAMED = 1 / 5
 """Of the pictures, those that a column of names without suffixes has; numbers may look like names."""
@@ -288,7 +291,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     notes = [*walked.notes(), *tables.notes, *(note for one in used for note in one.read.notes)]
     named = table[column].notna().to_numpy()
     if unnamed := int((~named).sum()):
-        notes.append(Note("left out", f"{unnamed} rows without a picture in {column!r}"))
+        notes.append(Note("left out", f"{number_of(unnamed, 'row')} without a picture in {column!r}"))
         table, is_test = table[named], is_test[named]
     found = labelled_rows(request, table, lambda columns: words_taken([one.read for one in used], columns))
     is_test = is_test[found.rows]
@@ -308,18 +311,22 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         of_split = [note, *of_split_columns(words, BY_SPLIT)]
     decoder = ImageDecoder(request.image_size)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
-    notes += [*found.notes, *of_split, *targets.notes, *decoder.notes()]
+    of_labels = [
+        note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes
+    ]
+    notes += [*found.notes, *of_split, *of_labels, *decoder.notes()]
     if again := len(files) - len({*files}):
-        said = f"{again} rows name a picture that an earlier row names, too"
+        said = f"{number_of(again, 'row')} name{'s' * (again == 1)} a picture that an earlier row names, too"
         kinds = Counter(
             file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)}
         )
         if several := sum(count > 1 for count in kinds.values()):
-            said += f"; labels? {several} pictures have rows with different labels"
+            have = "has" if several == 1 else "have"
+            said += f"; labels? {number_of(several, 'picture')} {have} rows with different labels"
         notes.append(Note("examples", said))
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)
-        notes.append(Note("left out", f"{unnamed} pictures, none of which {labels} labels"))
+        notes.append(Note("left out", f"{number_of(unnamed, 'picture')} without a label in {labels}"))
     names, numbered_here = targets.class_names, bool(targets.class_names)
     if targets.predicts == "classes":
         notes += gaps(y)

@@ -233,7 +233,7 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
         raise UserError(f"label-column: {name!r} holds {found}; expected classes with names: {form!r}")
     if len(words) > MAX_CLASSES and not stated:
         found = f"{len(words)} distinct texts, such as {words[0]!r}; expected at most {MAX_CLASSES} classes"
-        raise UserError(f"label-column: {name!r} holds {found}: predict=classes takes more")
+        raise UserError(f"label-column: {name!r} holds {found}: problem=classification takes more")
     return words
 
 
