@@ -31,8 +31,8 @@ BEGINNINGS = {
 }
 
 
-def defaults_for(dataset: str) -> dict[str, str]:
-    """``model`` and ``partition`` for a dataset of this name."""
+def defaults_for(dataset: str, numbers: bool = False) -> dict[str, str]:
+    """``model`` and ``partition`` for a dataset of this name; ``numbers``: it is said to have no classes."""
     if dataset == "digits":
         return DIGITS
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
@@ -45,7 +45,8 @@ def defaults_for(dataset: str) -> dict[str, str]:
     of_tables = dataset.lower().endswith(SUFFIXES) and not has_pictures(path_of(dataset))
     if of_tables or is_function(dataset):
         return TABLES
-    return _of_folder(path_of(dataset))
+    chosen = _of_folder(path_of(dataset))
+    return {**chosen, "partition": "iid"} if numbers and chosen is IMAGES else chosen
 
 
 def _of_folder(folder: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
+from ..data.readers.tables.column_text import split_words
 from ..extensions import BUILT_IN
 from ..extensions.target import target_of
 from ..models import InputSpec
@@ -184,6 +185,13 @@ class RunConfig(
             raise not_allowed("target", self.target, allowed(RUN_KEYS["target"])) from None
 
     @property
+    def usual_choices(self) -> dict[str, str]:
+        """``model`` and ``partition`` where none is chosen: as the dataset's name, labels and problem say."""
+        problem = None if self.problem == NOT_GIVEN else PROBLEM.find(self.problem)
+        several = "=" not in self.label_column and len(split_words(self.label_column)) > 1
+        return defaults_for(self.dataset, several or (problem is not None and problem.learns == "numbers"))
+
+    @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
 
@@ -206,7 +214,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         key = str(error.errors()[0]["loc"][0])
         raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
-    config = config.model_copy(update={key: defaults_for(config.dataset)[key] for key in auto})
+    config = config.model_copy(update={key: config.usual_choices[key] for key in auto})
     if config.weighting == NOT_GIVEN:
         alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})

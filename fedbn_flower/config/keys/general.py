@@ -73,7 +73,7 @@ class Data(KeyGroup):
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
         description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
-        "clients that the data have, or iid",
+        "clients that the data have, or iid, as for images whose problem or label columns have no classes",
     )
     num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
     val_fraction: float = setting(

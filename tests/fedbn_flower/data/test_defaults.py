@@ -25,6 +25,25 @@ def test_each_kind_has_its_own(tmp_path, dataset, model, partition):
     assert defaults_for(dataset.format(tmp_path)) == {"model": model, "partition": partition}
 
 
+@pytest.mark.parametrize(
+    ("keys", "partition"),
+    [
+        ({}, "silos"),
+        ({"label_column": "age"}, "silos"),
+        ({"label_column": "kind=a,b|c"}, "silos"),
+        ({"problem": "classification"}, "silos"),
+        ({"label_column": "Edema,Mass"}, "iid"),
+        ({"label_column": "Edema,Mass", "problem": "multi-label"}, "iid"),
+        ({"label_column": "age", "problem": "regression"}, "iid"),
+        ({"label_column": "age", "problem": "regression", "partition": "silos"}, "silos"),
+    ],
+)
+def test_images_without_classes_are_not_divided_by_class(configured, keys, partition):
+    config = configured(**({"dataset": "owner/images", "partition": "auto"} | keys))
+    assert config.partition == partition
+    assert config.to_user_config()["partition"] == partition
+
+
 def test_what_is_chosen_is_in_the_configuration(configured):
     config = configured(dataset="quadratic:3")
     assert (config.model, config.partition) == ("linear", "natural:client")
