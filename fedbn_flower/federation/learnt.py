@@ -5,9 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.problems.metrics.base import LABELS
+
 from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images
+from ..data.labels import spelt_alike
 from ..data.notes import ROWS, Note
 from ..data.readers.tables import Table
 from ..data.statistics import columns_of
@@ -67,6 +70,8 @@ def _target(dataset: Dataset) -> str:
         return f"{_predicted(dataset)}: {_counted(dataset.output_names, counts)}"
     if dataset.spec.predicts != "numbers":
         return _predicted(dataset)
+    if _has_labels(dataset):
+        return f"{_predicted(dataset)}: {_counted(dataset.output_names, y.sum(axis=0, dtype=np.int64))}"
     ranges = [f"{column.min():.6g} to {column.max():.6g}" for column in y.T]
     if len(ranges) == 1 and not dataset.class_names:
         return f"a number, {ranges[0]}"
@@ -82,14 +87,21 @@ def _predicted(dataset: Dataset) -> str:
             return f"{outputs} classes"
         case "masks":
             return f"masks of {outputs} classes"
+        case "numbers" if _has_labels(dataset):
+            return f"{outputs} label{'s' * (outputs > 1)}"
         case "numbers":
             return "a number" if outputs == 1 else f"{outputs} numbers"
         case _:
             return f"the next of {outputs} characters"
 
 
+def _has_labels(dataset: Dataset) -> bool:
+    """Return whether the targets are labels, of which an example has any number."""
+    return dataset.problem.predicts == LABELS
+
+
 def _counted(names: Sequence[str], counts: NDArray[np.int64]) -> str:
-    """Return the classes with their numbers of training examples."""
+    """Return the classes with their numbers of training examples, or the labels with those that have them."""
     return listed([f"{name} ({count})" for name, count in zip(names, counts, strict=True)], MAX_SHOWN)
 
 
@@ -124,6 +136,8 @@ def _clients(inputs: RunInputs) -> str:
     config, sizes = inputs.config, inputs.partitions.train.sizes
     made = f"{len(sizes)} by partition {config.partition!r}"
     if len(sizes) <= MAX_SHOWN:
-        names = inputs.client_names or [str(i) for i in range(len(sizes))]
+        names: Sequence[str] = inputs.client_names or [str(i) for i in range(len(sizes))]
+        same = {name for several in spelt_alike(names) for name in several}
+        names = [repr(name) if name in same else name for name in names]
         return f"{made}: {_counted(names, sizes)}"
     return f"{made}, of {sizes.min()} to {sizes.max()} training examples"

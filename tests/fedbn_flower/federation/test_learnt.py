@@ -69,6 +69,25 @@ def test_numbers(run):
     assert learnt[0] == Note("target", "a number, 0 to 2.75")
 
 
+def test_labels_are_counted_by_those_that_have_them(run):
+    """Of 12 examples every second is in one label, every third in the other."""
+    x, y = np.arange(12.0)[:, None], np.stack([np.arange(12) % 2 == 0, np.arange(12) % 3 == 0], 1)
+    keys = {"partition": "iid", "model": "linear", "rounds": 1, "problem": "multi-label"}
+    learnt = Run.read(run(data=(x, y, x[:3], y[:3]), **keys).folder).learnt
+    assert learnt[0] == Note("target", "2 labels: 0 (6), 1 (4)")
+
+
+def test_a_server_without_data_names_labels(configured):
+    found = dict(lines(configured(dataset="shape:6:3:numbers", problem="multi-label", partition="iid")))
+    assert found["target"] == ["3 labels, as the dataset 'shape:6:3:numbers' says"]
+
+
+def test_clients_that_differ_in_blanks_only_are_quoted(configured, patients, tmp_path):
+    (tmp_path / "patients.csv").write_text(PATIENTS.replace(",b,", ",a ,"))
+    found = dict(lines(configured(partition="natural:hospital", num_clients=2, **patients)))
+    assert found["clients"][0] == "2 by partition 'natural:hospital': 'a' (12), 'a ' (4)"
+
+
 def test_a_server_without_data_says_what_it_expects(configured):
     found = dict(lines(configured(dataset="shape:1x8x8:10")))
     assert found["target"] == ["10 classes, as the dataset 'shape:1x8x8:10' says"]
