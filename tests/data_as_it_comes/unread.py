@@ -3,6 +3,8 @@
 import zipfile
 from pathlib import Path
 
+import numpy as np
+
 from .case import Cases, put, text
 
 CASES = Cases()
@@ -73,8 +75,9 @@ def scans_beside_pictures(root: Path) -> None:
 
 
 @CASES.add(
-    "dataset: 'FOLDER' holds 2 files (2 .npy), which are not read; call them train-images.npy and"
-    " train-labels.npy (or -masks), and test-... for a test set"
+    "dataset: 'FOLDER' holds 2 files (2 .npy), which are not read; call uint8 images and their labels "
+    "train-images.npy and train-labels.npy (or -masks), and test-... for a test set; read other arrays in "
+    "Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
 )
 def arrays_of_other_names(root: Path) -> None:
     for name in ("x.npy", "y.npy"):
@@ -94,3 +97,12 @@ def a_study_with_its_description(root: Path) -> None:
 def pictures_and_a_table_of_others(root: Path) -> None:
     put(root, ".")
     text(root, "scanners.csv", "scanner,year\nA,2019\n")
+
+
+@CASES.add(
+    "dataset: train-images.npy holds float32 (20, 12, 50), not uint8 images; read other arrays in Python: "
+    "simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
+)
+def signals_called_images(root: Path) -> None:
+    np.save(root / "train-images.npy", np.zeros((20, 12, 50), np.float32))
+    np.save(root / "train-labels.npy", np.arange(20) % 2)

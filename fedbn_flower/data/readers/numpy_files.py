@@ -14,6 +14,7 @@ from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
 from ..numeric import as_targets, floats_as_classes
 from ..splits import train_and_test
+from .unread import IN_PYTHON
 
 
 def has_mask_arrays(folder: Path) -> bool:
@@ -51,7 +52,8 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
             return x, labels
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
             raise UserError(
-                f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images"
+                f"dataset: {split}-images.npy holds {images.dtype} {images.shape}, not uint8 images; "
+                f"read other arrays {IN_PYTHON}"
             )
         x, of_channels = channels_first(images, f"{split}-images.npy")
         notes.extend(of_channels)

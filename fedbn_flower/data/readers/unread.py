@@ -19,14 +19,15 @@ OF_DATASETS_ALONE = (".json", ".jsonl", ".csv", ".xml")
 """Suffixes of files that it reads, too; with other data they are their descriptions."""
 DOUBLE = (".nii.gz", ".tar.gz", ".csv.gz")
 MAX_SHOWN = 4
+IN_PYTHON = "in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
+"""How arrays are given that no reader of files takes."""
 ADVICE = {
     **dict.fromkeys(MEDICAL, "convert to pictures (a 16-bit PNG keeps all levels) or NumPy files"),
     **dict.fromkeys(PICTURES, "convert to PNG, TIFF or JPEG"),
     **dict.fromkeys(ARCHIVES, "unpack it"),
-    **dict.fromkeys(
-        ARRAYS, "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
-    ),
-    ".npy": "call them train-images.npy and train-labels.npy (or -masks), and test-... for a test set",
+    **dict.fromkeys(ARRAYS, f"read it {IN_PYTHON}"),
+    ".npy": "call uint8 images and their labels train-images.npy and train-labels.npy (or -masks), and test-... "
+    f"for a test set; read other arrays {IN_PYTHON}",
 }
 """What to do with files that hold data and are not read, by suffix."""
 
