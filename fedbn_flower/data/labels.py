@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.listing import number_of
 from .notes import Note
 
 Labels = NDArray[np.int64]
@@ -43,7 +44,7 @@ def number_names(names: Sequence[Any], column: str) -> tuple[Labels, Classes]:
         When a name is missing.
     """
     if missing := sum(name is None for name in names):
-        raise UserError(f"label-column: {column!r} is empty in {missing} rows")
+        raise UserError(f"label-column: {column!r} is empty in {number_of(missing, 'row')}")
     found, numbers = np.unique(np.asarray(names, dtype=np.str_), return_inverse=True)
     return numbers.astype(np.int64), Classes(len(found), found.tolist(), numbered_here=True)
 

@@ -70,7 +70,7 @@ def a_missing_mask(root: Path) -> None:
 
 @CASES.add(
     {
-        "left out": ["1 masks in 'FOLDER/masks', which have no image"],
+        "left out": ["1 mask without an image in 'FOLDER/masks'"],
         "examples": ["no test split: 1 of 5 images (20 %) are held out"],
     }
 )

@@ -227,7 +227,7 @@ case(
     "a row of units in a workbook, whose label is missing",
     USUAL
     | {
-        "left out": ["1 rows without a value in 'label'"],
+        "left out": ["1 row without a value in 'label'"],
         "target": [
             "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
         ],

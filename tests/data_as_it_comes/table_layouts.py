@@ -248,7 +248,7 @@ case(
     "a row cut off",
     USUAL
     | {
-        "left out": ["1 rows without a value in 'label'"],
+        "left out": ["1 row without a value in 'label'"],
         "target": [
             ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
         ],
@@ -259,7 +259,7 @@ case(
     "totals at the end",
     USUAL
     | {
-        "left out": ["1 rows without a value in 'label'"],
+        "left out": ["1 row without a value in 'label'"],
         "target": [
             ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
         ],

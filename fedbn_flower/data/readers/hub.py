@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.listing import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
@@ -243,7 +244,7 @@ def _of_named_classes(values: Sequence[Any], label: Feature, feature: Any, reque
     import pandas as pd
 
     if missing := sum(value is None for value in values):
-        raise UserError(f"label-column: {label.name!r} is empty in {missing} rows")
+        raise UserError(f"label-column: {label.name!r} is empty in {number_of(missing, 'row')}")
     words = [feature.names[value] for value in values] if hasattr(feature, "names") else values
     return encode_targets(pd.Series(words, name=label.name), label, replace(request, predict="classes"))
 

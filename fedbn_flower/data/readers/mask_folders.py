@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
+from ...core.listing import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image
 from ..images.kind import images_decoded
@@ -177,7 +178,11 @@ def _paired(
         seen |= {*images[context], *masks.get(context, [])}
         if context not in masks:
             where = folder.relative_to(found.root).as_posix()
-            notes.append(Note("left out", f"{len(images[context])} images in {where!r}, which has no masks"))
+            notes.append(
+                Note(
+                    "left out", f"{number_of(len(images[context]), 'image')} in {where!r}, which has no masks"
+                )
+            )
             continue
         pairs += _pairs(images[context], masks[context], _site(context, splits), split, notes)
     return pairs, seen
@@ -201,4 +206,6 @@ def _pairs(
         used.add(mask)
         yield Pair(image, mask, site, split)
     if left := len(masks) - len(used):
-        notes.append(Note("left out", f"{left} masks in {str(masks[0].parent)!r}, which have no image"))
+        notes.append(
+            Note("left out", f"{number_of(left, 'mask')} without an image in {str(masks[0].parent)!r}")
+        )

@@ -85,8 +85,8 @@ def test_what_has_no_label_or_no_row_is_left_out_and_said(load, folder):
     write(folder, [["a", f"{n:02}.png", n % 2, "" if n == 3 else 1] for n in range(18)])
     data = load()
     assert len(data.train) + len(data.test) == 17
-    assert Note("left out", "1 rows without a value in 'nodule' or 'effusion'") in data.notes
-    assert Note("left out", "3 pictures, none of which 'findings.csv' labels") in data.notes
+    assert Note("left out", "1 row without a value in 'nodule' or 'effusion'") in data.notes
+    assert Note("left out", "3 pictures without a label in 'findings.csv'") in data.notes
 
 
 def test_a_path_tells_pictures_of_one_name_apart(load, folder):

@@ -229,7 +229,7 @@ def test_masks_without_an_image_are_left_out_with_a_note(cache_dir, tmp_path):
     write(tmp_path, some())
     Image.new("L", (4, 5)).save(tmp_path / "masks" / "7.png")
     (told,) = (note.text for note in load(cache_dir, tmp_path).notes if note.row == "left out")
-    assert told == f"1 masks in {str(tmp_path / 'masks')!r}, which have no image"
+    assert told == f"1 mask without an image in {str(tmp_path / 'masks')!r}"
 
 
 def test_classes_have_the_names_of_a_text_file(cache_dir, tmp_path, configured):

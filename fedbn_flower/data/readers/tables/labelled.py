@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
+from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth, held_out_units, numbered
@@ -99,7 +100,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         where = " or ".join(map(repr, label_names))
         words = sum(count_words(label_names).values(), Counter[str]())
         said = f", where {counted(words)} is taken for none" if words else ""
-        found = f"{unlabelled} rows without a value in {where}{said}"
+        found = f"{number_of(unlabelled, 'row')} without a value in {where}{said}"
         notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
@@ -129,7 +130,9 @@ def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], S
         When a value is missing: it names the key by which the column was asked for.
     """
     if count := int(table[column].isna().sum()):
-        raise UserError(f"{key}: {column!r} is missing in {count} rows; expected a value in each")
+        raise UserError(
+            f"{key}: {column!r} is missing in {number_of(count, 'row')}; expected a value in each"
+        )
     refuse_nested(table[column], key)
     ids = as_text(table[column]).astype(np.str_)
     return ids, alike(np.unique(ids).tolist())

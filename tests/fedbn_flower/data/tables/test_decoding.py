@@ -182,7 +182,7 @@ def test_rows_without_a_label_are_left_out_and_counted(load, folder):
     (folder / "train.csv").write_text(PATIENTS.replace("well", "", 1))
     data = load(folder)
     check(data.train, ENCODED, [0, 2, 3])
-    assert data.notes[0] == Note("left out", "1 rows without a value in 'Outcome'")
+    assert data.notes[0] == Note("left out", "1 row without a value in 'Outcome'")
 
 
 def test_ids_are_words_as_they_stand(load, tmp_path):

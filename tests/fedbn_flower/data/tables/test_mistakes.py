@@ -74,7 +74,7 @@ ROWS = {
         (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave missing values empty"),
         (["digits", "y"], {}, "columns: 'digits' holds numbers as text"),
         (["huge", "y"], {}, "columns: 'huge' holds numbers that are infinite or too large for float32"),
-        (["site", "age", "y"], {"group_column": "site"}, "partition: 'site' is missing in 1 rows"),
+        (["site", "age", "y"], {"group_column": "site"}, "partition: 'site' is missing in 1 row"),
         (["age", "y"], {"group_column": "sit"}, "partition: unknown name 'sit'"),
         (
             ["age", "y"],
