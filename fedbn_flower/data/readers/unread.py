@@ -26,8 +26,8 @@ ADVICE = {
     **dict.fromkeys(PICTURES, "convert to PNG, TIFF or JPEG"),
     **dict.fromkeys(ARCHIVES, "unpack it"),
     **dict.fromkeys(ARRAYS, f"read it {IN_PYTHON}"),
-    ".npy": "call uint8 images and their labels train-images.npy and train-labels.npy (or -masks), and test-... "
-    f"for a test set; read other arrays {IN_PYTHON}",
+    ".npy": "call uint8 images and their labels train-images.npy and train-labels.npy (or -masks), and "
+    f"test-... for a test set; read other arrays {IN_PYTHON}",
 }
 """What to do with files that hold data and are not read, by suffix."""
 
