@@ -231,7 +231,13 @@ for name, write in (
     )
 case(
     "totals whose label is empty, as ever left out",
-    USUAL | {"left out": ["1 rows without a value in 'label'"]},
+    USUAL
+    | {
+        "left out": ["1 rows without a value in 'label'"],
+        "target": [
+            "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
+        ],
+    },
     csv(pd.concat([R.astype(object), pd.DataFrame([["Total", 1013.5, None, None]], columns=list(R))])),
 )
 for word in ("Summe", "MOYENNE :", "n = 40", "Std. Dev.", "Mittelwert"):

@@ -338,7 +338,7 @@ for name, above in (
     )
 case(
     "a workbook with names of rows, above which stands nothing",
-    "x",
+    USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
     lambda folder: R.set_axis([f"row {i % 7}" for i in R.index]).to_excel(folder / "t.xlsx"),
 )
 case(
