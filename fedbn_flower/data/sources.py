@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from .images.decoding import is_image
 from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
-from .readers.labelled_images import decode_labelled_images, tables_of_images
+from .readers.labelled_images import decode_labelled_images, of_tables_beside, tables_of_images
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
 from .readers.quadratic import QUADRATIC, decode_quadratic
@@ -26,7 +26,7 @@ from .readers.tables import decode_tables, has_pictures, is_text_table, table_fi
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 from .readers.unread import ADVICE, refuse_unlabelled, suffix
-from .walk import stamps, walk
+from .walk import Walk, stamps, walk
 
 DIGITS = "digits"
 ARRAYS = "arrays:"
@@ -130,9 +130,14 @@ def _folder(request: Request, folder: Path) -> Source:
         return Source(fingerprint, lambda: decode_labelled_images(request, found, tables))
     if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
-        return Source(f"{fingerprint} by folder", lambda: decode_class_folders(request, found))
+        return Source(f"{fingerprint} by folder", lambda: _by_folder(request, found))
     refuse_unlabelled(request, found)
     return Source(fingerprint, lambda: decode_splits(request, load_splits(name, path)))
+
+
+def _by_folder(request: Request, found: Walk) -> Decoded:
+    decoded = decode_class_folders(request, found)
+    return replace(decoded, notes=(*decoded.notes, *of_tables_beside(request, found)))
 
 
 def _unread_file(name: str, path: Path) -> UserError:

@@ -319,6 +319,10 @@ def metadata_of_somebody(root: Path) -> None:
 
 @CASES.add(
     {
+        "target": [
+            "classes? 'patients.csv' beside the class folders has a row for each of 10 pictures and is not "
+            "read; if a column of it names them, label-column=COLUMN reads its labels"
+        ],
         "left out": ["1 file (1 .csv): not pictures in a class folder"],
         "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
     },

@@ -199,6 +199,54 @@ for words, advice in (
         f"columns: 't' holds numbers and {first!r}; {advice.replace('MISSING', missing)}",
         as_text(words),
     )
+TOTALS = [["Total", 1013.5, None, 21], ["Mean", 25.3, None, 0.52]]
+WITH_TOTALS = pd.concat([R.astype(object), pd.DataFrame(TOTALS, columns=list(R))])
+LOOK_LIKE = "these look like rows of totals: remove them (rows 42, 43)"
+for name, write in (
+    ("t.csv", csv(WITH_TOTALS)),
+    ("t.xlsx", lambda folder: WITH_TOTALS.to_excel(folder / "t.xlsx", index=False)),
+):
+    case(
+        f"totals and means below {name}",
+        f"dataset: 'DATA/{name}': 'age' holds numbers and 'Mean', 'Total'; {LOOK_LIKE}",
+        write,
+    )
+    case(
+        f"totals and means below {name}, as missing values",
+        {
+            "inputs": [
+                ENCODED,
+                "missing values (age 2, sex 2): numbers are filled with their mean, "
+                "categories are encoded as zeros",
+            ],
+            "examples": [HELD_OUT],
+            "doubts?": [
+                "predict: classes? 40 of 42 values of 'label' are one of 0, 1, and not 0.52, 21: numbers are "
+                "learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers "
+                "says so"
+            ],
+        },
+        write,
+        missing_values="Total,Mean",
+    )
+case(
+    "totals whose label is empty, as ever left out",
+    USUAL
+    | {
+        "left out": ["1 rows without a value in 'label'"],
+        "target": [
+            "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
+        ],
+    },
+    csv(pd.concat([R.astype(object), pd.DataFrame([["Total", 1013.5, None, None]], columns=list(R))])),
+)
+for word in ("Summe", "MOYENNE :", "n = 40", "Std. Dev.", "Mittelwert"):
+    case(
+        f"a row of {word}",
+        f"dataset: 'DATA/t.csv': 'age' holds numbers and {word!r}; this looks like a row of totals: remove "
+        "it (row 42)",
+        csv(pd.concat([R.astype(object), pd.DataFrame([[word, 25.3, None, 1]], columns=list(R))])),
+    )
 case(
     "codes as label",
     (

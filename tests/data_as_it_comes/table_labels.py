@@ -106,6 +106,29 @@ case(
     num_clients=2,
 )
 case("0 to 2 without sites", USUAL, csv(SHIFTED))
+SUMS = pd.concat([R, pd.DataFrame({"age": 50, "bmi": 25.0, "sex": "f", "label": [21, 40, 61]})])
+case(
+    "three sums among classes",
+    doubt(
+        "label-column: classes? '21' and '40' and '61' are each the class of one row in 'label', and each "
+        "other class has 17 or more; if it is no example, such as a mean, a sum or a header, remove the row; "
+        "else name the classes in label-column",
+        target=["the classes 0, 1, 21, 40, 61 are numbered from 0"],
+    ),
+    csv(SUMS),
+)
+for odd, said in (([0.5, 21, 40], True), ([0.5, 0.5, 21, 40], False)):
+    of_odd = pd.DataFrame({"age": 50, "bmi": 25.0, "sex": "f", "label": odd})
+    case(
+        f"{odd} among classes",
+        doubt(
+            "predict: classes? 40 of 43 values of 'label' are one of 0, 1, and not 0.5, 21, 40: numbers are "
+            "learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers says so"
+        )
+        if said
+        else USUAL,
+        csv(pd.concat([R, of_odd])),
+    )
 DAYS = ", ".join(map(str, range(3, 15)))
 case(
     "days, as whole numbers",

@@ -309,6 +309,46 @@ case(
     ),
     with_a_cover,
 )
+
+
+def below(*above):
+    """A workbook with rows above its header."""
+
+    def write(folder):
+        padded = [row + [None] * (len(R.columns) - len(row)) for row in above]
+        rows = [*padded, list(R), *R.astype(object).to_numpy().tolist()]
+        pd.DataFrame(rows).to_excel(folder / "t.xlsx", index=False, header=False)
+
+    return write
+
+
+for name, above in (
+    ("a title", [["Registry 2024"]]),
+    ("a title and a blank row", [["ICU registry export 2024"], [None]]),
+    ("a title of several cells", [["Registry", "Exported 2024-03-01", "by jsmith"]]),
+    ("groups of columns", [["Demographics", None, None, "Outcome"]]),
+):
+    case(
+        f"a workbook with {name} above its header",
+        (
+            "dataset: the first row of 'DATA/t.xlsx' has fewer cells than those below; if the header is in "
+            f"row {len(above) + 1} ('age', 'bmi', 'sex', 'label'), remove what is above it"
+        ),
+        below(*above),
+    )
+case(
+    "a workbook of one column",
+    (
+        "label-column: 'DATA/t.xlsx' has no column label, labels, target, class, outcome, y; expected one of "
+        "Study X"
+    ),
+    lambda folder: pd.DataFrame({"Study X": [1, 2]}).to_excel(folder / "t.xlsx", index=False),
+)
+case(
+    "a workbook with names of rows, above which stands nothing",
+    USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
+    lambda folder: R.set_axis([f"row {i % 7}" for i in R.index]).to_excel(folder / "t.xlsx"),
+)
 case(
     "several labels of words",
     (

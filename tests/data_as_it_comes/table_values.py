@@ -249,8 +249,17 @@ def pqdate(folder):
 
 case(
     "parquet, times",
-    "columns: 'day' holds datetime64[us]; expected numbers or text: name the columns to use",
+    (
+        "columns: 'day' holds datetime64[us]; write days or years since a date that matters, or name the "
+        "columns to use"
+    ),
     pqdate,
+)
+case(
+    "parquet, times that are named",
+    "columns: 'day' holds datetime64[us]; write days or years since a date that matters",
+    pqdate,
+    columns="age,day",
 )
 case(
     "constant column",

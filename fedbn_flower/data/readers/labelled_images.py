@@ -164,6 +164,22 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     return tables
 
 
+def of_tables_beside(request: Request, found: Walk) -> list[Note]:
+    """Return a note on a table beside class folders with a row for each picture, which is not read."""
+    count = sum(map(is_image, found.files))
+    beside = [path for path in found.files if path.parent == found.root and is_table(path)]
+    rows = {path.name: len(open_table(path, request).frame) for path in beside}
+    return [
+        Note(
+            "target",
+            f"classes? {name!r} beside the class folders has a row for each of {count} pictures and is not "
+            "read; if a column of it names them, label-column=COLUMN reads its labels",
+        )
+        for name, number in rows.items()
+        if number == count
+    ][:1]
+
+
 def _is_of_hub(read: ReadTable) -> bool:
     return stem(read.path) == "metadata" and "file_name" in read.frame
 

@@ -11,12 +11,25 @@ from ...dataset import Request
 from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
-from .words import as_text, category_numbers, check_categories, first_alone, is_number_type, refuse_nested
+from .words import (
+    TIMES,
+    as_text,
+    category_numbers,
+    check_categories,
+    first_alone,
+    is_number_type,
+    refuse_nested,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 OBJECTS = {"integer": "integers of more than 64 bits"}
+HINTS = {
+    **dict.fromkeys(("datetime64", "datetime", "date"), "write days or years since a date that matters"),
+    **dict.fromkeys(("timedelta64", "timedelta", "time"), TIMES),
+}
+"""What to do with values of a type that is neither numbers nor text, as pandas calls it."""
 MAX_CATEGORIES = 100  # of a column that ``--columns`` does not name
 
 
@@ -40,7 +53,7 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
     if columns == "auto":
         words = [name for name in names if name not in excluded and not is_unnamed(name)]
         if not inferred:
-            categories = {word for word in words if word not in numbers and _holds_text(table[word])}
+            categories = {word for word in words if word not in numbers and _holds_text(table[word], True)}
             forms = [f"{Feature(word)}{'=VALUE|VALUE' * (word in categories)}" for word in words]
             why = "the same for all sites" if request.of_site else "names beforehand, since rows are private"
             raise not_allowed("columns", columns, f"{why}, such as {joined(forms)!r}")
@@ -60,7 +73,9 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
             raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
         if feature.name == unit:
             raise not_allowed("columns", columns, f"columns other than {unit!r}, the dp-unit")
-        if not feature.values and feature.name not in numbers and _holds_text(table[feature.name]):
+        if feature.values or feature.name in numbers:
+            continue
+        if _holds_text(table[feature.name], columns == "auto"):
             if not inferred:
                 form = f"{Feature(feature.name)}=VALUE|VALUE"
                 raise not_allowed("columns", feature.name, f"the column with its values: {form}")
@@ -94,8 +109,8 @@ def encode(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float3
     return x
 
 
-def _holds_text(column: "Series") -> bool:
-    """Return True for a column of texts or truth values.
+def _holds_text(column: "Series", inferred: bool) -> bool:
+    """Return True for a column of texts or truth values; ``inferred`` says that no key names it.
 
     Raises
     ------
@@ -111,8 +126,10 @@ def _holds_text(column: "Series") -> bool:
         check_categories(str(column.name), words, "columns", first=first_alone(column))
     if found not in ("string", "boolean", "categorical", "empty"):
         kind = column.dtype if column.dtype != object else OBJECTS.get(found, found)
+        hint = HINTS.get(found, "")
+        other_way = f"{', or' if hint else ':'} name the columns to use" if inferred else ""
         raise UserError(
-            f"columns: {column.name!r} holds {kind}; expected numbers or text: name the columns to use"
+            f"columns: {column.name!r} holds {kind}; {hint or 'expected numbers or text'}{other_way}"
         )
     return True
 

@@ -18,9 +18,10 @@ from ...notes import Note
 from ...walk import walk
 from ..class_folders import FOLDER
 from .header import is_unnamed
-from .labels import named_columns
+from .labels import label_names, named_columns
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
 from .thousands import refuse_thousands
+from .totals import refuse_totals
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ def joined_tables(request: Request, files: Files) -> Joined:
     read = [open_table(files[split][site], request) for split, site in places]
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
     _check_columns(read, every=are_sites(files))
+    for part in read:
+        columns = list(part.frame)
+        refuse_totals(part, named_columns(request, columns), label_names(request, columns))
     _check_types(request, read)
     for part in read:
         for name in named_columns(request, list(part.frame)):

@@ -159,6 +159,34 @@ def _refuse_title(path: Path, lines: Sequence[str]) -> None:
             )
 
 
+def refuse_title_in_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
+    """Refuse a sheet whose first row has fewer cells than one of words below it, with values below that.
+
+    Cells are None where they are empty. Of the values some column has numbers, dates or the like only.
+
+    Raises
+    ------
+    UserError
+        Says which row seems to be the header.
+    """
+    filled = [[place for place, cell in enumerate(row) if cell is not None] for row in rows]
+    for place in range(1, len(rows) - 1):
+        words = [rows[place][at] for at in filled[place]]
+        below = [row for row, cells in zip(rows[place + 1 :], filled[place + 1 :], strict=True) if cells]
+        of_words = [isinstance(word, str) and not NUMBER.fullmatch(word) for word in words]
+        if not below or not all(of_words) or len(set(words)) < max(len(words), 2):
+            continue
+        columns = [[row[at] for row in below if row[at] is not None] for at in filled[place]]
+        have_values = any(cells and not any(isinstance(c, str) for c in cells) for cells in columns)
+        inside = all(set(cells) <= set(filled[place]) for cells in filled[place + 1 :])
+        if have_values and inside and len(filled[0]) < len(words):
+            shown = ", ".join(map(repr, words[:4])) + ", ..." * (len(words) > 4)
+            raise UserError(
+                f"dataset: the first row of {str(path)!r} has fewer cells than those below; if the header is "
+                f"in row {place + 1} ({shown}), remove what is above it"
+            )
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file for its bytes, unpacked if it ends in ``.gz``."""

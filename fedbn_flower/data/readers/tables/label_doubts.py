@@ -14,6 +14,8 @@ LEAST = 10
 """Examples of each other class, beside which a single one is odd; and rows, below which none is."""
 MOST_ODD = 0.05
 """The share of rows that may be means or sums among numbers that are otherwise class numbers."""
+FEW_ODD = 3
+"""So many rows may be such, too, if each is one of `LEAST` or more."""
 MOST_CLASSES = 10
 """Distinct whole numbers that are probably classes."""
 MAX_SHOWN = 5
@@ -81,23 +83,25 @@ def of_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
 def _of_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> Iterator[str]:
     """Yield a warning of numbers that are classes but for a few."""
     whole, rows = values == np.floor(values), int(counts.sum())
-    odd = int(counts[~whole].sum())
-    if rows < LEAST or not 0 < odd <= max(1, MOST_ODD * rows) or not 2 <= whole.sum() <= MOST_CLASSES:
+    usual = whole & (counts > 1)  # a sum is a whole number, too
+    odd = int(counts[~usual].sum())
+    few = FEW_ODD if rows >= LEAST * FEW_ODD else 1
+    if rows < LEAST or whole.all() or odd > max(few, MOST_ODD * rows):
         return
-    if counts[whole].min() < 2:
+    if not 2 <= usual.sum() <= MOST_CLASSES:
         return
-    numbers = listed([f"{value:.0f}" for value in values[whole]], MOST_CLASSES)
-    others = listed([f"{value:.7g}" for value in values[~whole]], MAX_SHOWN)
+    numbers = listed([f"{value:.0f}" for value in values[usual]], MOST_CLASSES)
+    others = listed([f"{value:.7g}" for value in values[~usual]], MAX_SHOWN)
     found = f"{rows - odd} of {rows} values of {name!r} are one of {numbers}, and not {others}"
     remove = "if that is a mean or the like, remove the row; else predict=numbers says so"
     yield f"predict: classes? {found}: numbers are learnt, no classes; {remove}"
 
 
 def _single(found: Mapping[str, int]) -> list[str]:
-    """Return the one or two classes of one example, if there are others and these have many."""
+    """Return the up to `FEW_ODD` classes of one example, if there are others and these have many."""
     single = [word for word, count in found.items() if count == 1]
     others = [count for count in found.values() if count > 1]
-    return single if len(single) <= 2 <= len(others) and min(others) >= LEAST else []
+    return single if len(single) <= FEW_ODD and len(others) > 1 and min(others) >= LEAST else []
 
 
 def _same(words: list[str]) -> list[tuple[str, str]]:

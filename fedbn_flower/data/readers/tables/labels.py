@@ -56,7 +56,7 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
     UserError
         When there is no such column, one is given twice, or ``auto`` finds several.
     """
-    if len(names) == 1 and len(names[0].split()) > 1:
+    if len(names) == 1 and len(names[0].split()) > 1 and not where.lower().endswith(".xlsx"):
         separated = "expected names with commas, semicolons, tabs or bars between them, as R's write.csv has"
         raise UserError(f"label-column: {where!r} has one column, {names[0]!r}; {separated}")
     if label_column != "auto":
@@ -115,6 +115,13 @@ def named_columns(request: Request, names: Sequence[str]) -> list[str]:
     named = {label.name for label in labels}
     used = [*(feature for feature in found if feature.name not in named), *labels]
     return [feature.name for feature in used if not feature.values and feature.name != request.group_column]
+
+
+def label_names(request: Request, names: Sequence[str]) -> list[str]:
+    """Return the label columns of such names; none if the key does not fit them, which is refused later."""
+    with suppress(UserError):
+        return [label.name for label in find_labels(request.label_column, names, request.name)]
+    return []
 
 
 def encode_several(columns: "DataFrame", request: Request) -> Targets:

@@ -15,7 +15,7 @@ from ....core.errors import UserError
 from ....core.free_memory import check_fits
 from ...dataset import Request
 from ...notes import Note
-from .header import Layout, checked_names, records
+from .header import LOOKED_AT, Layout, checked_names, records, refuse_title_in_rows
 from .labels import named_values
 from .missing import Missing
 from .words import is_nested
@@ -239,6 +239,8 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
         raise UserError(f"dataset: {str(path)!r} needs another package: {install}") from None
     with book:
         sheet, *others = book.sheet_names
+        top = book.parse(sheet, header=None, nrows=LOOKED_AT + 1, keep_default_na=False, na_values=[""])
+        refuse_title_in_rows(path, top.astype(object).where(top.notna(), None).to_numpy().tolist())
         header = book.parse(sheet, header=None, nrows=1, keep_default_na=False, na_values=[""])
         names = checked_names(header.iloc[0].fillna("") if len(header) else [], str(path))
         if others and len(names) < 2:

@@ -69,7 +69,7 @@ ROWS = {
         (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm'; expected one of f"),
         (["sex", "y"], {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
         (["y"], {}, "columns: no columns remain besides y"),
-        (["when", "y"], {}, "columns: 'when' holds datetime64.*; expected numbers or text"),
+        (["when", "y"], {}, "columns: 'when' holds datetime64.*; write days or years since"),
         (["many", "y"], {}, "columns: 'many' holds 6 distinct values; name the columns to use"),
         (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave missing values empty"),
         (["digits", "y"], {}, "columns: 'digits' holds numbers as text"),
