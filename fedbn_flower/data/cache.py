@@ -21,7 +21,7 @@ from .kinds import KINDS
 from .notes import Note
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 7  # version of the cached files; part of the cache key
+FORMAT = 8  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 

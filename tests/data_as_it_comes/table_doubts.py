@@ -233,7 +233,7 @@ case(
     "totals whose label is empty, as ever left out",
     USUAL
     | {
-        "left out": ["1 rows without a value in 'label'"],
+        "left out": ["1 row without a value in 'label'"],
         "target": [
             "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
         ],
