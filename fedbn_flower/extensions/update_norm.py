@@ -16,14 +16,12 @@ class UpdateNorm(Extension):
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)
-        self._before: dict[str, np.ndarray] = {}
-        self._norm = math.nan
+        self.norm = 0.0
 
     def after_round(self, result: RoundResult) -> None:
-        model = {name: viewed(array).astype(np.float64) for name, array in result.arrays.items()}
-        changes = [model[name] - self._before[name] for name in model.keys() & self._before.keys()]
-        self._norm = math.sqrt(sum(float(np.sum(change**2)) for change in changes)) if changes else math.nan
-        self._before = model
+        pairs = ((viewed(result.before[name]), viewed(after)) for name, after in result.arrays.items())
+        squares = (np.sum(np.subtract(after, before, dtype=np.float64) ** 2) for before, after in pairs)
+        self.norm = math.sqrt(sum(map(float, squares)))
 
     def columns(self) -> Mapping[str, float]:
-        return {} if math.isnan(self._norm) else {"update-norm": self._norm}
+        return {"update-norm": self.norm}

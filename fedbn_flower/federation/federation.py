@@ -330,7 +330,7 @@ class Federation:
             updated, train_metrics = strategy.aggregate_train(server_round, replies)
         train_report = evaluate_report = strategy.phase_report
         evaluate_metrics: MetricRecord | None = None
-        arrays = next_model(self.inputs, updated, arrays, sent)
+        before, arrays = arrays, next_model(self.inputs, updated, arrays, sent)
 
         if splits and not after_training:
             evaluate_config = ConfigRecord({**evaluation, **by_class})
@@ -368,6 +368,7 @@ class Federation:
             means,
             of_global,
             self.problem.metrics_of_all_classes,
+            before=before,
             splits=splits,
             spread=spread(evaluate_report.metrics.values(), self.problem),
             pooled=pooled,

@@ -73,6 +73,8 @@ class RoundResult:
     """The global model's, with its counts by class and ``states``."""
     metric_names: tuple[str, ...]
     """The names of the held-out metrics, the loss first; without those by class, which `metrics` has too."""
+    before: ArrayRecord = field(default_factory=ArrayRecord)
+    """What travelled when the round began."""
     splits: str = ""
     """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)

@@ -8,7 +8,8 @@ from pydantic import Field as setting
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
-from ..registry import STRATEGY
+from ..extension_names import extension_names
+from ..registry import EXTENSION, STRATEGY
 from .base import KeyGroup, flag_of
 from .compression import NONE
 
@@ -164,6 +165,9 @@ def _unfit(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[tuple[s
         yield "patience", config.patience, "0, since clients' metrics would decide what is published,"
     if config.stop_at_target:
         yield "stop-at-target", True, "false, since clients' metrics would decide what is published,"
+    if any(name not in EXTENSION.names for name in extension_names(config.extension)):
+        wanted = "none of your own, since clients' metrics could decide what is published,"
+        yield "extension", config.extension, wanted
 
 
 def _unfit_noise(config: "RunConfig") -> Iterator[tuple[str, object, str]]:

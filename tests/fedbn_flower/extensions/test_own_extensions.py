@@ -196,7 +196,7 @@ def test_its_settings_are_in_the_configuration(tmp_path):
     assert config.to_user_config()["extension"] == PLATEAU
 
 
-def test_the_norm_of_the_update_is_a_column(run, tmp_path):
+def test_the_norm_of_the_update_is_a_column_also_of_a_resumed_run(run, tmp_path, cache_dir):
     """By the models that two runs of one and of two rounds leave."""
     models = []
     for rounds in (1, 2):
@@ -204,5 +204,10 @@ def test_the_norm_of_the_update_is_a_column(run, tmp_path):
         models.append(load_file(tmp_path / f"rounds-{rounds}" / "model.safetensors"))
     before, after = models
     squares = sum(np.sum((after[name].astype(np.float64) - before[name]) ** 2) for name in after)
-    assert rows[0]["update-norm"] == ""
+    assert float(rows[0]["update-norm"]) > 0
     assert float(rows[1]["update-norm"]) == pytest.approx(np.sqrt(squares), rel=1e-12)
+    simulate(
+        resume=tmp_path / "rounds-1", rounds=2, backend="inline", progress=False, cache_dir=str(cache_dir)
+    )
+    with (tmp_path / "rounds-1" / "metrics.csv").open() as file:
+        assert [row["update-norm"] for row in csv.DictReader(file)] == [row["update-norm"] for row in rows]

@@ -2,11 +2,14 @@
 
 import pytest
 
+from fedbn_flower.config.registry import APP
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts
 
 from .test_runs import DP, MANY, rows, simulated
+
+PLATEAU = f"{APP}/examples/plateau.py:Plateau"
 
 OWN = """
 from strategies import FedAvg
@@ -89,6 +92,8 @@ REFUSED = {
     "'client'": {"min_replies": 2},
     "normalize: True is not allowed; expected false, since its means are of all training data, with dp "
     "'client'": {"normalize": True},
+    f"extension: '{PLATEAU}' is not allowed; expected none of your own, since clients' metrics could decide "
+    "what is published, with dp 'client'": {"extension": PLATEAU},
     "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, with dp "
     "'client'": {"patience": 2, "val_fraction": 0.2},
     "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
