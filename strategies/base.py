@@ -1,6 +1,5 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
-import math
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -28,16 +27,14 @@ from .expected import ExpectedMetrics, FurtherNames
 from .messages.gate import refusing
 from .messages.nodes import (
     Everybody,
-    KnowsWhoIsFirst,
     NodeDirectory,
     NodeSelection,
     Participation,
     log_absentees,
-    sample,
-    sample_size,
 )
 from .messages.npy import encoded, viewed
 from .messages.replies import PhaseReport, Replies
+from .messages.sampling import Choice, Sampling
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weighted_metrics
 from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
@@ -158,6 +155,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
         """Which nodes take part in a round; all by default. Assign another to change it."""
         self.node_selection: NodeSelection | None = None
         """Which of them train; a uniform sample by default. Assign another to change it."""
+        self.node_choice: Choice | None = None
+        """Which of the clients that are available may train, by partition; all by default."""
         self.expected_metrics = ExpectedMetrics()
         """The allowed metrics of both phases; anything by default. Assign another to change it."""
         self._further_names_ = FurtherNames()
@@ -266,58 +265,51 @@ class PseudoGradientStrategy(FlowerFedAvg):
     ) -> list[Message]:
         training = phase == MessageType.TRAIN
         fraction = self.fraction_train if training else self.fraction_evaluate
-        wanted = {"min_train_nodes": self.min_train_nodes, "min_replies": self._min_replies_}
-        if not training:
-            wanted = {"min_evaluate_nodes": self.min_evaluate_nodes}
         sent: list[Message] = []
         if fraction > 0:
             config[SERVER_ROUND] = server_round
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-            minimum = max(wanted.values())
-            wanted["min_available_nodes"] = self.min_available_nodes
-            title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
-            self.node_directory.connected(grid, max(1, *wanted.values()), title)
-            partition, who = self.node_directory.partition, self.node_participation
-            nodes, available = self.node_directory.taking_part(who, server_round)
-            if training and self.mechanism:
-                there = set(available)
-                drawn = nodes[self.mechanism.sample(server_round, np.array([partition(n) for n in nodes]))]
-                chosen = [node for node in drawn if node in there]
-            else:
-                wanted_answers = sample_size(len(available), fraction, minimum)
-                draw = self.rule_state.next_draw(phase, server_round)
-                seed = self._sampling_seed_, draw, int(training)
-                if training:
-                    chosen = self.__to_train(server_round, list(available), wanted_answers, seed, content)
-                else:
-                    chosen = sample(available, wanted_answers, seed)
-            LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, len(chosen), len(available))
-            if training:
-                sampled = len(chosen)
-                wanted_answers = sampled if self.mechanism else wanted_answers
-                chosen = self.node_directory.answering(who, server_round, chosen, wanted_answers)
-                if not self.mechanism:  # with one, a round without answers is a round like any other
-                    log_absentees(server_round, len(nodes), len(available), sampled, len(chosen))
-            if training:
-                config.update(self._train_phase_.bounds())
-                self._train_phase_ = replace(self._train_phase_, num_nodes=len(nodes))
-            if training and (len(arrays) or self.goes_without_model):
-                round = self.new_round(server_round, self._train_phase_)
-                content.update(self.extra_records(self.rule_state, round))
+            minimum = self.__connected(phase, server_round, grid)
+            who = Sampling(
+                self.node_directory,
+                self.node_participation,
+                server_round,
+                fraction,
+                minimum,
+                lambda: (
+                    self._sampling_seed_,
+                    self.rule_state.next_draw(phase, server_round),
+                    int(training),
+                ),
+            )
+            chosen = self.__to_train(who, content) if training else who.to_evaluate()
             sent = list(self._construct_messages(content, chosen, phase))
         self._phase_replies_.expect(phase, server_round, sent)
         return sent
 
-    def __to_train(
-        self, server_round: int, nodes: list[int], number: int, seed: tuple[int, ...], content: RecordDict
-    ) -> list[int]:
-        """Return the nodes that are to train, of which ``number`` are to answer."""
-        who = self.node_participation
-        if isinstance(who, KnowsWhoIsFirst):
-            number = min(len(nodes), math.ceil(number * who.over_select - 1e-9))
-        if self.node_selection:
-            return self.node_selection(server_round, nodes, number, np.random.default_rng(seed), content)
-        return sample(nodes, number, seed)
+    def __connected(self, phase: str, server_round: int, grid: Grid) -> int:
+        """Wait until enough nodes are connected for a phase; return how many of them are sampled at least."""
+        wanted = {"min_train_nodes": self.min_train_nodes, "min_replies": self._min_replies_}
+        if phase != MessageType.TRAIN:
+            wanted = {"min_evaluate_nodes": self.min_evaluate_nodes}
+        minimum = max(wanted.values())
+        wanted["min_available_nodes"] = self.min_available_nodes
+        title = f"round {server_round}, {phase}: {max(wanted, key=lambda name: wanted[name])}"
+        self.node_directory.connected(grid, max(1, *wanted.values()), title)
+        return minimum
+
+    def __to_train(self, who: Sampling, content: RecordDict) -> list[int]:
+        """Return the nodes that are to train; complete what they are sent."""
+        if self.mechanism:  # with one, a round without answers is a round like any other
+            chosen, count = who.by_mechanism(self.mechanism, self.node_choice)
+        else:
+            chosen, count = who.to_train(self.node_choice, self.node_selection, content)
+        content.config_records[self.configrecord_key].update(self._train_phase_.bounds())
+        self._train_phase_ = replace(self._train_phase_, num_nodes=count)
+        if content[self.arrayrecord_key] or self.goes_without_model:
+            round = self.new_round(who.server_round, self._train_phase_)
+            content.update(self.extra_records(self.rule_state, round))
+        return chosen
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import FedAvgClient, Received, Update, by_name
+from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 
 from ..core.ground.settings import checked
 from ..records.events import Observer, RoundResult, RunInfo
+from ..records.run_totals import RunTotals
+
+if TYPE_CHECKING:
+    from flwr.app import ConfigRecord
+
+OnAnswer = Callable[[str, int, int], None]
+"""Called with the phase, the number of replies so far, and the number of messages."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +38,119 @@ class Conflict:
     key: str
     value: object
     allowed: str
+
+
+class Exchange(Protocol):
+    """Carries a round's messages; see `federation.exchange.Exchange`."""
+
+    grid: Grid
+    timeout: float
+    read: Callable[[Message, Message], Message]
+    seconds: dict[str, float]
+    bytes_sent: int
+    bytes_received: int
+
+    def answers(self, phase: str, messages: Iterable[Message], counted: bool = True) -> Iterator[Message]:
+        """Send a phase's messages; yield the replies as they arrive."""
+
+    def push(self, messages: Sequence[Message]) -> None:
+        """Send messages whose answers are to be looked for; each goes through `received`."""
+
+    def received(self, reply: Message, asked: Message | None) -> Message:
+        """Count a reply; return it as the server reads it."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A round that has begun.
+
+    Parameters
+    ----------
+    number : int
+        Of the round, from 1 on.
+    last : bool
+        Whether it is known to be the last one.
+    splits : str
+        The splits that it is evaluated on, with commas; empty without evaluation.
+    tests : bool
+        Whether the test set is among them.
+    shared, stepped : tuple[str, ...]
+        The entries of the model that travel, and those of them that the server's rule steps.
+    rounded : frozenset[str]
+        The entries that clients get in bfloat16.
+    rule : PseudoGradientStrategy
+        The server's rule.
+    exchange : Exchange
+        Carries the round's messages.
+    on_answer : callable
+        Told of answers that count.
+    totals : RunTotals
+        Of the run so far.
+    """
+
+    number: int
+    last: bool
+    splits: str
+    tests: bool
+    shared: tuple[str, ...]
+    stepped: tuple[str, ...]
+    rounded: frozenset[str]
+    rule: PseudoGradientStrategy
+    exchange: Exchange
+    on_answer: OnAnswer
+    totals: RunTotals
+
+
+@dataclass(frozen=True)
+class AtClient:
+    """Where an update was trained.
+
+    Parameters
+    ----------
+    client : FedAvgClient
+        The client, with its task and its memory.
+    received : callable
+        Returns the shared entries that it got, and further records; a copy at each call.
+    config : Any
+        The run's configuration, a `RunConfig`.
+    asked : ConfigRecord
+        What the server's message says beside the model.
+    number : int
+        Of the round.
+    """
+
+    client: FedAvgClient
+    received: Callable[[], Received]
+    config: Any
+    asked: ConfigRecord
+    number: int
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What a client is about to send.
+
+    Parameters
+    ----------
+    update : Update
+        The update as the server will have it, with metrics and further records.
+    travels : Mapping[str, NDArray], optional
+        The entries that are sent as they are, where ``codes`` stand for the others; by default all.
+    codes : ArrayRecord, optional
+        What stands for the others.
+    """
+
+    update: Update
+    travels: Mapping[str, NDArray] | None = None
+    codes: ArrayRecord | None = None
+
+    def model(self, names: Sequence[str]) -> dict[str, NDArray]:
+        """Return the update's entries by name; ``names`` are those of the client that are shared."""
+        return by_name(self.update.arrays, names)
+
+    def with_update(self, update: Update) -> Outgoing:
+        """Return the same with another update."""
+        return replace(self, update=update)
 
 
 class Extension(Observer):
@@ -45,8 +172,9 @@ class Extension(Observer):
                 fall, self.before = self.before - result.means["train-loss"], result.means["train-loss"]
                 return Stop("plateau") if fall < self.least_fall else None
 
-    It lives in the server's process, from before the first round to the end. It is also an `Observer`: of its
-    methods `on_round` comes last, when all extensions have decided.
+    It lives in the server's process, from before the first round to the end; only `trained` is called where
+    clients are. It is also an `Observer`: of its methods `on_round` comes last, when all extensions have
+    decided.
 
     Parameters
     ----------
@@ -61,15 +189,105 @@ class Extension(Observer):
         For a setting out of its range; the message names it.
     """
 
+    in_workers: ClassVar[bool] = False
+    """Whether `trained` may run in a worker that sums the updates of a group of clients: what it makes of an
+    update must be all that the server needs. Without it, a simulation of clients whose updates `trained`
+    changes sends every update by itself."""
+
     def __init__(self, run: RunInfo, **settings: Any) -> None:
         self.run = run
         for attribute, value in checked(type(self), settings).items():
             setattr(self, attribute, value)
 
+    # ---- before the run ------------------------------------------------------------------------------
+
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
         """Yield what of a run's configuration, by key, the extension does not go with."""
         yield from ()
+
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+        yield from ()
+
+    # ---- a round, in this order ----------------------------------------------------------------------
+
+    def before_round(self, server_round: int) -> Stop | None:
+        """Return why the round that is about to begin is to be the last one, or None."""
+        return None
+
+    def prepare(self, moment: Moment) -> None:
+        """Set what the server's rule needs in this round."""
+
+    def choose(self, partitions: Sequence[int], server_round: int) -> Sequence[int]:
+        """Return which of the clients that are available may be asked to train, by partition."""
+        return partitions
+
+    def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
+        """Return the model as clients get it, to train or to evaluate."""
+        return model
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        """Return what messages of a phase, ``train`` or ``evaluate``, say beside the model."""
+        return {}
+
+    def asked(self, partitions: Sequence[int], moment: Moment) -> None:
+        """Hear which clients are about to be asked to train."""
+
+    def answers(
+        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
+    ) -> Iterable[Message] | None:
+        """Return the answers to the round's train messages; None to have them sent and awaited as usual.
+
+        Parameters
+        ----------
+        moment : Moment
+            The round.
+        model : ArrayRecord
+            The server's model.
+        configure : callable
+            Calls the rule's ``configure_train`` and returns its messages.
+        """
+        return None
+
+    @classmethod
+    def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
+        """Return what a client sends in the place of what it trained. The client's process calls it."""
+        return outgoing
+
+    def received(self, answer: Message, asked: Message, moment: Moment) -> Message:
+        """Return an answer to a train message as the server reads it."""
+        return answer
+
+    def published(
+        self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
+    ) -> ArrayRecord:
+        """Return the server's next model.
+
+        Parameters
+        ----------
+        model : ArrayRecord
+            What the rule made of the model that was sent; ``before`` if it made nothing.
+        before, sent : ArrayRecord
+            The server's model when the round began, and as clients got it.
+        moment : Moment
+            The round.
+        """
+        return model
+
+    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
+        """Return what clients that do not train found of the next model, or None.
+
+        Parameters
+        ----------
+        model : ArrayRecord
+            The next model.
+        settings : Mapping[str, Any]
+            What messages to evaluate say beside it.
+        moment : Moment
+            The round.
+        """
+        return None
 
     def after_round(self, result: RoundResult) -> Stop | None:
         """Return why this round is to be the last one, or None."""
@@ -82,8 +300,18 @@ class Extension(Observer):
         """
         return None
 
+    # ---- what is written -----------------------------------------------------------------------------
+
+    def header(self) -> Sequence[str]:
+        """Return columns of ``metrics.csv`` that are there from the first round on, beside those to come."""
+        return ()
+
     def columns(self) -> Mapping[str, float]:
         """Return the columns of the last round in ``metrics.csv``, by name."""
+        return {}
+
+    def columns_of_clients(self) -> Mapping[int, Mapping[str, float]]:
+        """Return columns of the clients that trained in the last round in ``clients.csv``, by partition."""
         return {}
 
     def summary(self) -> Mapping[str, Any]:
@@ -96,3 +324,12 @@ class Extension(Observer):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
+
+    def check_end(self) -> None:
+        """Check a run that is over, before it counts as complete.
+
+        Raises
+        ------
+        RunFailed
+            When it has failed after all.
+        """

@@ -6,24 +6,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.problems.evaluation import Sums, evaluate_share, metrics_of_splits
-from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
-from fedbn_flower.strategies.messages.gate import refusing
-from fedbn_flower.strategies.messages.replies import Replies
-from fedbn_flower.strategies.messages.validation import check_metrics
+from fedbn_flower.strategies import PhaseReport
 
 from ..core.bits import comparable
-from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
-from .divergence import first_to_diverge
-from .exchange import Exchange, model_to_send
+from ..extensions.divergence import first_to_diverge
 from .inputs import RunInputs
-from .participation.makers import participation
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
 
@@ -121,46 +115,3 @@ def evaluated_share(
     """Return the sums of a share of each split's batches, of the server's examples."""
     held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
     return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share)
-
-
-def evaluate_new(
-    inputs: RunInputs,
-    strategy: PseudoGradientStrategy,
-    exchange: Exchange,
-    server_round: int,
-    arrays: ArrayRecord,
-    config_record: ConfigRecord,
-) -> PhaseReport:
-    """Evaluate the model on every held-out client.
-
-    A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
-    """
-    nodes = strategy.node_directory
-    held_out = participation(inputs.config).held_out_clients
-    connected = nodes.connected(exchange.grid, 1, "holdout-clients")
-    content = RecordDict(
-        {
-            ARRAYS: model_to_send(arrays, inputs.rounded_names),
-            CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round}),
-        }
-    )
-    messages = [
-        Message(content, node, MessageType.EVALUATE)
-        for node in connected
-        if nodes.partition(node) in held_out
-    ]
-    replies, phase = Replies(nodes), "new clients"
-    replies.expect(phase, server_round, messages)
-    answers = exchange.answers(MessageType.EVALUATE, messages)
-
-    def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
-        with refusing():
-            _, metrics = check_metrics(content, NUM_EXAMPLES)
-            return metrics, strategy.expected_metrics.read(content, metrics)
-
-    for _, partition, (metrics, states) in replies.usable(phase, server_round, answers, read):
-        strategy._further_names_.admit(server_round, metrics, strategy.expected_metrics)
-        replies.report.metrics[partition] = metrics
-        replies.report.states[partition] = states
-    return replies.report

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
+from flwr.app import ArrayRecord, Message
+
 from fedbn_flower.clients.returned import WrongResult
+from fedbn_flower.strategies import PhaseReport
 
 from ..config.extension_names import extension_names
 from ..config.registry import EXTENSION, as_user_error, short
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
-from ..extensions import BUILT_IN, Extension, Stop
+from ..core.ground.overriding import overridden
+from ..extensions import BUILT_IN, Extension, Moment, Stop
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
 from ..records.events import RoundResult, RunInfo
 
 TAKEN = frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *STALENESS_OF_ROUND, SIMULATED_SECONDS})
 """Columns of ``metrics.csv`` that are others'."""
+RESULTS: Mapping[str, tuple[Any, str]] = {
+    "before_round": (Stop | None, "Stop(reason) or None"),
+    "choose": (Sequence, "some of the partitions"),
+    "send": (ArrayRecord, "an ArrayRecord"),
+    "settings": (Mapping, "a mapping"),
+    "received": (Message, "a Message"),
+    "published": (ArrayRecord, "an ArrayRecord"),
+    "evaluate": (PhaseReport | None, "a PhaseReport or None"),
+    "after_round": (Stop | None, "Stop(reason) or None"),
+    "keeps": (bool | None, "True, False or None"),
+}
+"""What a hook may return, and in words."""
+Collaborators = Mapping[type[Extension], Mapping[str, Any]]
+"""What built-in extensions are made of beside the run, by class."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +60,133 @@ class Extensions:
         """Those that the run names."""
         return self.named.values()
 
+    @cached_property
+    def all(self) -> Mapping[str, Extension]:
+        """All by name, in the order from the wire."""
+        return {**self.built_in, **self.named}
+
+    @cached_property
+    def to_the_wire(self) -> Mapping[str, Extension]:
+        """All by name, in the opposite order."""
+        return {name: self.all[name] for name in reversed(tuple(self.all))}
+
+    @property
+    def notices(self) -> list[str]:
+        """What is allowed, but hardly meant."""
+        return [line for one in self.all.values() for line in one.notices()]
+
+    def before_round(self, server_round: int) -> bool:
+        """Return whether the round that is about to begin is to be the last one."""
+        return any([self._call(name, "before_round", server_round) for name in self.all])
+
+    def prepare(self, moment: Moment) -> None:
+        """Have all set what the round needs."""
+        for name in self.all:
+            self._call(name, "prepare", moment)
+        choosing = [name for name in self.all if self._overrides(name, "choose")]
+
+        def choice(partitions: Sequence[int], server_round: int) -> Sequence[int]:
+            for name in choosing:
+                partitions = self._call(name, "choose", partitions, server_round)
+            return partitions
+
+        moment.rule.node_choice = choice if choosing else None
+        moment.exchange.read = partial(self._received, moment)
+
+    def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
+        """Return the model as clients get it."""
+        for name in self.to_the_wire:
+            model = self._call(name, "send", model, moment)
+        return model
+
+    def settings(self, phase: str, moment: Moment) -> dict[str, Any]:
+        """Return what messages of a phase say beside the model."""
+        found: dict[str, Any] = {}
+        for name in self.to_the_wire:
+            found |= self._call(name, "settings", phase, moment)
+        return found
+
+    def asked(self, partitions: Sequence[int], moment: Moment) -> None:
+        """Tell all which clients are about to be asked to train."""
+        for name in self.to_the_wire:
+            self._call(name, "asked", partitions, moment)
+
+    def answers(
+        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
+    ) -> Iterable[Message] | None:
+        """Return the answers to the round's train messages, of the first that gets them its own way."""
+        found = (one.answers(moment, model, configure) for one in self.all.values())
+        return next((answers for answers in found if answers is not None), None)
+
+    def _received(self, moment: Moment, answer: Message, asked: Message) -> Message:
+        for name in self.all:
+            answer = self._call(name, "received", answer, asked, moment)
+        return answer
+
+    def published(
+        self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
+    ) -> ArrayRecord:
+        """Return the server's next model."""
+        for name in self.all:
+            model = self._call(name, "published", model, before, sent, moment)
+        return model
+
+    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
+        """Return what clients that do not train found, of the first that asks some."""
+        found = (self._call(name, "evaluate", model, settings, moment) for name in self.all)
+        return next((report for report in found if report is not None), None)
+
     def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
         """Return a round with what they make of it, and why the first that ends the run does; else ""."""
-        reasons, opinions, facts = [], [], {}
-        for name, extension in {**self.built_in, **self.named}.items():
+        stops, opinions, facts = [], [], dict[str, Mapping[str, float]]()
+        of_clients: dict[int, dict[str, float]] = {}
+        for name, extension in self.all.items():
+            stops.append(self._call(name, "after_round", result))
+            opinions.append(self._call(name, "keeps"))
             with _mistakes_of(name):
-                if stop := _checked(extension, "after_round", extension.after_round(result), Stop | None):
-                    reasons.append(stop.reason)
-                opinions.append(_checked(extension, "keeps", extension.keeps(), bool | None))
-                if columns := _columns(extension, result):
-                    facts[name] = columns
+                facts[name] = _columns(extension, result) if name in self.named else extension.columns()
+                for partition, columns in extension.columns_of_clients().items():
+                    of_clients.setdefault(partition, {}).update(columns)
+        reasons = [stop.reason for stop in stops if stop]
         made = replace(
             result,
             last=result.last or bool(reasons),
             improved=True in opinions,
             kept=False not in opinions,
-            facts=facts,
+            facts={name: columns for name, columns in facts.items() if columns},
+            facts_of_clients=of_clients,
         )
         return made, next(iter(reasons), "")
+
+    def on_round(self, result: RoundResult) -> None:
+        """Tell the built-in ones of a round that is written; a run's own ones are among its observers."""
+        for extension in self.built_in.values():
+            extension.on_round(result)
+
+    def check_end(self) -> None:
+        """Check a run that is over; see `Extension.check_end`."""
+        for name in self.all:
+            self._call(name, "check_end")
+
+    @property
+    def header(self) -> list[str]:
+        """The columns of ``metrics.csv`` that are there from the first round on."""
+        return [column for one in self.all.values() for column in one.header()]
+
+    def _call(self, name: str, method: str, *arguments: Any) -> Any:
+        """Return what a hook returns; a run's own extension has its result checked, and its errors named."""
+        extension = self.all[name]
+        if name in self.built_in:
+            return getattr(extension, method)(*arguments)
+        with _mistakes_of(name):
+            found = getattr(extension, method)(*arguments)
+            wanted, words = RESULTS.get(method, (object, ""))
+            if not isinstance(found, wanted):
+                raise WrongResult(extension, method, found, words)
+            return found
+
+    def _overrides(self, name: str, method: str) -> bool:
+        return bool(overridden(type(self.all[name]), Extension, (method,)))
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` has of them; of the run's own in ``extensions``, by name."""
@@ -70,7 +198,8 @@ class Extensions:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of them, by name."""
-        return {name: _plain(name, one, "state") for name, one in {**self.built_in, **self.named}.items()}
+        found = {name: _plain(name, one, "state") for name, one in self.all.items()}
+        return {name: state for name, state in found.items() if state}
 
     def restore(self, states: Mapping[str, Any], account: Mapping[str, Any]) -> None:
         """Go on from a `state`; ``account`` has that of the built-in ones up to version 0.2."""
@@ -81,7 +210,7 @@ class Extensions:
                 extension.restore(states.get(name, {}))
 
 
-def extensions_of(config: RunConfig, info: RunInfo) -> Extensions:
+def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators) -> Extensions:
     """Make the extensions of a run.
 
     Raises
@@ -97,19 +226,12 @@ def extensions_of(config: RunConfig, info: RunInfo) -> Extensions:
             raise not_allowed(EXTENSION.key, config.extension, f"each name once, not {short(name)!r} twice")
         with as_user_error(EXTENSION.key, name):
             named[short(name)] = cls(info, **settings)
-    return Extensions({cls.__name__.lower(): cls(info) for cls in BUILT_IN}, named)
+    built_in = {cls.__name__.lower(): cls(info, **collaborators.get(cls, {})) for cls in BUILT_IN}
+    return Extensions(built_in, named)
 
 
 def _mistakes_of(name: str) -> AbstractContextManager[None]:
     return as_user_error(EXTENSION.key, name, RunFailed)
-
-
-def _checked(extension: Extension, method: str, value: Any, wanted: Any) -> Any:
-    """Return what a method gave; a WrongResult if it may not give that."""
-    if not isinstance(value, wanted):
-        expected = "Stop(reason) or None" if method == "after_round" else "True, False or None"
-        raise WrongResult(extension, method, value, expected)
-    return value
 
 
 def _columns(extension: Extension, result: RoundResult) -> dict[str, float]:

@@ -3,37 +3,35 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, UserConfig
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
-from fedbn_flower.strategies import PhaseReport, RuleState
+from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
-from ..core.ground.wire import (
-    CHECKPOINT_ROUND,
-    CLASSES,
-    CLIENT_LR,
-    DIGEST_OF_START,
-    DP_NOISE,
-    EVAL_SPLITS,
-    FINE_TUNE,
-    RUN,
-)
+from ..core.ground.wire import CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
 from ..data.notes import Note
+from ..extensions import Moment
+from ..extensions.budget import Budget
+from ..extensions.compression import Compression
+from ..extensions.devices import Devices
+from ..extensions.newcomers import Newcomers
+from ..extensions.protocol import Asynchronous
+from ..extensions.rates import Rates
+from ..extensions.selection import ClientSelection
 from ..privacy.example_privacy import ExamplePrivacy
-from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
@@ -45,19 +43,18 @@ from .checks.privacy_fit import privacy_of
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
-from .divergence import Divergence
-from .evaluation import GlobalEvaluation, evaluate_new
-from .exchange import Exchange, model_to_send, next_model
-from .extensions import extensions_of
+from .evaluation import GlobalEvaluation
+from .exchange import Exchange
+from .extensions import Collaborators, extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
-from .participation.asynchronous import Training
-from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
+from .participation.makers import buffers_of, clock_of, end_of_round, goes_by_partition, participation
+from .participation.selection import selection_of_round
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .site_memories import SiteMemories
-from .strategy import errors_of_custom_rules, make_strategy, prepare_round, step_more
+from .strategy import errors_of_custom_rules, make_strategy, set_server_rate, step_more
 from .tasks import client_settings
-from .totals import add_round, end_on_clock, last_sure_checkpoint
+from .totals import add_round, last_sure_checkpoint
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -124,7 +121,7 @@ class Federation:
             compared_by=self.problem.compared_by,
             higher_is_better=self.problem.higher_is_better,
         )
-        self.extensions = extensions_of(config, self.info)
+        self.extensions = extensions_of(config, self.info, self._collaborators())
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
@@ -137,7 +134,7 @@ class Federation:
     @cached_property
     def warnings(self) -> list[str]:
         """What is no mistake but hardly meant."""
-        found = [*notices(self.inputs), *(self.privacy.notices() if self.privacy else ()), self.unused_line]
+        found = [*notices(self.inputs), *self.extensions.notices, self.unused_line]
         return [line for line in found if line]
 
     @property
@@ -199,11 +196,10 @@ class Federation:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
         updates, sampled, trained = strategy.rule_state.updates, False, False
-        divergence, refusals = Divergence(), Refusals()
-        settings = client_settings(config)
+        refusals = Refusals()
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
-            result = self._decided(self._round(server_round, arrays, settings, grid, observers))
+            result = self._decided(self._round(server_round, arrays, grid, observers))
             self.memories.check()
             arrays = result.arrays
             sampled |= bool(result.train.metrics or result.train.failures)
@@ -212,7 +208,7 @@ class Federation:
                 observer.on_round(result)
             self.last_round = server_round
             refusals.note(result)
-            divergence.note(result)
+            self.extensions.on_round(result)
             if result.last:
                 break
         if (self.privacy and sampled and not trained) or (
@@ -221,12 +217,34 @@ class Federation:
             raise refusals.never_updated(config, sampled)
         for line in refusals.lines():
             LOGGER.warning("%s", line)
-        divergence.check_end(config.client_lr)
+        self.extensions.check_end()
         if sampled and config.share_evaluating and not (result.evaluate.metrics or result.global_metrics):
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )
         return arrays
+
+    def _collaborators(self) -> Collaborators:
+        """Return what the built-in extensions of this run are made of."""
+        config = self.config
+
+        def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
+            set_server_rate(rule, config, server_round)
+
+        return {
+            Asynchronous: {"buffers": self.buffers},
+            Budget: {"account": self.privacy, "complete": self._learn_sizes},
+            ClientSelection: {"of_round": partial(selection_of_round, self.inputs)},
+            Compression: {"codec": config.codec},
+            Devices: {"ends": end_of_round(self.clock, self.buffers)},
+            Newcomers: {"held_out": self.inputs.held_out_clients},
+            Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
+        }
+
+    def _learn_sizes(self, asked: Sequence[int], moment: Moment) -> None:
+        """Ask for the sizes of sites that joined late, where privacy is accounted by these."""
+        if isinstance(self.privacy, ExamplePrivacy) and self.privacy.lacks(asked):
+            self.privacy.learn(sites_sizes(self.inputs, moment.rule, moment.exchange.grid))
 
     def _decided(self, result: RoundResult) -> RoundResult:
         """Return a round with what the extensions make of it."""
@@ -253,19 +271,6 @@ class Federation:
         """Return the model after a round without what stays at home: what travelled, and what is frozen."""
         return inputs_of(self.config.at_round(server_round)).completed(arrays)
 
-    def _answers(self, training: Training) -> Iterable[Message]:
-        """Return the answers to a round's train messages."""
-        replies = self.buffers.answers(training) if self.buffers else self._replies(training)
-        return self.memories.noted(training.exchange.grid, training.server_round, MessageType.TRAIN, replies)
-
-    def _replies(self, training: Training) -> Iterable[Message]:
-        made, privacy = list(training.configure()), self.privacy
-        asked = (training.rule.node_directory.partition(message.metadata.dst_node_id) for message in made)
-        if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):  # a site that joined late
-            privacy.learn(sites_sizes(self.inputs, training.rule, training.exchange.grid))
-        messages = charged(self.privacy, training.server_round, made, training.rule)
-        return training.exchange.answers(MessageType.TRAIN, messages, training.on_answer)
-
     def tell_complete(self, grid: Grid) -> None:
         """Tell sites that the run is complete, once its folder is."""
         self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
@@ -275,114 +280,159 @@ class Federation:
         return medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
 
     def _round(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        settings: UserConfig,
-        grid: Grid,
-        observers: Iterable[Observer],
+        self, server_round: int, arrays: ArrayRecord, grid: Grid, observers: Iterable[Observer]
     ) -> RoundResult:
-        """Train, evaluate if it is due, and count both."""
-        config, strategy = self.config, self.strategy
-        started = time.monotonic()
-        exchange = Exchange(grid, config.round_timeout, takes_sums(strategy), config.codec)
-        spent = bool(self.privacy and self.privacy.begin_round(server_round))
-        planned_last = spent or server_round == config.rounds
-        due = planned_last or server_round % config.evaluate_every == 0
-        tests = due and (planned_last or config.may_end_early)
-        splits = config.held_out_splits(final=tests) if due else ""
-        classes = self.dataset.spec.outputs if tests and self.dataset.has_classes else 0
-        by_class: dict[str, str | int] = {CLASSES: classes} if classes else {}
-        after_training = splits if config.eval_model == "local" else ""
-        moment: dict[str, Any] = {
-            RUN: self.run_name,
-            **self.totals.normalization,
-            **({DP_NOISE: self.privacy.noise} if isinstance(self.privacy, ExamplePrivacy) else {}),
-            CHECKPOINT_ROUND: last_sure_checkpoint(config, server_round),
-            **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
-        }
-        rates = config.scheduled_rates(server_round)
-        client_rate = {CLIENT_LR: rates.get(CLIENT_LR, config.client_lr)}
-        sent = prepare_round(strategy, self.inputs, server_round, exchange, arrays)
-        fine_tuning = {FINE_TUNE: config.fine_tune, **client_rate} if config.fine_tune else {}
-        train_config = ConfigRecord(
-            {
-                **settings,
-                **moment,
-                **client_rate,
-                **fine_tuning,
-                EVAL_SPLITS: after_training,
-                **(by_class if after_training else {}),
-            }
-        )
-        evaluation: dict[str, Any] = {EVAL_SPLITS: splits, **moment, **fine_tuning}
+        """Prepare, train, step, evaluate, and record."""
+        began = time.monotonic()
+        moment = self._moment(server_round, grid, observers)
+        sent, told = self._prepared(moment, arrays)
+        answers = self._trained(moment, arrays, sent, told)
+        updated, metrics, train = self._stepped(moment, answers)
+        model = self.extensions.published(updated or arrays, arrays, sent, moment)
+        evaluate, means = self._evaluated(moment, model, train, metrics)
+        return self._recorded(moment, began, arrays, model, train, evaluate, means)
+
+    def _moment(self, server_round: int, grid: Grid, observers: Iterable[Observer]) -> Moment:
+        """Return what a round is about."""
+        config, inputs = self.config, self.inputs
+        last = self.extensions.before_round(server_round) or server_round == config.rounds
+        due = last or server_round % config.evaluate_every == 0
+        tests = due and (last or config.may_end_early)
 
         def on_answer(phase: str, done: int, total: int) -> None:
             for observer in observers:
                 observer.on_answer(server_round, phase, done, total)
 
-        def configure() -> Iterable[Message]:
-            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-                return strategy.configure_train(server_round, sent, train_config, grid)
-
-        replies = self._answers(Training(strategy, server_round, arrays, exchange, configure, on_answer))
-        with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-            updated, train_metrics = strategy.aggregate_train(server_round, replies)
-        train_report = evaluate_report = strategy.phase_report
-        evaluate_metrics: MetricRecord | None = None
-        before, arrays = arrays, next_model(self.inputs, updated, arrays, sent)
-
-        if splits and not after_training:
-            evaluate_config = ConfigRecord({**evaluation, **by_class})
-            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-                messages = strategy.configure_evaluate(
-                    server_round, model_to_send(arrays, self.inputs.rounded_names), evaluate_config, grid
-                )
-            replies = exchange.answers(MessageType.EVALUATE, messages, on_answer)
-            replies = self.memories.noted(grid, server_round, MessageType.EVALUATE, replies)
-            with errors_of_custom_rules(config, ONE_LINE_ERRORS):
-                evaluate_metrics = strategy.aggregate_evaluate(server_round, replies)
-            evaluate_report = strategy.phase_report
-        elif not splits:
-            evaluate_report = PhaseReport()
-        new = None
-        if tests and config.holdout_clients and self.shares:
-            new = evaluate_new(
-                self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
-            )
-
-        means = self._medians(evaluate_report) | round_means(
-            train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
-        )
-        of_global, diverged = self.evaluation.evaluate(arrays, splits, classes, evaluate_report, grid)
-        pooled = pooled_metrics(evaluate_report, means, self.problem)
-        seconds = time.monotonic() - started
-        add_round(self.totals, server_round, seconds, exchange, len(train_report.metrics))
-        clock = end_on_clock(self.totals, server_round, self.clock, self.buffers)
-        return RoundResult(
+        return Moment(
             server_round,
+            last,
+            config.held_out_splits(final=tests) if due else "",
+            tests,
+            tuple(inputs.split.shared),
+            tuple(inputs.stepped_names),
+            inputs.rounded_names,
+            self.strategy,
+            Exchange(grid, config.round_timeout, takes_sums(self.strategy), on_answer),
+            on_answer,
+            self.totals,
+        )
+
+    def _prepared(self, moment: Moment, arrays: ArrayRecord) -> tuple[ArrayRecord, ConfigRecord]:
+        """Return the model as clients get it, and what they are told with it."""
+        self.extensions.prepare(moment)
+        splits = moment.splits if self._evaluates_after_training else ""
+        told = {**client_settings(self.config), **self._told(MessageType.TRAIN, splits, moment)}
+        return self.extensions.send(arrays, moment), ConfigRecord(told)
+
+    def _told(self, phase: str, splits: str, moment: Moment) -> dict[str, Any]:
+        """Return what messages of a phase say beside the model and the algorithms' settings."""
+        classes = self._counted_classes(moment) if splits else 0
+        return {
+            RUN: self.run_name,
+            **self.totals.normalization,
+            CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number),
+            **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
+            **self.extensions.settings(phase, moment),
+            EVAL_SPLITS: splits,
+            **({CLASSES: classes} if classes else {}),
+        }
+
+    def _trained(
+        self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord
+    ) -> Iterable[Message]:
+        """Return the answers to the round's train messages."""
+        strategy, grid = self.strategy, moment.exchange.grid
+
+        def configure() -> Iterable[Message]:
+            with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+                return strategy.configure_train(moment.number, sent, told, grid)
+
+        answers = self.extensions.answers(moment, arrays, configure)
+        if answers is None:
+            messages = list(configure())
+            partition = strategy.node_directory.partition
+            self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
+            answers = moment.exchange.answers(MessageType.TRAIN, messages)
+        return self.memories.noted(grid, moment.number, MessageType.TRAIN, answers)
+
+    def _stepped(
+        self, moment: Moment, answers: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None, PhaseReport]:
+        """Return what the rule makes of the answers: its model and mean metrics, and who answered what."""
+        with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+            updated, metrics = self.strategy.aggregate_train(moment.number, answers)
+        return updated, metrics, self.strategy.phase_report
+
+    @property
+    def _evaluates_after_training(self) -> bool:
+        return self.config.eval_model == "local"
+
+    def _counted_classes(self, moment: Moment) -> int:
+        """Return how many classes are counted by themselves in a round; 0 for none."""
+        return self.dataset.spec.outputs if moment.tests and self.dataset.has_classes else 0
+
+    def _evaluated(
+        self, moment: Moment, model: ArrayRecord, train: PhaseReport, train_metrics: MetricRecord | None
+    ) -> tuple[PhaseReport, dict[str, float]]:
+        """Return what clients found of the next model, and the round's means over clients."""
+        strategy, grid, number = self.strategy, moment.exchange.grid, moment.number
+        after_training = bool(moment.splits) and self._evaluates_after_training
+        report, metrics = train if after_training else PhaseReport(), None
+        if moment.splits and not after_training:
+            told = ConfigRecord(self._told(MessageType.EVALUATE, moment.splits, moment))
+            sent = self.extensions.send(model, moment)
+            with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+                messages = strategy.configure_evaluate(number, sent, told, grid)
+                answers = moment.exchange.answers(MessageType.EVALUATE, messages)
+                noted = self.memories.noted(grid, number, MessageType.EVALUATE, answers)
+                metrics = strategy.aggregate_evaluate(number, noted)
+            report = strategy.phase_report
+        means = round_means(train_metrics, metrics, report, after_training, self.problem)
+        of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
+        return report, {**of_half, **means}
+
+    def _evaluated_by_others(self, moment: Moment, model: ArrayRecord) -> PhaseReport | None:
+        """Return what clients that do not train found of the next model."""
+        told = self._told(MessageType.EVALUATE, moment.splits, moment)
+        told.pop(CLASSES, None)
+        return self.extensions.evaluate(self.extensions.send(model, moment), told, moment)
+
+    def _recorded(
+        self,
+        moment: Moment,
+        began: float,
+        before: ArrayRecord,
+        model: ArrayRecord,
+        train: PhaseReport,
+        evaluate: PhaseReport,
+        means: Mapping[str, float],
+    ) -> RoundResult:
+        """Return a round as observers see it, once others have evaluated its model."""
+        exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
+        new = self._evaluated_by_others(moment, model) if moment.tests else None
+        of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
+        pooled = pooled_metrics(evaluate, means, problem)
+        seconds = time.monotonic() - began
+        add_round(self.totals, moment.number, seconds, exchange, len(train.metrics))
+        return RoundResult(
+            moment.number,
             seconds,
-            arrays,
-            train_report,
-            evaluate_report,
+            model,
+            train,
+            evaluate,
             means,
             of_global,
-            self.problem.metrics_of_all_classes,
+            problem.metrics_of_all_classes,
             before=before,
-            splits=splits,
-            spread=spread(evaluate_report.metrics.values(), self.problem),
+            splits=moment.splits,
+            spread=spread(evaluate.metrics.values(), problem),
             pooled=pooled,
             seconds_waited=exchange.seconds,
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
             new=new,
-            rates=rates,
-            privacy=self.privacy.columns(server_round) if self.privacy else {},
             decide_by=self.decide_by,
             costs=self.totals.costs(),
-            spent=spent,
             diverged=diverged,
-            last=planned_last or bool(diverged),
-            clock=clock,
-            staleness=strategy._buffer_.staleness if strategy._buffer_ else {},
+            last=moment.last or bool(diverged),
         )

@@ -11,8 +11,8 @@ from fedbn_flower.strategies import TooFewNodes
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
+from ..extensions.divergence import DIVERGED, advice
 from ..records.events import RoundResult
-from .divergence import DIVERGED, advice
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
 LISTED = 3  # reasons in the log, and clients of one reason

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy
@@ -19,9 +18,7 @@ from ..core.ground.overriding import overridden
 from ..core.ground.wire import NUM_EXAMPLES
 from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
-from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
-from .participation.selection import select_by
 
 WITH_A_STEP = "a class with a server_step(delta, state, round)"
 """What a strategy is to be."""
@@ -92,22 +89,6 @@ def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_
     """
     if (rate := config.scheduled_rates(server_round).get(SERVER_LR)) is not None:
         setattr(strategy, flags(type(strategy))[SERVER_LR], rate)
-
-
-def prepare_round(
-    strategy: PseudoGradientStrategy,
-    inputs: RunInputs,
-    server_round: int,
-    exchange: Exchange,
-    arrays: ArrayRecord,
-) -> ArrayRecord:
-    """Set what a round of the strategy needs: its ``server-lr``, and how its nodes are selected.
-
-    Return the model as clients get it.
-    """
-    set_server_rate(strategy, inputs.config, server_round)
-    strategy.node_selection = select_by(inputs, exchange, strategy)
-    return model_to_send(arrays, inputs.rounded_names)
 
 
 def errors_of_custom_rules(

@@ -3,11 +3,8 @@
 from flwr.app import MessageType
 
 from ..config.run_config import RunConfig
-from ..records.columns import SIMULATED_SECONDS
 from ..records.run_totals import FLOWER, RunTotals
-from .exchange import Exchange
-from .participation import Clock
-from .participation.asynchronous import Buffers, ScheduledBuffers
+from ..extensions.base import Exchange
 
 
 def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:
@@ -23,17 +20,6 @@ def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Ex
     totals.bytes_sent += exchange.bytes_sent
     totals.bytes_received += exchange.bytes_received
     totals.client_updates += updates
-
-
-def end_on_clock(
-    totals: RunTotals, server_round: int, clock: Clock | None, buffers: Buffers | None
-) -> dict[str, float]:
-    """Advance the simulated seconds to the end of a round, and return their column; empty without a clock."""
-    if isinstance(buffers, ScheduledBuffers):
-        totals.simulated_seconds = buffers.schedule.buffer(server_round).seconds
-    elif clock:
-        totals.simulated_seconds += clock.round_seconds
-    return {SIMULATED_SECONDS: round(totals.simulated_seconds, 3)} if clock else {}
 
 
 def last_sure_checkpoint(config: RunConfig, server_round: int) -> int:

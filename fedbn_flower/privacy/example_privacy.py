@@ -15,6 +15,7 @@ from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
 from ..core.errors import UserError
+from ..core.ground.wire import DP_NOISE
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
 from .composition import Release, composed_epsilon
@@ -182,6 +183,10 @@ class ExamplePrivacy(PrivacyAtClients):
         would be more for it.
         """
         return bool(self._sizes) and not self.config.dp_epsilon and not self._sizes.keys() >= {*clients}
+
+    def told(self) -> dict[str, float]:
+        """Return the noise, which sites compare with what they account."""
+        return {DP_NOISE: self.noise}
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""

@@ -1,13 +1,9 @@
 """What the privacy of a run has in common, whatever it protects: its ledger, and the columns of a round."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-
-from flwr.app import Message
-
-from fedbn_flower.strategies.base import PseudoGradientStrategy
 
 from ..config.keys.privacy import NO_SEED
 from ..config.run_config import RunConfig
@@ -21,19 +17,6 @@ from .site_metrics import evaluations_until, metrics_noise, planned
 from .terms import GUARANTEE, SIMULATED
 
 PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
-
-
-def charged(
-    privacy: "RunPrivacy | None",
-    server_round: int,
-    messages: Iterable[Message],
-    strategy: PseudoGradientStrategy,
-) -> list[Message]:
-    """Return a round's messages to those who are to train, once the ledger is charged for them."""
-    sent, partition = list(messages), strategy.node_directory.partition
-    if privacy:
-        privacy.ask(server_round, [partition(message.metadata.dst_node_id) for message in sent])
-    return sent
 
 
 class RunPrivacy(ABC):
@@ -64,8 +47,20 @@ class RunPrivacy(ABC):
         return self._spends(new) and not self._is_repeated(server_round + 1)
 
     @abstractmethod
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of it."""
+
+    @abstractmethod
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
         """Hear which clients are about to be asked to train, by partition id."""
+
+    def told(self) -> dict[str, float]:
+        """Return what messages say of it."""
+        return {}
 
     def end(self) -> None:  # noqa: B027
         """Forget what only a run that goes on needs: this one is complete."""

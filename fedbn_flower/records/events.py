@@ -87,18 +87,15 @@ class RoundResult:
     bytes_received: int = 0
     new: PhaseReport | None = None
     """The report of the held-out clients, where they evaluated."""
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """The learning rates of the round by key, of those that have a schedule."""
-    privacy: Mapping[str, float] = field(default_factory=dict)
-    """With differential privacy, epsilon so far, and the round's noise and clip, by `columns.PRIVACY`."""
     decide_by: str = "pooled"
     """Whose metrics decide, of `deciding.DECIDING`."""
     costs: Mapping[str, float] = field(default_factory=dict)
     """What the run has cost when the round ends; see `RunTotals.costs`."""
-    spent: bool = False
-    """Whether the privacy budget is spent with this round."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The columns of the run's extensions, by the name of the extension."""
+    """What the run's extensions have noted, by column, by the name of the extension: learning rates with a
+    schedule, what privacy has cost, simulated seconds."""
+    facts_of_clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """The same of clients that trained, by partition."""
     improved: bool = False
     """Whether an extension has seen no better model."""
     kept: bool = True
@@ -106,10 +103,11 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
-    clock: Mapping[str, float] = field(default_factory=dict)
-    """With named devices, the simulated seconds since the run began, by `columns.SIMULATED_SECONDS`."""
-    staleness: Mapping[int, int] = field(default_factory=dict)
-    """With an asynchronous protocol, how many updates old a client's model was, by partition."""
+
+    @property
+    def noted(self) -> dict[str, float]:
+        """All `facts`, by column."""
+        return {name: value for columns in self.facts.values() for name, value in columns.items()}
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -36,8 +36,6 @@ from .summary import (
     round_header,
     round_metrics,
     run_totals,
-    staleness_of_answer,
-    staleness_of_round,
     without_lists,
 )
 
@@ -121,8 +119,7 @@ class RunFolder(Observer):
         """Write what is known before a round; keep the rows up to the last round."""
         path, federation, problem = self.path, self.federation, self.federation.problem
         write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
-        config, private = federation.config, bool(federation.privacy)
-        header = [*round_header(problem, private, bool(federation.clock)), *config.scheduled_rates(1)]
+        header = [*round_header(problem), *federation.extensions.header]
         self.metrics = CsvLog(path / "metrics.csv", header, last_round)
         header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
         self.clients = CsvLog(path / "clients.csv", header, last_round)
@@ -189,8 +186,7 @@ class RunFolder(Observer):
                     "failures": result.failures,
                     **result.metrics,
                     **round_costs(result),
-                    **{**result.rates, **result.privacy, **result.clock, **staleness_of_round(result)},
-                    **{name: value for columns in result.facts.values() for name, value in columns.items()},
+                    **result.noted,
                     **{name: v for name, v in result.spread.items() if name in self.metrics.columns},
                 }
             ]
@@ -205,7 +201,8 @@ class RunFolder(Observer):
                     "round": result.server_round,
                     "phase": phase,
                     "partition": partition,
-                    **{**without_lists(metrics), **staleness_of_answer(result, phase, partition)},
+                    **without_lists(metrics),
+                    **(result.facts_of_clients.get(partition, {}) if phase == "train" else {}),
                 }
                 for phase, answers in phases.items()
                 for partition, metrics in answers.metrics.items()
@@ -257,7 +254,6 @@ class RunFolder(Observer):
             **facts_of_metrics(self.federation.problem),
             "failures": self.failures,
             **({"memories-lost": lost} if (lost := self.federation.memories.lost) else {}),
-            **({"privacy": privacy.summary()} if (privacy := self.federation.privacy) else {}),
         }
         text = json_text(summary, indent=2) + "\n"
 

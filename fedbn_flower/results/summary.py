@@ -15,12 +15,9 @@ from ..records.columns import (
     DEVIATION,
     GLOBAL,
     POOLED,
-    PRIVACY,
     ROUND_COLUMNS,
     SECONDS,
     SIMULATED_SECONDS,
-    STALENESS,
-    STALENESS_OF_ROUND,
     WORST,
     WORST_TENTH,
 )
@@ -55,11 +52,8 @@ def seeds_text(runs: Collection[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def round_header(problem: Problem, private: bool = False, timed: bool = False) -> list[str]:
-    """Return the first columns of ``metrics.csv``; further metrics are not measured in training.
-
-    ``private``: whether the run has differential privacy. ``timed``: whether it has a simulated clock.
-    """
+def round_header(problem: Problem) -> list[str]:
+    """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
     prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
     return [
         *ROUND_COLUMNS,
@@ -67,8 +61,6 @@ def round_header(problem: Problem, private: bool = False, timed: bool = False) -
         *(prefix + name for prefix in prefixes for name in problem.metrics),
         *COSTS,
         *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
-        *(PRIVACY if private else ()),
-        *([SIMULATED_SECONDS] if timed else ()),
     ]
 
 
@@ -168,18 +160,6 @@ def round_costs(result: RoundResult) -> dict[str, float]:
 def without_lists(metrics: MetricRecord) -> dict[str, object]:
     """Return the metrics that fit a CSV cell: all but the lists."""
     return {name: value for name, value in metrics.items() if not isinstance(value, list)}
-
-
-def staleness_of_answer(result: RoundResult, phase: str, partition: int) -> dict[str, int]:
-    """Return a train answer's staleness by its column; nothing of others."""
-    found = result.staleness if phase == MessageType.TRAIN else {}
-    return {STALENESS: found[partition]} if partition in found else {}
-
-
-def staleness_of_round(result: RoundResult) -> dict[str, float]:
-    """Return the mean and the greatest staleness of the answers that were used; nothing without a buffer."""
-    found = [result.staleness[p] for p in result.train.metrics if p in result.staleness]
-    return dict(zip(STALENESS_OF_ROUND, (sum(found) / len(found), max(found)), strict=True)) if found else {}
 
 
 def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -212,24 +212,21 @@ def _trained(
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    if config.dp == "local":
-        update = _released(message, context, client, update)
-    if config.dp == "example":
-        update = only_trained(client, _received(client, message), update)
-    update = without_metrics(config, update)
+    update = without_metrics(config, _protected(message, client, update, config))
     if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    model = {n: np.asarray(array) for n, array in by_name(update.arrays, client.shared_names).items()}
+    at = AtClient(client, partial(_received, client, message), config, message.content[CONFIG], round_of(message))
+    outgoing = sent_by_client(Outgoing(update), at)
+    update, model = outgoing.update, outgoing.model(client.shared_names)
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
     metrics, content = reported[METRICS], RecordDict(reported)
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
-    travels = model
-    if codec := config.codec:
-        codes, model, travels = compressed_model(codec, client, model, message.content, round_of(message))
+    travels = model if outgoing.travels is None else outgoing.travels
+    coded = RecordDict({COMPRESSED: outgoing.codes} if outgoing.codes else {})
     if group is None:
         content[ARRAYS] = _record(travels)
-        content.update({COMPRESSED: codes} if codec else {})
+        content.update(coded)
     client.memory.commit()
     if group is None:
         content.update(_remembered(client, context))
@@ -237,7 +234,7 @@ def _trained(
         try:
             group.add(content, model)
             metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
-            metrics[SENT_BYTES] += array_bytes(RecordDict({COMPRESSED: codes})) if codec else 0
+            metrics[SENT_BYTES] += array_bytes(coded)
             content = RecordDict(reported)
         except ReplyRefused:
             content[ARRAYS] = _record(model)

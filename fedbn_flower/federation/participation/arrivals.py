@@ -17,8 +17,9 @@ from fedbn_flower.strategies.aggregation.fold import TrainPhase
 from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.reply_reader import ReplyReader
 
-from ..exchange import LONGEST_WAIT, SHORTEST_WAIT, Exchange
-from .asynchronous import IS_DISPATCHED, Buffers, Training
+from ...extensions.base import Exchange, Moment
+from ..exchange import LONGEST_WAIT, SHORTEST_WAIT
+from .asynchronous import IS_DISPATCHED, Buffers, Configure
 
 
 @dataclass(frozen=True)
@@ -65,39 +66,41 @@ class ArrivingBuffers(Buffers):
         self._models: dict[int, ArrayRecord] = {}  # the versions that are out, and the newest
         self._come: deque[Message] = deque()  # replies that are fetched, but not looked at
 
-    def answers(self, training: Training) -> Iterable[Message]:
+    def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
         began = time.monotonic()
-        rule, server_round = training.rule, training.server_round
-        self._models[server_round - 1] = training.arrays
-        landed = self._land(training)
+        rule, server_round = moment.rule, moment.number
+        self._models[server_round - 1] = model
+        landed = self._land(moment, model, configure)
         landed.sort(key=lambda pair: pair[0].answer)
         dispatches = [dispatch for dispatch, _ in landed]
         answers = [dispatch.answer for dispatch in dispatches]
         models = {answer.version: self._models[answer.version] for answer in answers}
         sent = [dispatch.message for dispatch in dispatches]
         rule._buffer_ = Buffer(self.protocol, server_round - 1, answers, models, sent)
-        training.configure()
+        configure()
         out = {dispatch.answer.version for dispatch in self._out.values()}
         self._models = {version: self._models[version] for version in out}
         rule.node_directory.busy = self._busy()  # whoever trains does not evaluate
-        training.exchange.seconds[MessageType.TRAIN] += time.monotonic() - began
+        moment.exchange.seconds[MessageType.TRAIN] += time.monotonic() - began
         return [reply for _, reply in landed if reply]
 
-    def _land(self, training: Training) -> list[tuple[Dispatch, Message | None]]:
+    def _land(
+        self, moment: Moment, model: ArrayRecord, configure: Configure
+    ) -> list[tuple[Dispatch, Message | None]]:
         """Dispatch nodes until enough usable answers have landed; return all that did, and those lost."""
-        rule, server_round, exchange = training.rule, training.server_round, training.exchange
+        rule, server_round, exchange = moment.rule, moment.number, moment.exchange
         current, size, usable, wait = server_round - 1, self.protocol.size, 0, SHORTEST_WAIT
         rng = np.random.default_rng([self.seed, server_round, 0, IS_DISPATCHED])
-        model = {name: viewed(array) for name, array in training.arrays.items()}
-        reader = ReplyReader(rule._reading_(), server_round, TrainPhase(model))
+        sent = {name: viewed(array) for name, array in model.items()}
+        reader = ReplyReader(rule._reading_(), server_round, TrainPhase(sent))
         landed: list[tuple[Dispatch, Message | None]] = []
         while usable < size:
             idle = self._idle(rule, server_round, exchange, [dispatch for dispatch, _ in landed])
             if (places := min(self.concurrency - len(self._out), len(idle))) > 0:
                 chosen = sorted(idle[i] for i in rng.choice(len(idle), places, replace=False))
                 answers = [BufferedAnswer(current, partition) for partition in chosen]
-                rule._buffer_ = Buffer(self.protocol, current, answers, {current: training.arrays})
-                messages = list(training.configure())
+                rule._buffer_ = Buffer(self.protocol, current, answers, {current: model})
+                messages = list(configure())
                 exchange.push(messages)
                 for message in messages:
                     partition = rule.node_directory.partition(message.metadata.dst_node_id)
@@ -114,7 +117,7 @@ class ArrivingBuffers(Buffers):
             landed.append(found)
             if _is_usable(found[1], reader):
                 usable += 1
-                training.on_answer(MessageType.TRAIN, usable, size)
+                moment.on_answer(MessageType.TRAIN, usable, size)
         return landed
 
     def _busy(self) -> set[int]:

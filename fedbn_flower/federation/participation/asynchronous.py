@@ -14,11 +14,11 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MessageType
 from numpy.typing import NDArray
 
-from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol, Buffer, BufferedAnswer
 
-from ..exchange import Exchange, OnAnswer
+from ...extensions.base import Moment
 
+Configure = Callable[[], Iterable[Message]]
 IS_DISPATCHED = 16
 """The stream of random numbers of dispatches; see `seeded`."""
 
@@ -109,35 +109,6 @@ class Schedule:
             heappush(self._training, (lands, partition, len(self._full)))
 
 
-@dataclass(frozen=True)
-class Training:
-    """The training of a round.
-
-    Parameters
-    ----------
-    rule : PseudoGradientStrategy
-        The rule.
-    server_round : int
-        The round.
-    arrays : ArrayRecord
-        The server's model before it.
-    exchange : Exchange
-        Carries the messages.
-    configure : callable
-        Calls the rule's ``configure_train`` and returns its messages, to the clients of its buffer if it has
-        one.
-    on_answer : callable
-        Told of answers that count.
-    """
-
-    rule: PseudoGradientStrategy
-    server_round: int
-    arrays: ArrayRecord
-    exchange: Exchange
-    configure: Callable[[], Iterable[Message]]
-    on_answer: OnAnswer
-
-
 class Buffers(ABC):
     """The rounds of an asynchronous protocol: each is a buffer.
 
@@ -158,8 +129,19 @@ class Buffers(ABC):
         self.versions: dict[int, ArrayRecord] = {}
 
     @abstractmethod
-    def answers(self, training: Training) -> Iterable[Message]:
-        """Give the rule the buffer of a round; return the answers to its messages."""
+    def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
+        """Give the rule the buffer of a round; return the answers to its messages.
+
+        Parameters
+        ----------
+        moment : Moment
+            The round.
+        model : ArrayRecord
+            The server's model before it.
+        configure : callable
+            Calls the rule's ``configure_train`` and returns its messages, to the clients of its buffer if it
+            has one.
+        """
 
 
 class ScheduledBuffers(Buffers):
@@ -177,9 +159,9 @@ class ScheduledBuffers(Buffers):
         super().__init__(protocol)
         self.schedule = schedule
 
-    def answers(self, training: Training) -> Iterable[Message]:
-        training.rule._buffer_ = self.begin_round(training.server_round, training.arrays)
-        return training.exchange.answers(MessageType.TRAIN, training.configure(), training.on_answer)
+    def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
+        moment.rule._buffer_ = self.begin_round(moment.number, model)
+        return moment.exchange.answers(MessageType.TRAIN, configure())
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> Buffer:
         """Return the buffer of a round, before which the server's model is ``arrays``."""

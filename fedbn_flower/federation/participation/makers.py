@@ -1,14 +1,20 @@
 """Make what a run needs to know who takes part in which round, and when: of its configuration."""
 
+from collections.abc import Callable
 from functools import partial
 from math import inf
 
 import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from fedbn_flower.strategies.messages.npy import array_bytes, encoded_bytes
 
 from ...config.keys import RUN_KEYS
 from ...config.keys.devices import NONE
+from ...config.registry import COMPRESS, STRATEGY, as_user_error
 from ...config.run_config import RunConfig
-from ..exchange import train_bytes
+from ...core.ground.wire import ARRAYS
+from ...extensions.compression import model_to_send
 from ..inputs import RunInputs, inputs_of
 from .arrivals import ArrivingBuffers
 from .asynchronous import Buffers, Schedule, ScheduledBuffers
@@ -85,3 +91,33 @@ def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
     clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
     schedule = Schedule(config.seed, clock.seconds(1, everybody), clients, config.concurrency, protocol.size)
     return ScheduledBuffers(protocol, schedule)
+
+
+def end_of_round(clock: Clock | None, buffers: Buffers | None) -> Callable[[int, float], float] | None:
+    """Return what tells when a round ends, from its number and when it began; None without a clock."""
+    if isinstance(buffers, ScheduledBuffers):
+        schedule = buffers.schedule
+        return lambda server_round, began: schedule.buffer(server_round).seconds
+    return (lambda server_round, began: began + clock.round_seconds) if clock else None
+
+
+def train_bytes(inputs: RunInputs) -> tuple[int, int]:
+    """Return the bytes of the arrays of a train message and of its answer, before there is one.
+
+    Those of prototypes and of struggle scores, which depend on the clients' classes, are not counted.
+    """
+    config, (model, _) = inputs.config, inputs.model()
+    entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}
+    sizes = {name: encoded_bytes(array) for name, array in entries.items()}
+    with_extras = STRATEGY.find(config.strategy).extras_like_parameters
+    extras = sum(sizes[name] for name in inputs.stepped_names) if with_extras else 0
+    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), inputs.rounded_names)
+    down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
+    if codec := config.codec:
+        names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
+        coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}
+        codec = codec.of_shapes(array.shape for array in coded.values())
+        with as_user_error(COMPRESS.key, config.compress):
+            codes = codec.layout(sum(array.size for array in coded.values())).values()
+        up += sum(encoded_bytes(np.empty(*code)) for code in codes) - sum(sizes[name] for name in coded)
+    return down, up

@@ -18,19 +18,18 @@ from ...config.keys.client_selection import KEY, UNIFORM, selection_named
 from ...config.registry import as_user_error
 from ...core.errors import RunFailed
 from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
+from ...extensions.base import Exchange, Moment
 from ...records.columns import TRAIN
-from ..exchange import Exchange
 from ..inputs import RunInputs
 
 
-def select_by(
-    inputs: RunInputs, exchange: Exchange, strategy: PseudoGradientStrategy
-) -> SelectionOfRound | None:
+def selection_of_round(inputs: RunInputs, moment: Moment) -> SelectionOfRound | None:
     """Return how the nodes of a round are selected; None for a uniform sample."""
     text = inputs.config.selection
     if text == UNIFORM:  # which needs nothing of the clients
         return None
-    return SelectionOfRound(text, selection_named(text), inputs.partitions.train.sizes, exchange, strategy)
+    sizes = inputs.partitions.train.sizes
+    return SelectionOfRound(text, selection_named(text), sizes, moment.exchange, moment.rule)
 
 
 @dataclass(frozen=True)
@@ -117,5 +116,5 @@ class SelectionOfRound:
                 raise ReplyRefused(f"no {LOSS!r}")
             return loss
 
-        answers = self.exchange.answers(MessageType.EVALUATE, messages)
+        answers = self.exchange.answers(MessageType.EVALUATE, messages, counted=False)
         return {partition: loss for _, partition, loss in replies.usable(phase, server_round, answers, read)}

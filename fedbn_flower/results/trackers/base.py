@@ -76,8 +76,6 @@ def numbers_of(result: RoundResult) -> dict[str, float]:
         "failures": float(result.failures),
         **result.metrics,
         **round_costs(result),
-        **result.rates,
-        **result.privacy,
-        **result.clock,
+        **result.noted,
         **result.spread,
     }

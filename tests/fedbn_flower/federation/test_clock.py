@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.exchange import train_bytes
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import (
@@ -21,7 +20,7 @@ from fedbn_flower.federation.participation import (
     share_of_work,
 )
 from fedbn_flower.federation.participation.clock import PHONE, PLAIN
-from fedbn_flower.federation.participation.makers import clock_of
+from fedbn_flower.federation.participation.makers import clock_of, train_bytes
 from fedbn_flower.runtime.simulation import simulate
 from strategies import FedAvg
 from tests.strategies.helpers import CannedGrid

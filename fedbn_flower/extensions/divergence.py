@@ -1,11 +1,10 @@
 """Detect a model that has become NaN or infinite."""
 
-from dataclasses import dataclass
-
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.errors import RunFailed
-from ..records.events import RoundResult
+from ..records.events import RoundResult, RunInfo
+from .base import Extension
 
 DIVERGED = "diverged"
 """A word in the reason of a client whose training or evaluation was not finite; see `FedAvgClient`."""
@@ -24,24 +23,25 @@ def advice(client_lr: float) -> str:
     return f"; take a smaller client-lr than {client_lr:g}"
 
 
-@dataclass
-class Divergence:
-    """Follows, round by round, whether the model is finite.
+class Divergence(Extension):
+    """Ends a run whose model is no longer finite.
 
     A single client cannot end a run by its report, unless it is the only one.
     """
 
-    finite_round: int = 0
-    """The last round whose model was evaluated and finite."""
-    since: int = 0
-    """The first of the latest consecutive rounds in which all training diverged; 0 if there is none."""
-    rounds: int = 0
-    """How many rounds these are."""
-    who: str = ""
-    """The first client to diverge in them, and its reason."""
+    def __init__(self, run: RunInfo) -> None:
+        super().__init__(run)
+        self.finite_round = 0
+        """The last round whose model was evaluated and finite."""
+        self.since = 0
+        """The first of the latest consecutive rounds in which all training diverged; 0 if there is none."""
+        self.rounds = 0
+        """How many rounds these are."""
+        self.who = ""
+        """The first client to diverge in them, and its reason."""
 
-    def note(self, result: RoundResult) -> None:
-        """Note a round.
+    def on_round(self, result: RoundResult) -> None:
+        """Note a round that is written.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Divergence:
         elif result.train.metrics:
             self.since, self.rounds, self.who = 0, 0, ""
 
-    def check_end(self, client_lr: float) -> None:
+    def check_end(self) -> None:
         """Check that the last rounds trained somebody.
 
         Raises
@@ -73,5 +73,5 @@ class Divergence:
         if self.rounds > 1:
             raise RunFailed(
                 f"every client's training diverged from round {self.since} on ({self.who}); the model is "
-                f"that of the round before{advice(client_lr)}"
+                f"that of the round before{advice(float(self.run.config['client-lr']))}"
             )

@@ -1,0 +1,105 @@
+"""``compress`` and ``compress-down``: what travels in the place of models and updates."""
+
+import numpy as np
+from flwr.app import ArrayRecord, Error, Message
+
+from fedbn_flower.clients import NamedArrays, Update
+from fedbn_flower.strategies.messages.codecs import Codec
+from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
+from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
+
+from ..core.ground.wire import ARRAYS, COMPRESSED
+from ..core.private import ErrorCode
+from ..records.events import RunInfo
+from .base import AtClient, Extension, Moment, Outgoing
+
+RESIDUAL = "residual"
+"""Memory group of what the codec lost: e_i."""
+CODEC = 31
+"""The purpose of a codec's random numbers, after seed, partition and round."""
+
+
+class Compression(Extension):
+    """Has clients send codes of their updates, and rounds the model that they get to bfloat16.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    codec : Codec, optional
+        Of the updates; None where they are sent as they are.
+    """
+
+    in_workers = True
+
+    def __init__(self, run: RunInfo, codec: Codec | None) -> None:
+        super().__init__(run)
+        self.codec = codec
+
+    def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
+        return model_to_send(model, moment.rounded)
+
+    @classmethod
+    def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
+        """Return the codes of what was trained, the model that they give, and what of it travels as it is.
+
+        Other names of a tied tensor travel, with the values that the codes give.
+        """
+        codec, client = at.config.codec, at.client
+        if not codec:
+            return outgoing
+        model, received = outgoing.model(client.shared_names), at.received().by_name()
+        names = [name for name in model if name in client.trained_names and model[name].dtype.kind == "f"]
+        residual = (client.memory.read(RESIDUAL) or {}) if codec.feedback else {}
+        rng = np.random.default_rng([*client.task.seed, at.number, CODEC])
+        trained = {name: model[name] for name in names}
+        codes, given, residual = compressed(codec, received, trained, residual, rng)
+        if codec.feedback:
+            client.memory.write(RESIDUAL, residual)
+        tied = {alias: given[name] for name in names for alias in client.aliases.get(name, ())}
+        whole = {**model, **tied, **given}
+        update = outgoing.update
+        made = Update(NamedArrays(whole), update.num_examples, update.metrics, update.records)
+        travels = {name: whole[name] for name in whole if name not in given}
+        return Outgoing(made, travels, codes)
+
+    def received(self, answer: Message, asked: Message, moment: Moment) -> Message:
+        """Return an answer with its model decoded, or an error in its place if that cannot be."""
+        if not self.codec or not answer.has_content():
+            return answer
+        content = answer.content
+        if moment.rule._takes_sums_ and COMPRESSED not in content:
+            return answer
+        model, codes = content.get(ARRAYS), content.pop(COMPRESSED, None)
+        try:
+            if not isinstance(model, ArrayRecord) or not isinstance(codes, ArrayRecord):
+                raise ValueError("missing; the client and the server are to have the same codec")
+            content[ARRAYS] = decompressed(self.codec, asked.content.array_records[ARRAYS], model, codes)
+        except Exception as error:  # what a client sends costs its own answer only
+            reason = f"{COMPRESSED}: {error}"
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=asked)
+        return answer
+
+    def published(
+        self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
+    ) -> ArrayRecord:
+        """Return the next model, with what rounding took from the parameters, ``before - sent``.
+
+        A rule that makes ``sent + step`` gives ``before + step``. The step is of the pseudo-gradient relative
+        to what clients got.
+        """
+        if model is before or sent is before:
+            return model
+        entries = dict(model)
+        for name in moment.stepped:
+            moved, x, got = (viewed(record[name]) for record in (model, before, sent))
+            with np.errstate(invalid="ignore"):  # an entry may be inf, as in attention masks
+                entries[name] = encoded(np.where(x == got, moved, moved + (x - got)).astype(x.dtype))
+        return ArrayRecord(entries)
+
+
+def model_to_send(model: ArrayRecord, names: frozenset[str]) -> ArrayRecord:
+    """Return the model as clients get it: entries of these names are rounded to bfloat16."""
+    if not names:
+        return model
+    return ArrayRecord({name: rounded(a) if name in names else a for name, a in model.items()})

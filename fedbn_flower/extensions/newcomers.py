@@ -1,0 +1,64 @@
+"""``holdout-clients``: clients that never train, and evaluate what the others have learnt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.messages.gate import refusing
+from fedbn_flower.strategies.messages.replies import Replies
+from fedbn_flower.strategies.messages.validation import check_metrics
+
+from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+from ..records.events import RunInfo
+from .base import Extension, Moment
+
+PHASE = "new clients"
+
+
+class Newcomers(Extension):
+    """Has every held-out client evaluate the model, whenever it is tested.
+
+    A client without a memory estimates its BatchNorm statistics, where they are local, on its training
+    examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    held_out : frozenset[int]
+        The partitions that take no part in the rounds.
+    """
+
+    def __init__(self, run: RunInfo, held_out: frozenset[int]) -> None:
+        super().__init__(run)
+        self.held_out = held_out
+
+    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
+        if not (moment.tests and self.held_out and moment.shared):
+            return None
+        rule, nodes = moment.rule, moment.rule.node_directory
+        connected = nodes.connected(moment.exchange.grid, 1, "holdout-clients")
+        asked = ConfigRecord({**settings, SERVER_ROUND: moment.number})
+        content = RecordDict({ARRAYS: model, CONFIG: asked})
+        messages = [
+            Message(content, node, MessageType.EVALUATE)
+            for node in connected
+            if nodes.partition(node) in self.held_out
+        ]
+        replies = Replies(nodes)
+        replies.expect(PHASE, moment.number, messages)
+        answers = moment.exchange.answers(MessageType.EVALUATE, messages, counted=False)
+
+        def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
+            with refusing():
+                _, metrics = check_metrics(content, NUM_EXAMPLES)
+                return metrics, rule.expected_metrics.read(content, metrics)
+
+        for _, partition, (metrics, states) in replies.usable(PHASE, moment.number, answers, read):
+            rule._further_names_.admit(moment.number, metrics, rule.expected_metrics)
+            replies.report.metrics[partition] = metrics
+            replies.report.states[partition] = states
+        return replies.report

@@ -1,0 +1,52 @@
+"""``client-lr-schedule`` and ``server-lr-schedule``: the learning rates of a round."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import MessageType
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+from ..core.ground.wire import CLIENT_LR
+from ..records.events import RunInfo
+from .base import Extension, Moment
+
+
+class Rates(Extension):
+    """Tells clients their learning rate, and sets the rule's, in runs with a schedule.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    scheduled : callable
+        Returns the learning rates of a round by key, of those that have a schedule.
+    set_server_rate : callable
+        Sets a rule's ``server-lr`` to that of a round, if it has a schedule.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        scheduled: Callable[[int], Mapping[str, float]],
+        set_server_rate: Callable[[PseudoGradientStrategy, int], None],
+    ) -> None:
+        super().__init__(run)
+        self.scheduled = scheduled
+        self.set_server_rate = set_server_rate
+        self.rates: Mapping[str, float] = {}
+
+    def prepare(self, moment: Moment) -> None:
+        self.rates = self.scheduled(moment.number)
+        self.set_server_rate(moment.rule, moment.number)
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        if phase != MessageType.TRAIN and not self.run.config["fine-tune"]:
+            return {}
+        return {CLIENT_LR: self.rates.get(CLIENT_LR, self.run.config[CLIENT_LR])}
+
+    def header(self) -> Sequence[str]:
+        return [*self.scheduled(1)]
+
+    def columns(self) -> Mapping[str, float]:
+        return self.rates

@@ -1,0 +1,107 @@
+"""`Sampling`: which nodes train in a round, and which evaluate."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import MessageType, RecordDict
+
+from ..aggregation.mechanism import Mechanism
+from .nodes import (
+    KnowsWhoIsFirst,
+    NodeDirectory,
+    NodeSelection,
+    Participation,
+    log_absentees,
+    sample,
+    sample_size,
+)
+from .validation import LOGGER
+
+Choice = Callable[[Sequence[int], int], Sequence[int]]
+"""Returns which of some clients may train, from their partitions and the round."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The sampling of one phase of a round, of the nodes that a directory knows to be connected.
+
+    Parameters
+    ----------
+    nodes : NodeDirectory
+        The nodes and their partitions.
+    who : Participation
+        Which of them take part.
+    server_round : int
+        The round.
+    fraction : float
+        Share of the nodes that are available.
+    minimum : int
+        The least number of them.
+    seed : callable
+        Returns the seed of the sample; called at most once.
+    """
+
+    nodes: NodeDirectory
+    who: Participation
+    server_round: int
+    fraction: float
+    minimum: int
+    seed: Callable[[], tuple[int, ...]]
+
+    def to_evaluate(self) -> list[int]:
+        """Return the nodes that evaluate."""
+        _, available = self.nodes.taking_part(self.who, self.server_round)
+        chosen = sample(available, sample_size(len(available), self.fraction, self.minimum), self.seed())
+        self._log(MessageType.EVALUATE, len(chosen), len(available))
+        return chosen
+
+    def to_train(
+        self, choice: Choice | None, selection: NodeSelection | None, content: RecordDict
+    ) -> tuple[list[int], int]:
+        """Return the nodes that train and will answer, and how many take part.
+
+        Parameters
+        ----------
+        choice : callable, optional
+            Which of the available clients may be asked; all by default.
+        selection : NodeSelection, optional
+            Which of those train; a uniform sample by default.
+        content : RecordDict
+            What they are sent.
+        """
+        taking_part, available = self.nodes.taking_part(self.who, self.server_round)
+        there = self._chosen(list(available), choice)
+        number = sample_size(len(there), self.fraction, self.minimum)
+        asked, seed = number, self.seed()
+        if isinstance(self.who, KnowsWhoIsFirst):
+            asked = min(len(there), math.ceil(number * self.who.over_select - 1e-9))
+        if selection:
+            chosen = selection(self.server_round, there, asked, np.random.default_rng(seed), content)
+        else:
+            chosen = sample(there, asked, seed)
+        self._log(MessageType.TRAIN, len(chosen), len(there))
+        answering = self.nodes.answering(self.who, self.server_round, chosen, number)
+        log_absentees(self.server_round, len(taking_part), len(there), len(chosen), len(answering))
+        return answering, len(taking_part)
+
+    def by_mechanism(self, mechanism: Mechanism, choice: Choice | None) -> tuple[list[int], int]:
+        """Return the same where a mechanism draws from all that take part, whether or not they are there."""
+        taking_part, available = self.nodes.taking_part(self.who, self.server_round)
+        there = set(self._chosen(list(available), choice))
+        partitions = np.array([self.nodes.partition(node) for node in taking_part])
+        drawn = taking_part[mechanism.sample(self.server_round, partitions)]
+        chosen = [node for node in drawn if node in there]
+        self._log(MessageType.TRAIN, len(chosen), len(available))
+        return self.nodes.answering(self.who, self.server_round, chosen, len(chosen)), len(taking_part)
+
+    def _chosen(self, available: list[int], choice: Choice | None) -> list[int]:
+        if not choice:
+            return available
+        allowed = set(choice([self.nodes.partition(node) for node in available], self.server_round))
+        return [node for node in available if self.nodes.partition(node) in allowed]
+
+    @staticmethod
+    def _log(phase: str, sampled: int, available: int) -> None:
+        LOGGER.info("configure_%s: Sampled %d nodes (out of %d)", phase, sampled, available)
