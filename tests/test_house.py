@@ -28,6 +28,7 @@ GROUND = "fedbn_flower.core.ground"
 FLOORS = (
     {"core"},
     {"records", "models", "data"},
+    {"names"},
     {"extensions"},
     {"config"},
     {"privacy"},

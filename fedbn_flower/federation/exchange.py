@@ -13,9 +13,10 @@ from fedbn_flower.strategies.messages.codecs import Codec
 from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, rounded, viewed
 
-from ..config.registry import COMPRESS, STRATEGY, as_user_error
 from ..core.ground.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 from ..core.private import ErrorCode
+from ..names import COMPRESS, STRATEGY
+from ..names.user_code import as_user_error
 from .inputs import RunInputs
 
 RESIDUAL = "residual"

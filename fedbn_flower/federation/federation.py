@@ -17,7 +17,6 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.partial_sums import takes_sums
 
-from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
@@ -32,6 +31,7 @@ from ..core.ground.wire import (
     RUN,
 )
 from ..data.notes import Note
+from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import charged
 from ..records.checkpoint import Checkpoint

@@ -9,10 +9,10 @@ from flwr.app import UserConfigValue
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import Field as setting
 
-from ..config.keys.base import flag_of
 from ..config.keys.privacy import AT_CLIENTS, NO_SEED
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.key_group import flag_of
 
 NOTIONS = ("client", "example", "local")
 

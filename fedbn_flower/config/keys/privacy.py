@@ -8,9 +8,9 @@ from pydantic import Field as setting
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
-from ..extension_names import extension_names
-from ..registry import EXTENSION, STRATEGY
-from .base import KeyGroup, flag_of
+from ...core.key_group import KeyGroup, flag_of
+from ...names import STRATEGY
+from ..extension_names import EXTENSION, extension_names
 from .compression import NONE
 
 if TYPE_CHECKING:
