@@ -21,6 +21,7 @@ from ..extensions import BUILT_IN
 from ..extensions.target import target_of
 from ..models import InputSpec
 from ..names import MODEL, PROBLEM, models_named
+from ..privacy.private_run import AT_CLIENTS
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .baselines import baseline_keys
@@ -30,7 +31,7 @@ from .keys import RUN_KEYS
 from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
-from .keys.privacy import AT_CLIENTS, check_privacy
+from .keys.privacy import check_privacy
 from .named_algorithms import (
     NOT_GIVEN,
     Named,

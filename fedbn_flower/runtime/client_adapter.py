@@ -27,7 +27,6 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
-from ..config.keys.privacy import AT_CLIENTS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
@@ -60,6 +59,7 @@ from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..names import CLIENT
 from ..privacy.local_privacy import released
+from ..privacy.private_run import AT_CLIENTS
 from ..privacy.site import (
     SitePrivacy,
     failed,
