@@ -28,9 +28,9 @@ GROUND = "fedbn_flower.core.ground"
 FLOORS = (
     {"core"},
     {"records", "models", "data"},
+    {"names", "privacy"},
     {"extensions"},
     {"config"},
-    {"privacy"},
     {"federation"},
     {"results"},
     {"runtime"},

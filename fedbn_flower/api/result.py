@@ -19,13 +19,13 @@ from fedbn_flower.clients import FedAvgClient, load_entries
 from fedbn_flower.clients.modules.arrays import to_array
 from fedbn_flower.clients.modules.lazy_torch import nn
 
-from ..config.registry import CLIENT, models_named
 from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
+from ..names import CLIENT, models_named
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table

@@ -19,11 +19,11 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from ..config.extension_names import EXTENSION
 from ..config.gone import refuse_gone
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
-from ..config.registry import DATASET, EXTENSION, MODEL, PROBLEM
 from ..config.run_config import RunConfig
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
@@ -37,6 +37,7 @@ from ..data.readers.torch_datasets import are_datasets, pooled
 from ..extensions import Extension
 from ..federation.federation import Federation
 from ..federation.inputs import predicted_by
+from ..names import DATASET, MODEL, PROBLEM
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
 from ..results.progress import show_learnt, waiting

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ..config.extension_names import EXTENSION
 from ..config.help import first_line
 from ..config.named_algorithms import REGISTRIES
-from ..config.registry import COMPRESS, EXTENSION, METRIC, MODEL, PROBLEM, SELECTION, Registry
 from ..core.syntax import DATASET, PARTITION, UNION
+from ..names import COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
+from ..names.registry import Registry
 
 KINDS: tuple[Registry[Any], ...] = (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
 """What a run can choose by name."""

@@ -10,11 +10,11 @@ from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
 from ..config.keys import ALIASES, flag_of
 from ..config.named_algorithms import REGISTRIES, Named
-from ..config.registry import short
 from ..config.run_config import RunConfig
 from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.suggestions import hint
+from ..names.registry import short
 from ..results.manifest import EXPERIMENT
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..names import LOSS
 from .keys import RUN_KEYS, Devices, Privacy, Protocol, flag_of
 from .named_algorithms import settings_of
-from .registry import LOSS
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (

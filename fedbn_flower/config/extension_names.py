@@ -1,7 +1,9 @@
 """The extensions that a run names: ``FILE.py:NAME``, several with commas."""
 
-from .registry import EXTENSION, absolute
+from ..extensions import EXTENSIONS, Extension
+from ..names.registry import Registry, absolute
 
+EXTENSION = Registry("extension", EXTENSIONS, Extension)
 NONE = "none"
 
 

@@ -10,7 +10,9 @@ from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric,
 from fedbn_flower.clients.returned import WrongResult
 
 from ..core.errors import not_allowed, unknown_name
-from .registry import METRIC, absolute, as_user_error, short
+from ..names import METRIC
+from ..names.registry import absolute, short
+from ..names.user_code import as_user_error
 
 NONE = "none"
 KEY = METRIC.key

@@ -24,25 +24,14 @@ from ..core.ground.wire import (
 )
 from ..core.suggestions import hint
 from ..data.readers.own_function import is_function
-from .client_unions import parts
-from .extension_names import absolute_extensions, extension_names
+from ..names import CLIENT, DATASET, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY
+from ..names.client_unions import parts
+from ..names.registry import Registry, absolute
+from ..names.with_argument import WITH_ARGUMENT, absolute_name
+from .extension_names import EXTENSION, absolute_extensions, extension_names
 from .gone import GONE, refuse_gone
 from .keys import ALIASES, RUN_KEYS
-from .keys.with_argument import WITH_ARGUMENT, absolute_name
 from .metric_names import absolute_metrics
-from .registry import (
-    CLIENT,
-    DATASET,
-    EXTENSION,
-    LOSS,
-    METRIC,
-    MODEL,
-    OBJECTIVE,
-    PROBLEM,
-    STRATEGY,
-    Registry,
-    absolute,
-)
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {

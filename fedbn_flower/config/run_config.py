@@ -20,16 +20,18 @@ from ..data.readers.tables.column_text import split_words
 from ..extensions import BUILT_IN
 from ..extensions.target import target_of
 from ..models import InputSpec
+from ..names import MODEL, PROBLEM, models_named
+from ..privacy.private_run import AT_CLIENTS
 from ..records.columns import TEST, VALIDATION
 from . import keys
 from .baselines import baseline_keys
 from .defaults import defaults_for
-from .extension_names import extension_names
+from .extension_names import EXTENSION, extension_names
 from .keys import RUN_KEYS
 from .keys.client_selection import UNIFORM, check_selection
 from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
-from .keys.privacy import AT_CLIENTS, check_privacy
+from .keys.privacy import check_privacy
 from .named_algorithms import (
     NOT_GIVEN,
     Named,
@@ -43,7 +45,6 @@ from .named_algorithms import (
     resolve,
     settings_of,
 )
-from .registry import EXTENSION, MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
 
 

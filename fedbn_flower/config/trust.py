@@ -11,13 +11,13 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
-from .client_unions import parts
-from .extension_names import extension_names
-from .keys.with_argument import WITH_ARGUMENT
-from .keys.with_argument import is_code as is_code_with_argument
+from ..names import DATASET, METRIC
+from ..names.client_unions import parts
+from ..names.with_argument import WITH_ARGUMENT
+from ..names.with_argument import is_code as is_code_with_argument
+from .extension_names import EXTENSION, extension_names
 from .metric_names import is_code, metric_names
 from .named_algorithms import NAMED, with_full_paths
-from .registry import DATASET, EXTENSION, METRIC
 
 CLUSTER = "ray-address"
 

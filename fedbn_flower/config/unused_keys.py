@@ -10,9 +10,9 @@ from flwr.app import UserConfigValue
 
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
+from ..names import SELECTION
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, named, settings_of
-from .registry import SELECTION
 from .run_config import RunConfig
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
-from ..config.registry import CLIENT
 from ..core.process_cache import process_cache
+from ..names import CLIENT
 from .inputs import RunInputs
 from .tasks import task_of
 

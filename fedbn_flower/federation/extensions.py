@@ -14,13 +14,14 @@ from flwr.app import ArrayRecord, Message
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
 
-from ..config.extension_names import extension_names
-from ..config.registry import EXTENSION, as_user_error, short
+from ..config.extension_names import EXTENSION, extension_names
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
 from ..core.ground.overriding import overridden
 from ..extensions import BUILT_IN, Extension, Moment, Stop
+from ..names.registry import short
+from ..names.user_code import as_user_error
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
 from ..records.events import RoundResult, RunInfo
 

@@ -17,7 +17,6 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.partial_sums import takes_sums
 
-from ..config.registry import STRATEGY
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
@@ -31,6 +30,7 @@ from ..extensions.newcomers import Newcomers
 from ..extensions.protocol import Asynchronous
 from ..extensions.rates import Rates
 from ..extensions.selection import ClientSelection
+from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult, RunInfo

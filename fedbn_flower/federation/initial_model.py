@@ -18,7 +18,6 @@ from fedbn_flower.clients.modules.precision import accept_float32, compute_in
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import described
 
-from ..config.registry import MODEL, as_user_error
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
@@ -26,6 +25,8 @@ from ..core.process_cache import process_cache
 from ..core.suggestions import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
+from ..names import MODEL
+from ..names.user_code import as_user_error
 
 DTYPES = frozenset(
     {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}

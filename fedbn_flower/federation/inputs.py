@@ -18,7 +18,6 @@ from fedbn_flower.clients.returned import kept_at_home
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
 from ..config.named_algorithms import NOT_GIVEN
-from ..config.registry import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of
@@ -35,6 +34,8 @@ from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
+from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, models_named
+from ..names.user_code import as_user_error
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
 from .participation import held_out_clients

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Examples, LocalTask, LocalTraining
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
 from ..data.splits import numbered, split_at_random
+from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
 from .checks.example_wise import check_example_wise

@@ -44,7 +44,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.keys.privacy import LEAST_EPSILON, MOST_EPSILON
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 
@@ -60,6 +59,8 @@ WHOLE_ORDERS = (*range(2, 64), *(round(64 * 1.2**k) for k in range(16)))
 EVERY_ORDER = (*(1 + k / 50 for k in range(1, 100)), *range(3, 64), *WHOLE_ORDERS[62:])
 LEAST_DELTA = 1e-12
 """Of those that a composed PLD resolves."""
+LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
+"""Of those that noise is found for: floats resolve no less, and more protects nobody."""
 LEAST_LOGGED = 1e-100
 """Epsilon of which a search takes the logarithm, at least."""
 MANY_ROUNDS = 1000

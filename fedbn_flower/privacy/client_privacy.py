@@ -7,8 +7,6 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from ..config.keys.privacy import ADAPTIVE, NO_SEED, num_answers, num_groups
-from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from . import ledger
 from .accounts import check_delta, check_installed, noise_for
@@ -17,6 +15,7 @@ from .client_mechanism import ClientMechanism
 from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
+from .private_run import ADAPTIVE, NO_SEED, PrivateRun, num_answers, num_groups
 from .run_privacy import PUBLIC_KEY, RunPrivacy
 from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
@@ -42,7 +41,7 @@ MOST_ROUNDING = 0.1
 """Of the clip, by which it may be shortened since updates are rounded to the grid of secure noise."""
 
 
-def terms_of(config: RunConfig) -> Terms:
+def terms_of(config: PrivateRun) -> Terms:
     """Return the terms that a configuration asks for; with ``dp-epsilon`` the noise is found.
 
     Raises
@@ -52,13 +51,14 @@ def terms_of(config: RunConfig) -> Terms:
         adaptive clip.
     """
     check_installed("dp")
-    answers = num_answers(config)
+    sampling, share = config.dp_sampling, config.fraction_train
+    answers = num_answers(sampling, share, config.num_training, config.clients_a_round)
     cohort = config.dp_simulate_cohort or answers
     population = config.dp_simulate_population or config.num_training
-    groups = num_groups(config)
+    groups = num_groups(sampling, share)
     claim = SIMULATED if config.dp_seed != NO_SEED else GUARANTEE
     terms = Terms(
-        sampling=config.dp_sampling,
+        sampling=sampling,
         probability=min(1.0, answers / config.num_training),
         num_answers=answers,
         noise=config.dp_noise,
@@ -89,7 +89,7 @@ class ClientPrivacy(RunPrivacy):
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp`` client.
     parameters : int
         How many numbers of the model travel and are trained.
@@ -100,7 +100,7 @@ class ClientPrivacy(RunPrivacy):
         As `terms_of`.
     """
 
-    def __init__(self, config: RunConfig, parameters: int) -> None:
+    def __init__(self, config: PrivateRun, parameters: int) -> None:
         super().__init__(config)
         self.parameters = parameters
         self._mechanism: ClientMechanism | None = None

@@ -12,14 +12,13 @@ from typing import Any
 
 from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 
-from ..config.keys.privacy import NO_SEED
-from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.ground.wire import DP_NOISE
 from ..core.process_cache import process_cache
 from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
 from .composition import Release, composed_epsilon
 from .keys import Key
+from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 from .terms import FILES_OUTSIDE
 
@@ -85,7 +84,7 @@ def _mechanism(
 
 
 @process_cache(maxsize=4)
-def terms_of(config: RunConfig, sizes: frozenset[int]) -> ExampleTerms:
+def terms_of(config: PrivateRun, sizes: frozenset[int]) -> ExampleTerms:
     """Return the terms for clients with so many examples or units; with ``dp-epsilon`` the noise is found.
 
     Raises
@@ -105,7 +104,7 @@ def terms_of(config: RunConfig, sizes: frozenset[int]) -> ExampleTerms:
     return ExampleTerms(noise, config.clip, plans, config.rounds)
 
 
-def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
+def plans_of(config: PrivateRun, sizes: frozenset[int]) -> tuple[Plan, ...]:
     """Return the plans of clients, from the greatest sampling probability on.
 
     One that takes no more steps than another, with no greater probability, has no greater epsilon: left out.
@@ -117,7 +116,7 @@ def plans_of(config: RunConfig, sizes: frozenset[int]) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def plan_of(config: RunConfig, size: int) -> Plan:
+def plan_of(config: PrivateRun, size: int) -> Plan:
     """Return the plan of a client with so many examples or units; its rounds are steps of the whole run."""
     batch = min(config.batch_size or size, size)
     one_is_left = batch > 1 and size > batch and size % batch == 1  # it makes no batch of its own
@@ -125,7 +124,7 @@ def plan_of(config: RunConfig, size: int) -> Plan:
     return Plan("poisson", batch / size, size, steps, config.dp_delta)
 
 
-def release_of_round(config: RunConfig, size: int, noise: float) -> Release:
+def release_of_round(config: PrivateRun, size: int, noise: float) -> Release:
     """Return what one round releases of a client with so many examples or units."""
     plan = plan_of(config, size)
     return Release(noise, plan.probability, plan.rounds // config.rounds)
@@ -136,7 +135,7 @@ class ExamplePrivacy(PrivacyAtClients):
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp`` example.
     terms : ExampleTerms, optional
         The run's; None where only the sites know how many examples they have, until `learn`.
@@ -146,7 +145,7 @@ class ExamplePrivacy(PrivacyAtClients):
     adjacency = "example-replaced-by-nothing"
     sampling = "poisson"
 
-    def __init__(self, config: RunConfig, terms: ExampleTerms | None) -> None:
+    def __init__(self, config: PrivateRun, terms: ExampleTerms | None) -> None:
         super().__init__(config, terms.noise if terms else config.dp_noise)
         self.known = terms
         self._sizes: dict[int, int] = {}

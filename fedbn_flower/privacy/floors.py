@@ -9,10 +9,9 @@ from flwr.app import UserConfigValue
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import Field as setting
 
-from ..config.keys.base import flag_of
-from ..config.keys.privacy import AT_CLIENTS, NO_SEED
-from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.key_group import flag_of
+from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
 
 NOTIONS = ("client", "example", "local")
 
@@ -103,7 +102,7 @@ class Floors(BaseModel):
         """Whether the owner demands anything."""
         return bool(self.notions)
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, config: PrivateRun) -> None:
         """Refuse a run that asks for less than the owner demands.
 
         Raises

@@ -12,13 +12,12 @@ from typing import Any
 from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
 from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
-from ..config.keys.privacy import NO_SEED
-from ..config.run_config import RunConfig
 from .accounts import check_installed, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
 from .composition import Release, composed_epsilon
 from .floors import Refused
 from .keys import Key
+from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 from .terms import FILES_OUTSIDE
 
@@ -34,7 +33,7 @@ OUTSIDE = (
 """What the guarantee does not cover."""
 
 
-def noise_of(config: RunConfig) -> float:
+def noise_of(config: PrivateRun) -> float:
     """Return z; with ``dp-epsilon`` it is found for clients that train in every round.
 
     Raises
@@ -51,7 +50,7 @@ class LocalPrivacy(PrivacyAtClients):
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp`` local.
     parameters : int
         How many numbers of the model travel and are trained.
@@ -67,7 +66,7 @@ class LocalPrivacy(PrivacyAtClients):
     sampling = "none"
     lists_clients = True
 
-    def __init__(self, config: RunConfig, parameters: int) -> None:
+    def __init__(self, config: PrivateRun, parameters: int) -> None:
         super().__init__(config, noise_of(config))
         self.parameters = parameters
         self._asked: Counter[int] = Counter()
@@ -108,7 +107,7 @@ class LocalPrivacy(PrivacyAtClients):
 
 
 def released(
-    config: RunConfig,
+    config: PrivateRun,
     client: FedAvgClient,
     received: NamedArrays,
     update: Update,
@@ -120,7 +119,7 @@ def released(
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp`` local.
     client : FedAvgClient
         The client.

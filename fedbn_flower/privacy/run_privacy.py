@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..config.keys.privacy import NO_SEED
-from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..records.columns import PRIVACY
 from . import ledger
 from .client_mechanism import ClientMechanism
 from .composition import Release
 from .ledger import Charge, Ledger
+from .private_run import NO_SEED, PrivateRun
 from .site_metrics import evaluations_until, metrics_noise, planned
 from .terms import GUARANTEE, SIMULATED
 
@@ -24,11 +23,11 @@ class RunPrivacy(ABC):
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp``.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: PrivateRun) -> None:
         self.config = config
         self._ledger: Ledger | None = None
         self._repeats = False
@@ -89,7 +88,7 @@ class PrivacyAtClients(RunPrivacy):
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp``.
     noise : float
         z, the deviation of the noise over the clip.
@@ -104,7 +103,7 @@ class PrivacyAtClients(RunPrivacy):
     lists_clients: ClassVar[bool] = False
     """Whether the ledger lists who was asked, since epsilon is each client's own."""
 
-    def __init__(self, config: RunConfig, noise: float) -> None:
+    def __init__(self, config: PrivateRun, noise: float) -> None:
         super().__init__(config)
         assert config.clip
         self.noise, self.clip = noise, config.clip

@@ -18,8 +18,6 @@ from flwr.common import Scalar
 from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
 from fedbn_flower.strategies.messages.gate import printable
 
-from ..config.keys.privacy import AT_CLIENTS, NO_SEED
-from ..config.run_config import RunConfig
 from ..core.errors import UserError, described
 from ..core.files import path_of
 from ..core.ground.wire import (
@@ -38,6 +36,7 @@ from .composition import Release
 from .example_privacy import ExampleTerms, plan_of, release_of_round
 from .floors import Floors, Refused
 from .local_privacy import noise_of
+from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 from .site_metrics import metrics_noise, noisy_metrics
 
@@ -55,7 +54,7 @@ COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
 
 
-def refuse_statistics(config: RunConfig, what: str) -> None:
+def refuse_statistics(config: PrivateRun, what: str) -> None:
     """Refuse to tell statistics of a site's data, where these are protected from the server.
 
     Raises
@@ -67,7 +66,7 @@ def refuse_statistics(config: RunConfig, what: str) -> None:
         raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
-def refuse_evaluation(config: RunConfig, splits: str) -> None:
+def refuse_evaluation(config: PrivateRun, splits: str) -> None:
     """Refuse to evaluate for the server, where a client sends no metrics, or on training examples.
 
     Raises
@@ -82,12 +81,12 @@ def refuse_evaluation(config: RunConfig, splits: str) -> None:
         raise Refused(f"privacy: with dp {config.dp!r} this client is not evaluated on {splits[:100]!r}")
 
 
-def training_config(config: RunConfig, received: dict[str, Scalar]) -> dict[str, Scalar]:
+def training_config(config: PrivateRun, received: dict[str, Scalar]) -> dict[str, Scalar]:
     """Return the settings of a round of training, without evaluation where no metrics leave."""
     return {**received, EVAL_SPLITS: ""} if config.dp in AT_CLIENTS else received
 
 
-def without_metrics(config: RunConfig, update: Update) -> Update:
+def without_metrics(config: PrivateRun, update: Update) -> Update:
     """Return an update as it may leave: without metrics, but for those that are public.
 
     With ``dp`` example the numbers of examples, or of units, and of steps are public; with ``dp`` local
@@ -101,7 +100,7 @@ def without_metrics(config: RunConfig, update: Update) -> Update:
     return Update(update.arrays, update.num_examples, public, update.records)
 
 
-def with_own_mechanism(config: RunConfig, task: LocalTask, asked: ConfigRecord) -> LocalTask:
+def with_own_mechanism(config: PrivateRun, task: LocalTask, asked: ConfigRecord) -> LocalTask:
     """Return the task of a site with data of its own, with DP-SGD that is accounted by its own numbers.
 
     With ``dp-epsilon`` the noise is what the server found for the sizes of all sites, if it is enough here.
@@ -138,7 +137,7 @@ def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) ->
     return Update(NamedArrays(sent), update.num_examples, update.metrics, update.records)
 
 
-def update_of_failure(config: RunConfig, received: NamedArrays, error: Exception) -> Update:
+def update_of_failure(config: PrivateRun, received: NamedArrays, error: Exception) -> Update:
     """Return what counts in the place of an update that is not finite.
 
     With ``dp`` local it is an update of 0, to which noise is added as to any other: a server that sends a
@@ -161,7 +160,7 @@ class SitePrivacy:
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         The run's, as this site has it.
     floors : Floors
         Of the site's owner.
@@ -171,13 +170,13 @@ class SitePrivacy:
         Flower's number of the run.
     """
 
-    config: RunConfig
+    config: PrivateRun
     floors: Floors
     ledger: SiteLedger | None
     flower_run: int
 
     @classmethod
-    def of(cls, config: RunConfig, context: Context) -> SitePrivacy:
+    def of(cls, config: PrivateRun, context: Context) -> SitePrivacy:
         """Return the privacy of a site.
 
         Raises
@@ -316,7 +315,7 @@ def failed(message: Message, reason: str) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def why_failed(config: RunConfig, error: Exception) -> str:
+def why_failed(config: PrivateRun, error: Exception) -> str:
     """Return what a client says of an error, as `refusals_in_one_line` does."""
     if config.dp not in AT_CLIENTS or isinstance(error, Refused):
         return described(error)

@@ -19,11 +19,10 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluation_batch
 
-from ..config.keys.privacy import NO_SEED
-from ..config.run_config import RunConfig
 from ..records.columns import TEST, VALIDATION
 from .accounts import local_noise_for
 from .keys import Key, Purpose
+from .private_run import NO_SEED, PrivateRun
 
 LOSS_CAP = 5.0
 """The greatest loss of an example that counts."""
@@ -31,30 +30,32 @@ LOSS = "loss"
 PURPOSES: Mapping[str, Purpose] = {VALIDATION: "metrics val", TEST: "metrics test"}
 
 
-def planned(config: RunConfig) -> int:
+def planned(config: PrivateRun) -> int:
     """Return on how many splits a client evaluates in a run, counted once a round."""
     rounds = -(-config.rounds // config.evaluate_every)
     return rounds + len(config.held_out_splits(final=True).split(",")) - 1
 
 
-def evaluations_until(config: RunConfig, server_round: int) -> int:
+def evaluations_until(config: PrivateRun, server_round: int) -> int:
     """Return how many of `planned` are done after a round, which may be the last."""
     if server_round >= config.rounds:
         return planned(config)
     return server_round // config.evaluate_every
 
 
-def metrics_noise(config: RunConfig) -> float:
+def metrics_noise(config: PrivateRun) -> float:
     """Return z of a client's metrics, such that all of a run have epsilon ``dp-metrics``."""
     return local_noise_for(config.dp_metrics, planned(config), config.dp_delta) / 2
 
 
-def noisy_metrics(config: RunConfig, client: FedAvgClient, split: str, server_round: int) -> dict[str, float]:
+def noisy_metrics(
+    config: PrivateRun, client: FedAvgClient, split: str, server_round: int
+) -> dict[str, float]:
     """Return the metrics of the loaded model on a split, with noise, each in its range.
 
     Parameters
     ----------
-    config : RunConfig
+    config : PrivateRun
         With ``dp-metrics``.
     client : FedAvgClient
         With the model loaded.

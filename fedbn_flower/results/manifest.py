@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..config.gone import in_new_keys
-from ..config.registry import code_file
 from ..config.run_config import RunConfig
 from ..config.trust import code_in, names_of
 from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
+from ..names.user_code import code_file
 
 CONFIG = "config.json"
 """The file that describes a run, in the run's folder."""

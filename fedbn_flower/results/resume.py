@@ -8,13 +8,13 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
-from ..config.keys.privacy import AT_CLIENTS
 from ..config.named_algorithms import names_code, with_full_paths
 from ..config.run_config import RunConfig
 from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
+from ..privacy.private_run import AT_CLIENTS
 from ..records.checkpoint import Checkpoint
 from ..records.run_totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder

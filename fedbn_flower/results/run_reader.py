@@ -11,9 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.registry import short
 from ..core.files import PARQUET
 from ..data.notes import Note
+from ..names.registry import short
 from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.run_totals import goes_by_real_clock
 from .manifest import LEARNT, read_manifest

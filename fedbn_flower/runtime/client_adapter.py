@@ -27,8 +27,6 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
-from ..config.keys.privacy import AT_CLIENTS
-from ..config.registry import CLIENT
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
@@ -59,7 +57,9 @@ from ..federation.inputs import inputs_of
 from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
+from ..names import CLIENT
 from ..privacy.local_privacy import released
+from ..privacy.private_run import AT_CLIENTS
 from ..privacy.site import (
     SitePrivacy,
     failed,

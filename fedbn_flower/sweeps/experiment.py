@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from ..config.extension_names import EXTENSION
 from ..config.help import as_text
 from ..config.keys import ALIASES
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
-from ..config.registry import EXTENSION, short
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
+from ..names.registry import short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""

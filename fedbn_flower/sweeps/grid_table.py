@@ -10,9 +10,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from ..config.registry import short
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
+from ..names.registry import short
 from ..records.metrics import PERCENT, percent
 from ..results import report
 from ..results.composition import Private, added_up

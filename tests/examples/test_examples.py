@@ -17,11 +17,11 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.clients import Predicted
-from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.names.user_code import APP
 from fedbn_flower.results.report.repeat_command import uses_session_objects
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")

@@ -3,7 +3,7 @@
 The settings of an algorithm are declared in its class, not here: see `selection`.
 """
 
-from .base import KeyGroup, flag_of
+from ...core.key_group import KeyGroup, flag_of
 from .compression import Compression
 from .devices import Devices
 from .general import Data, Evaluation, Folder, Run, Runtime, Start, System, Training

@@ -4,8 +4,8 @@ from fedbn_flower.strategies import Selection
 
 from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
-from ..registry import SELECTION
-from .with_argument import made
+from ...names import SELECTION
+from ...names.with_argument import made
 
 KEY = SELECTION.key
 UNIFORM = "uniform"

@@ -7,9 +7,10 @@ from pydantic import Field as setting
 from fedbn_flower.strategies import Codec
 
 from ...core.errors import not_allowed
-from ..registry import COMPRESS, FORMS
-from .base import KeyGroup
-from .with_argument import made
+from ...core.key_group import KeyGroup
+from ...names import COMPRESS
+from ...names.registry import FORMS
+from ...names.with_argument import made
 
 NONE = "none"
 FEEDBACK = {"auto": None, "on": True, "off": False}

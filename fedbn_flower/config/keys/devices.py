@@ -7,8 +7,8 @@ from pydantic import Field as setting
 
 from ...core.errors import not_allowed
 from ...core.files import absolute
+from ...core.key_group import KeyGroup
 from ...models import InputSpec
-from .base import KeyGroup
 from .protocol import check_protocol
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
+from ...core.key_group import KeyGroup
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
+from ...names.registry import FORMS
 from ..availability import AVAILABILITY
-from ..registry import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
-from .base import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]

@@ -8,17 +8,17 @@ from pydantic import Field as setting
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ...core.errors import UserError, not_allowed
-from ..extension_names import extension_names
-from ..registry import EXTENSION, STRATEGY
-from .base import KeyGroup, flag_of
+from ...core.key_group import KeyGroup, flag_of
+from ...names import STRATEGY
+from ...privacy.accounts import LEAST_EPSILON, MOST_EPSILON
+from ...privacy.private_run import ADAPTIVE, NO_SEED, num_answers, num_groups
+from ..extension_names import EXTENSION, extension_names
 from .compression import NONE
 
 if TYPE_CHECKING:
     from ..run_config import RunConfig
 
-ADAPTIVE = "adaptive"
 CLIP = f"a number > 0, or {ADAPTIVE}"
-NO_SEED = -1
 WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
 EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
@@ -27,12 +27,8 @@ NO_METRICS = ("eval_model", "fine_tune", "holdout_clients")
 """Keys that are of no use where clients send no metrics."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
-LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
-"""Of those that noise is found for: floats resolve no less, and more protects nobody."""
 LEAST_DELTA = 1e-15
 """Of those that can be accounted with floats."""
-AT_CLIENTS = frozenset({"local", "example"})
-"""The notions that protect clients from the server too: whatever leaves a client has noise, or is public."""
 
 
 class Privacy(KeyGroup):
@@ -110,18 +106,8 @@ class Privacy(KeyGroup):
         return None if self.dp_clip == ADAPTIVE else float(self.dp_clip)
 
 
-def num_answers(config: "RunConfig") -> float:
-    """Return the expected number of clients that train in a round, under ``dp-sampling``."""
-    if config.dp_sampling == "poisson":
-        return config.fraction_train * config.num_training
-    if groups := num_groups(config):
-        return config.num_training / groups
-    return float(config.clients_a_round)
-
-
-def num_groups(config: "RunConfig") -> int:
-    """Return the number of groups that take turns with ``dp-sampling`` cyclic; 0 without."""
-    return round(1 / config.fraction_train) if config.dp_sampling == "cyclic" else 0
+def _answers(config: "RunConfig") -> float:
+    return num_answers(config.dp_sampling, config.fraction_train, config.num_training, config.clients_a_round)
 
 
 def check_privacy(config: "RunConfig") -> None:
@@ -249,7 +235,11 @@ def _unfit_client(config: "RunConfig", settings: Mapping[str, Any]) -> Iterator[
 
 
 def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
-    groups, share, bands = num_groups(config), config.fraction_train, config.dp_bands
+    groups, share, bands = (
+        num_groups(config.dp_sampling, config.fraction_train),
+        config.fraction_train,
+        config.dp_bands,
+    )
     if not groups:
         if bands:
             yield "dp-bands", bands, f"0 with dp-sampling {config.dp_sampling!r}"
@@ -265,7 +255,7 @@ def _unfit_turns(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
 
 def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
     cohort, population = config.dp_simulate_cohort, config.dp_simulate_population
-    answers = num_answers(config)
+    answers = _answers(config)
     if population and not cohort:
         yield "dp-simulate-population", population, "0 without dp-simulate-cohort"
     if cohort and cohort < answers:
@@ -274,6 +264,10 @@ def _unfit_simulation(config: "RunConfig") -> Iterator[tuple[str, object, str]]:
         yield "dp-simulate-cohort", cohort, "at most dp-simulate-population"
     if cohort and config.dp_sampling == "all" and population not in (0, cohort):
         yield "dp-simulate-population", population, f"{cohort}, all of them, with dp-sampling 'all'"
-    if cohort and (groups := num_groups(config)) and (population or config.num_training) != cohort * groups:
+    if (
+        cohort
+        and (groups := num_groups(config.dp_sampling, config.fraction_train))
+        and (population or config.num_training) != cohort * groups
+    ):
         wanted = f"{cohort * groups}, dp-simulate-cohort times the groups that take turns,"
         yield "dp-simulate-population", population, wanted

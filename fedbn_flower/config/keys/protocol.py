@@ -15,8 +15,8 @@ from fedbn_flower.strategies.aggregation.buffers import (
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
 from ...core.errors import not_allowed
-from ..registry import STRATEGY
-from .base import KeyGroup, flag_of
+from ...core.key_group import KeyGroup, flag_of
+from ...names import STRATEGY
 
 if TYPE_CHECKING:
     from ..run_config import RunConfig

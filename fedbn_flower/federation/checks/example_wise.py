@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedbn_flower.clients.modules.dp_sgd import obstacle
 
-from ...config.registry import LOSS, OBJECTIVE, models_named
 from ...core.errors import not_allowed
+from ...names import LOSS, OBJECTIVE, models_named
 from ...privacy.floors import Refused
 from ..inputs import RunInputs
 

@@ -16,8 +16,6 @@ from fedbn_flower.strategies import ExpectedMetrics, Range
 from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.client_unions import parts
-from ...config.registry import CLIENT, OBJECTIVE
 from ...config.run_config import RunConfig
 from ...core.ground.settings import declared
 from ...core.ground.wire import (
@@ -29,6 +27,8 @@ from ...core.ground.wire import (
     SENT_BYTES,
     TRAIN_EXAMPLES,
 )
+from ...names import CLIENT, OBJECTIVE
+from ...names.client_unions import parts
 from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,

@@ -19,11 +19,12 @@ from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
-from ...config.registry import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ...models.integers import error_to_show
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, models_named
+from ...names.user_code import as_user_error
 from ...records.columns import TEST
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs

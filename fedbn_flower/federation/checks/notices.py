@@ -10,9 +10,7 @@ from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.returned import kept_at_home
 
-from ...config.client_unions import parts
 from ...config.named_algorithms import NOT_GIVEN
-from ...config.registry import CLIENT, LOSS, OBJECTIVE, Registry
 from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...data.copies import of_copies, of_same_clients
@@ -20,6 +18,9 @@ from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
+from ...names import CLIENT, LOSS, OBJECTIVE
+from ...names.client_unions import parts
+from ...names.registry import Registry
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedbn_flower.clients import Classification, NextCharacter
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
-from ...config.registry import LOSS, models_named
+from ...names import LOSS, models_named
 from ..inputs import RunInputs
 
 

@@ -14,9 +14,9 @@ from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric
 from fedbn_flower.clients.problems.metrics.scores import OfScores
 
 from ...config.help import as_text
-from ...config.registry import METRIC
 from ...config.unused_keys import Caller, given_keys, told, unused_by_config
 from ...core.text import visible
+from ...names import METRIC
 from ..inputs import RunInputs
 
 

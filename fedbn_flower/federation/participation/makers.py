@@ -11,10 +11,11 @@ from fedbn_flower.strategies.messages.npy import array_bytes, encoded_bytes
 
 from ...config.keys import RUN_KEYS
 from ...config.keys.devices import NONE
-from ...config.registry import COMPRESS, STRATEGY, as_user_error
 from ...config.run_config import RunConfig
 from ...core.ground.wire import ARRAYS
 from ...extensions.compression import model_to_send
+from ...names import COMPRESS, STRATEGY
+from ...names.user_code import as_user_error
 from ..inputs import RunInputs, inputs_of
 from .arrivals import ArrivingBuffers
 from .asynchronous import Buffers, Schedule, ScheduledBuffers

@@ -15,10 +15,10 @@ from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
 from ...config.keys.client_selection import KEY, UNIFORM, selection_named
-from ...config.registry import as_user_error
 from ...core.errors import RunFailed
 from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 from ...extensions.base import Exchange, Moment
+from ...names.user_code import as_user_error
 from ...records.columns import TRAIN
 from ..inputs import RunInputs
 

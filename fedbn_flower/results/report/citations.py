@@ -9,12 +9,12 @@ from typing import Any
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
 from fedbn_flower.strategies.aggregation.means import MEANS
 
-from ...config.client_unions import parts
-from ...config.keys.with_argument import WITH_ARGUMENT
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
-from ...config.registry import METRIC
 from ...core.papers import paper_of
+from ...names import METRIC
+from ...names.client_unions import parts
+from ...names.with_argument import WITH_ARGUMENT
 
 FLOWER = "beutel2020flower"
 

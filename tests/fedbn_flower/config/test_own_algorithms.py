@@ -13,11 +13,11 @@ from safetensors.numpy import load_file
 from fedbn_flower import Observer
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.registry import STRATEGY
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import initial_model
+from fedbn_flower.names import STRATEGY
 
 from ..runtime.test_simulation import Listening
 

@@ -10,12 +10,12 @@ from PIL import Image
 from fedbn_flower import cli
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.named_algorithms import built_in_settings
-from fedbn_flower.config.registry import APP
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, given_keys
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks import unused_keys as by_data
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.names.user_code import APP
 
 TEN = {"num_clients": 10, "partition": "iid"}
 NOBODY = {"fraction_evaluate": 0.0}

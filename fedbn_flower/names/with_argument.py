@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...core.errors import not_allowed
-from ..registry import COMPRESS, SELECTION, Registry, absolute, as_user_error
+from ..core.errors import not_allowed
+from . import COMPRESS, SELECTION
+from .registry import Registry, absolute
+from .user_code import as_user_error
 
 WITH_ARGUMENT: dict[str, Registry[Any]] = {registry.key: registry for registry in (SELECTION, COMPRESS)}
 """What each of these keys names."""

@@ -9,13 +9,14 @@ from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRep
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.named_algorithms import check_requirements, named
-from fedbn_flower.config.registry import CLIENT, absolute, short
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.names import CLIENT
+from fedbn_flower.names.registry import absolute, short
 from fedbn_flower.runtime.simulation import simulate
 
 from ...clients.helpers import CONFIG, make_client, small_model

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from ...core.ground.settings import Numbers
+from .ground.settings import Numbers
 
 
 def flag_of(name: str) -> str:
