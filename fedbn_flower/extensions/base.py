@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -146,7 +147,7 @@ class Outgoing:
 
     def model(self, names: Sequence[str]) -> dict[str, NDArray]:
         """Return the update's entries by name; ``names`` are those of the client that are shared."""
-        return by_name(self.update.arrays, names)
+        return {name: np.asarray(array) for name, array in by_name(self.update.arrays, names).items()}
 
     def with_update(self, update: Update) -> Outgoing:
         """Return the same with another update."""

@@ -4,9 +4,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from ..privacy.local_privacy import released
+from ..privacy.site import only_trained, without_metrics
 from ..records.columns import PRIVACY
 from ..records.events import RoundResult, RunInfo
-from .base import Extension, Moment, Stop
+from .base import AtClient, Extension, Moment, Outgoing, Stop
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -46,6 +48,8 @@ class Budget(Extension):
         Called with a round and the clients that it is about to ask, before they are accounted.
     """
 
+    in_workers = True
+
     def __init__(
         self, run: RunInfo, account: Account | None, complete: Callable[[Sequence[int], Moment], None]
     ) -> None:
@@ -69,6 +73,16 @@ class Budget(Extension):
         if self.account:
             self.complete(partitions, moment)
             self.account.ask(moment.number, partitions)
+
+    @classmethod
+    def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
+        """Return an update as it may leave a client: with noise, if clients are not to trust the server."""
+        update = outgoing.update
+        if at.config.dp == "local":
+            update = released(at.config, at.client, at.received(), update, at.number)
+        elif at.config.dp == "example":
+            update = only_trained(at.client, at.received(), update)
+        return outgoing.with_update(without_metrics(at.config, update))
 
     def after_round(self, result: RoundResult) -> Stop | None:
         self.last = self.account.columns(result.server_round) if self.account else {}

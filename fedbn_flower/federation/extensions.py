@@ -19,7 +19,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
 from ..core.ground.overriding import overridden
-from ..extensions import BUILT_IN, Extension, Moment, Stop
+from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
 from ..names.registry import short
 from ..names.user_code import as_user_error
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
@@ -229,6 +229,28 @@ def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators
             named[short(name)] = cls(info, **settings)
     built_in = {cls.__name__.lower(): cls(info, **collaborators.get(cls, {})) for cls in BUILT_IN}
     return Extensions(built_in, named)
+
+
+def classes_of(config: RunConfig) -> dict[str, type[Extension]]:
+    """Return the classes of a run's extensions by name, in the order from the wire."""
+    named = {name: EXTENSION.find(name) for name in extension_names(config.extension)}
+    return {**{cls.__name__: cls for cls in BUILT_IN}, **named}
+
+
+def may_run_in_workers(config: RunConfig) -> bool:
+    """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
+    hooks = ("trained", "received")
+    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes_of(config).values())
+
+
+def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
+    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire."""
+    for name, cls in reversed(classes_of(at.config).items()):
+        with as_user_error(EXTENSION.key, name, RunFailed, but=(Exception,) if cls in BUILT_IN else ()):
+            outgoing = cls.trained(outgoing, at)
+            if not isinstance(outgoing, Outgoing):
+                raise WrongResult(cls, "trained", outgoing, "Outgoing")
+    return outgoing
 
 
 def _mistakes_of(name: str) -> AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,28 +50,26 @@ from ..core.ground.wire import (
 )
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
+from ..extensions import AtClient, Outgoing
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
-from ..federation.exchange import compressed_model
+from ..federation.extensions import sent_by_client
 from ..federation.inputs import inputs_of
 from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..names import CLIENT
-from ..privacy.local_privacy import released
 from ..privacy.private_run import AT_CLIENTS
 from ..privacy.site import (
     SitePrivacy,
     failed,
-    only_trained,
     refusals_in_one_line,
     refuse_evaluation,
     training_config,
     update_of_failure,
     why_failed,
     with_own_mechanism,
-    without_metrics,
 )
 from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
@@ -103,12 +102,6 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
     if config.dp == "example" and "data-path" in context.node_config:
         task = with_own_mechanism(config, task, asked)
     return CLIENT.find(config.client)(task, _memory(message, context, config, task))
-
-
-def _released(message: Message, context: Context, client: FedAvgClient, update: Update) -> Update:
-    """An update with the noise of local privacy."""
-    config = RunConfig.of(context.run_config)
-    return released(config, client, _received(client, message), update, round_of(message))
 
 
 def round_of(message: Message) -> int:
@@ -212,12 +205,12 @@ def _trained(
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    update = without_metrics(config, _protected(message, client, update, config))
-    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
-        raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    at = AtClient(client, partial(_received, client, message), config, message.content[CONFIG], round_of(message))
+    asked = message.content.config_records[CONFIG]
+    at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
+    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
+        raise ValueError(f"a further record cannot be called {min(taken)!r}")
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
     metrics, content = reported[METRICS], RecordDict(reported)
     for name, arrays in update.records.items():

@@ -12,6 +12,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..federation.cohorts import cohort_size
+from ..federation.extensions import may_run_in_workers
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..records.events import Observer
@@ -101,7 +102,8 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
     """A Grid for this federation with one virtual node for each partition."""
     config = federation.config
     # Answers of a buffer have weights that workers do not know.
-    if sums := federation.shares and not federation.buffers and can_be_summed(federation.strategy):
+    alone = federation.buffers or not may_run_in_workers(config)
+    if sums := federation.shares and not alone and can_be_summed(federation.strategy):
         take_sums(federation.strategy)
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
