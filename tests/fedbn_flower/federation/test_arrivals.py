@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.core.private import ErrorCode
+from fedbn_flower.extensions import Moment
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.participation import arrivals
 from fedbn_flower.federation.participation.arrivals import ArrivingBuffers
-from fedbn_flower.federation.participation.asynchronous import Training
+from fedbn_flower.records.run_totals import RunTotals
 from strategies import FedAvg
 from strategies.aggregation.buffers import protocol_of
 from tests.strategies.helpers import CannedGrid, ndarrays, record, train_reply
@@ -83,7 +84,10 @@ def trained(grid, protocol, concurrency, rounds, timeout=inf, seed=0):
         def configure(number=number, arrays=arrays):
             return rule.configure_train(number, arrays, ConfigRecord(), grid)
 
-        replies = buffers.answers(Training(rule, number, arrays, exchange, configure, lambda *_: None))
+        names = (*arrays,)
+        of_round = (number, False, "", False, names, names, frozenset(), rule, exchange)
+        moment = Moment(*of_round, lambda *_: None, RunTotals())
+        replies = buffers.answers(moment, arrays, configure)
         arrays = rule.aggregate_train(number, replies)[0] or arrays
         report, stale = rule.phase_report, rule._buffer_.staleness
         answers = [(number - 1 - stale[partition], partition) for partition in report.metrics]

@@ -34,7 +34,7 @@ class Models(Observer):
 
     def on_round(self, result):
         self.models.append({name: array.numpy() for name, array in result.arrays.items()})
-        self.rates.append(dict(result.rates))
+        self.rates.append(dict(result.facts.get("rates", {})))
         if result.server_round == self.last:
             raise KeyboardInterrupt
 

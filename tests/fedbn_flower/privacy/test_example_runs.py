@@ -166,7 +166,7 @@ def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkey
     asked = []
     monkeypatch.setattr(
         "fedbn_flower.federation.federation.Exchange.answers",
-        lambda self, phase, messages, on_answer: asked.append(len(charges(tmp_path / "run"))) or [],
+        lambda self, phase, messages: asked.append(len(charges(tmp_path / "run"))) or [],
     )
     with pytest.raises(Exception, match=r".*"):
         simulated(small(configured), tmp_path / "run")
