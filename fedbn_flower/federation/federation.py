@@ -3,10 +3,10 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
-from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy, RuleState
+from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.run_config import RunConfig
@@ -23,19 +23,13 @@ from ..core.errors import not_allowed
 from ..core.ground.wire import CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
 from ..data.notes import Note
 from ..extensions import Moment
-from ..extensions.budget import Budget
-from ..extensions.compression import Compression
-from ..extensions.devices import Devices
-from ..extensions.newcomers import Newcomers
-from ..extensions.protocol import Asynchronous
-from ..extensions.rates import Rates
-from ..extensions.selection import ClientSelection
 from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.run_totals import RunTotals
+from .built_in import collaborators
 from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
@@ -45,14 +39,13 @@ from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
 from .evaluation import GlobalEvaluation
 from .exchange import Exchange
-from .extensions import Collaborators, extensions_of
+from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
-from .participation.makers import buffers_of, clock_of, end_of_round, goes_by_partition, participation
-from .participation.selection import selection_of_round
+from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
 from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
 from .site_memories import SiteMemories
-from .strategy import errors_of_custom_rules, make_strategy, set_server_rate, step_more
+from .strategy import errors_of_custom_rules, make_strategy, step_more
 from .tasks import client_settings
 from .totals import add_round, last_sure_checkpoint
 
@@ -121,7 +114,9 @@ class Federation:
             compared_by=self.problem.compared_by,
             higher_is_better=self.problem.higher_is_better,
         )
-        self.extensions = extensions_of(config, self.info, self._collaborators())
+        self.extensions = extensions_of(
+            config, self.info, collaborators(self.inputs, self.privacy, self.clock, self.buffers)
+        )
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
@@ -223,28 +218,6 @@ class Federation:
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
             )
         return arrays
-
-    def _collaborators(self) -> Collaborators:
-        """Return what the built-in extensions of this run are made of."""
-        config = self.config
-
-        def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
-            set_server_rate(rule, config, server_round)
-
-        return {
-            Asynchronous: {"buffers": self.buffers},
-            Budget: {"account": self.privacy, "complete": self._learn_sizes},
-            ClientSelection: {"of_round": partial(selection_of_round, self.inputs)},
-            Compression: {"codec": config.codec},
-            Devices: {"ends": end_of_round(self.clock, self.buffers)},
-            Newcomers: {"held_out": self.inputs.held_out_clients},
-            Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
-        }
-
-    def _learn_sizes(self, asked: Sequence[int], moment: Moment) -> None:
-        """Ask for the sizes of sites that joined late, where privacy is accounted by these."""
-        if isinstance(self.privacy, ExamplePrivacy) and self.privacy.lacks(asked):
-            self.privacy.learn(sites_sizes(self.inputs, moment.rule, moment.exchange.grid))
 
     def _decided(self, result: RoundResult) -> RoundResult:
         """Return a round with what the extensions make of it."""

@@ -1,0 +1,50 @@
+"""What the built-in extensions of a run are made of."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+from ..extensions import Moment
+from ..extensions.budget import Budget
+from ..extensions.compression import Compression
+from ..extensions.devices import Devices
+from ..extensions.newcomers import Newcomers
+from ..extensions.protocol import Asynchronous
+from ..extensions.rates import Rates
+from ..extensions.selection import ClientSelection
+from ..privacy.example_privacy import ExamplePrivacy
+from ..privacy.run_privacy import RunPrivacy
+from .checks.site_sizes import sites_sizes
+from .extensions import Collaborators
+from .inputs import RunInputs
+from .participation import Clock
+from .participation.asynchronous import Buffers
+from .participation.makers import end_of_round
+from .participation.selection import selection_of_round
+from .strategy import set_server_rate
+
+
+def collaborators(
+    inputs: RunInputs, privacy: RunPrivacy | None, clock: Clock | None, buffers: Buffers | None
+) -> Collaborators:
+    """Return what the built-in extensions are made of beside the run, by class; of others nothing."""
+    config = inputs.config
+
+    def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
+        set_server_rate(rule, config, server_round)
+
+    def learn_sizes(asked: Sequence[int], moment: Moment) -> None:
+        """Ask for the sizes of sites that joined late, where privacy is accounted by these."""
+        if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):
+            privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
+
+    return {
+        Asynchronous: {"buffers": buffers},
+        Budget: {"account": privacy, "complete": learn_sizes},
+        ClientSelection: {"of_round": partial(selection_of_round, inputs)},
+        Compression: {"codec": config.codec},
+        Devices: {"ends": end_of_round(clock, buffers)},
+        Newcomers: {"held_out": inputs.held_out_clients},
+        Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
+    }
