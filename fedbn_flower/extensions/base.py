@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.ground.settings import checked
 from ..records.events import Observer, RoundResult, RunInfo
+from .conflict import Conflict
 
 
 @dataclass(frozen=True)
@@ -15,15 +16,6 @@ class Stop:
     """Why a round is to be the last one: ``stopped`` in ``summary.json``."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """A key whose value does not go with an extension, and what is allowed in its place."""
-
-    key: str
-    value: object
-    allowed: str
 
 
 class Extension(Observer):

@@ -6,8 +6,8 @@ from math import inf
 import numpy as np
 
 from ...config.keys import RUN_KEYS
-from ...config.keys.devices import NONE
 from ...config.run_config import RunConfig
+from ...extensions.devices import NONE
 from ..exchange import train_bytes
 from ..inputs import RunInputs, inputs_of
 from .arrivals import ArrivingBuffers

@@ -1,24 +1,28 @@
-"""The keys of codecs: what clients send in place of their updates, and get in place of the model."""
+"""``compress``: what clients send in place of their updates, and get in place of the model."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
 from fedbn_flower.strategies import Codec
 
-from ...core.errors import not_allowed
-from ...core.key_group import KeyGroup
-from ...names import COMPRESS
-from ...names.registry import FORMS
-from ...names.with_argument import made
+from ..core.key_group import KeyGroup
+from ..names import COMPRESS
+from ..names.registry import FORMS
+from ..names.with_argument import made
+from .base import Extension
+from .conflict import Conflict
 
 NONE = "none"
 FEEDBACK = {"auto": None, "on": True, "off": False}
 CODECS = f"none, topk:SHARE, randk:SHARE, qsgd:BITS with 2 to 8, bf16, sign, lowrank:RANK, or {FORMS}"
 
 
-class Compression(KeyGroup):
+class CompressionKeys(KeyGroup):
     """Compression"""
+
+    after = "round-timeout"
 
     compress: Annotated[str, CODECS] = setting(
         NONE, description="codec of what clients send: their update of the shared trainable entries"
@@ -40,9 +44,7 @@ class Compression(KeyGroup):
         UserError
             When there is none of that name, or its argument is not allowed.
         """
-        if self.compress == NONE:
-            return None
-        return made(COMPRESS, self.compress, FEEDBACK[self.error_feedback])
+        return codec_named(self.compress, self.error_feedback)
 
     @property
     def keeps_residual(self) -> bool:
@@ -54,13 +56,25 @@ class Compression(KeyGroup):
         """Whether the model is rounded that clients get."""
         return self.compress_down != NONE
 
-    def check_codec(self) -> None:
-        """Refuse a codec that there is not, and feedback without one.
 
-        Raises
-        ------
-        UserError
-            As `codec`.
-        """
-        if self.codec is None and self.error_feedback != "auto":
-            raise not_allowed("error-feedback", self.error_feedback, "'auto' without compress")
+def codec_named(text: str, feedback: str) -> Codec | None:
+    """Return the codec of ``compress`` and ``error-feedback``; None of ``none``.
+
+    Raises
+    ------
+    UserError
+        When there is none of that name, or its argument is not allowed.
+    """
+    return None if text == NONE else made(COMPRESS, text, FEEDBACK[feedback])
+
+
+class Compression(Extension):
+    """Makes messages smaller by a codec."""
+
+    keys = CompressionKeys
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        feedback = config["error-feedback"]
+        if codec_named(config["compress"], feedback) is None and feedback != "auto":
+            yield Conflict("error-feedback", feedback, "'auto' without compress")

@@ -1,0 +1,84 @@
+"""``selection``: which of the available clients train in a round, and how many do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field as setting
+
+from fedbn_flower.strategies import Selection as Choice
+from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol
+
+from ..core.input_spec import InputSpec
+from ..core.key_group import KeyGroup
+from ..names import SELECTION
+from ..names.registry import FORMS
+from ..names.with_argument import made
+from .base import Extension
+from .conflict import Conflict
+from .holdout import num_training
+from .protocol import asynchronous
+
+KEY = SELECTION.key
+UNIFORM = "uniform"
+SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
+
+
+class SelectionKeys(KeyGroup):
+    """Training"""
+
+    after = "fraction-train"
+
+    selection: Annotated[str, SELECTIONS] = setting(
+        UNIFORM, description="which clients train in a round: drawn alike, by-size, or power-of-choice:D"
+    )
+
+
+def selection_named(text: str) -> Choice:
+    """Return the selection that ``NAME``, ``NAME:ARGUMENT`` or ``FILE.py:NAME`` names.
+
+    Raises
+    ------
+    UserError
+        When there is none of that name, or its argument is not allowed.
+    """
+    return made(SELECTION, text)
+
+
+def clients_a_round(clients: int, share: float, reference: str, protocol: AsynchronousProtocol | None) -> int:
+    """Return how many clients train in a round: of a buffer its size, with reference ``pooled`` 1.
+
+    Parameters
+    ----------
+    clients : int
+        How many can train.
+    share : float
+        ``fraction-train``.
+    reference : str
+        The key.
+    protocol : AsynchronousProtocol, optional
+        The run's; None if it is ``sync``.
+    """
+    if protocol:
+        return protocol.size
+    if reference == "pooled":
+        return 1
+    return max(1, int(clients * share + 1e-9))
+
+
+def sampled(config: Mapping[str, Any]) -> int:
+    """Return `clients_a_round` of a configuration by key."""
+    share, reference = config["fraction-train"], config["reference"]
+    return clients_a_round(num_training(config), share, reference, asynchronous(config))
+
+
+class Selection(Extension):
+    """Chooses who trains in a round."""
+
+    keys = SelectionKeys
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        selection_named(text := config[KEY])
+        if text != UNIFORM and InputSpec.parse(config["dataset"]):
+            why = "where only SuperNodes have data: the server does not know the clients' sizes"
+            yield Conflict(KEY, text, f"{UNIFORM!r} {why}")
