@@ -4,8 +4,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..extensions.devices import DevicesKeys
+from ..extensions.privacy import PrivacyKeys
+from ..extensions.protocol import ProtocolKeys
 from ..names import LOSS
-from .keys import RUN_KEYS, Devices, Privacy, Protocol, flag_of
+from .keys import RUN_KEYS, flag_of
 from .named_algorithms import settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -13,7 +16,7 @@ WITHOUT_MEANING = (
     *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
-    *map(flag_of, (*Devices.model_fields, *Protocol.model_fields, *Privacy.model_fields)),
+    *map(flag_of, (*DevicesKeys.model_fields, *ProtocolKeys.model_fields, *PrivacyKeys.model_fields)),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from ..core.ground.settings import allowed
-from .keys import GROUPS, RUN_KEYS, flag_of
+from .keys import SECTIONS
 from .named_algorithms import REGISTRIES, settings_of
 
 
@@ -26,11 +26,8 @@ class Flag:
 
 
 def common_flags() -> dict[str, list[Flag]]:
-    """Return the keys of the run, by the title of their group."""
-    return {
-        first_line(group): _flags({flag_of(name): RUN_KEYS[flag_of(name)] for name in group.model_fields})
-        for group in GROUPS
-    }
+    """Return the keys of the run, by the title of their section."""
+    return {title: _flags(keys) for title, keys in SECTIONS.items()}
 
 
 def inherited_flags() -> dict[str, list[Flag]]:

@@ -17,8 +17,8 @@ from ..core.process_cache import process_cache
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
-from ..extensions import BUILT_IN
-from ..extensions.target import target_of
+from ..extensions import BUILT_IN, ExtensionKeys
+from ..extensions.selection import UNIFORM, clients_a_round
 from ..models import InputSpec
 from ..names import MODEL, PROBLEM, models_named
 from ..privacy.private_run import AT_CLIENTS
@@ -28,10 +28,7 @@ from .baselines import baseline_keys
 from .defaults import defaults_for
 from .extension_names import EXTENSION, extension_names
 from .keys import RUN_KEYS
-from .keys.client_selection import UNIFORM, check_selection
-from .keys.devices import check_devices
 from .keys.paths import with_absolute_paths
-from .keys.privacy import check_privacy
 from .named_algorithms import (
     NOT_GIVEN,
     Named,
@@ -52,15 +49,12 @@ class RunConfig(
     keys.Folder,
     keys.Runtime,
     keys.Evaluation,
-    keys.Privacy,
-    keys.Protocol,
-    keys.Devices,
     keys.System,
     keys.Start,
-    keys.Compression,
     keys.Training,
     keys.Data,
     keys.Run,
+    ExtensionKeys,
 ):
     """One run; made by `of`."""
 
@@ -106,7 +100,8 @@ class RunConfig(
     def to_user_config(self) -> UserConfig:
         """All keys and settings with their values, as Flower's run config carries them."""
         flat = {key: NOT_GIVEN if value is None else value for key, value in self.algorithm_settings}
-        return self.model_dump(by_alias=True) | flat
+        values = self.model_dump(by_alias=True)
+        return {key: values[key] for key in RUN_KEYS} | flat
 
     def settings_for(self, cls: type) -> dict[str, Any]:
         """Return the settings of a class in this run, by attribute."""
@@ -128,12 +123,6 @@ class RunConfig(
             if text != CONSTANT
         }
 
-    def at_round(self, server_round: int) -> "RunConfig":
-        """Return the configuration of a round: from ``unfreeze-at`` on, one that freezes nothing."""
-        if not 0 < self.unfreeze_at <= server_round:
-            return self
-        return self.model_copy(update={"freeze": "", "train": "", "unfreeze_at": 0})
-
     @property
     def num_training(self) -> int:
         """The number of clients that can train: all that are not held out."""
@@ -142,11 +131,7 @@ class RunConfig(
     @property
     def clients_a_round(self) -> int:
         """The number of clients that train in a round; 1 with ``reference pooled``; of a buffer its size."""
-        if self.asynchronous:
-            return self.asynchronous.size
-        if self.reference == "pooled":
-            return 1
-        return max(1, int(self.num_training * self.fraction_train + 1e-9))
+        return clients_a_round(self.num_training, self.fraction_train, self.reference, self.asynchronous)
 
     @property
     def may_end_early(self) -> bool:
@@ -178,14 +163,6 @@ class RunConfig(
         return f"{VALIDATION},{TEST}" if final and self.final_test else VALIDATION
 
     @property
-    def target_value(self) -> tuple[str, float] | None:
-        """The metric of the target and its value; None without a target."""
-        try:
-            return target_of(self.target)
-        except ValueError:
-            raise not_allowed("target", self.target, allowed(RUN_KEYS["target"])) from None
-
-    @property
     def usual_choices(self) -> dict[str, str]:
         """``model`` and ``partition`` where none is chosen: as the dataset's name, labels and problem say."""
         problem = None if self.problem == NOT_GIVEN else PROBLEM.find(self.problem)
@@ -212,7 +189,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     try:
         config = RunConfig.model_validate(of_run)
     except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+        key = next(filter(wrong.__contains__, RUN_KEYS))
         raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: config.usual_choices[key] for key in auto})
@@ -222,14 +200,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     _ = [MODEL.find(name) for name in models_named(config.model)]
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
-    check_selection(config.selection, config.dataset)
     resolved = resolve(algorithms, given | config.model_dump(by_alias=True))
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     check_requirements(algorithms, config.to_user_config())
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
     _check_optimizer(config)
-    config.check_codec()
     _check_schedules(config, settings_of(algorithms[0].cls))
     _check_bounds(config, resolved)
     _check_trim(resolved, settings_of(algorithms[0].cls))
@@ -239,20 +215,16 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         raise not_allowed("feature-shift", config.feature_shift, wanted)
     if not (config.final_test or config.val_fraction):
         raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
-    if config.num_training < 1:
-        most = f"at most {config.num_clients - 1}: one client at least is to train (num-clients)"
-        raise not_allowed("holdout-clients", config.holdout_clients, most)
-    _ = config.target_value
+    if config.fraction_train == 0:
+        raise not_allowed("fraction-train", 0.0, "more than 0: no client would ever train")
+    if config.drop_stragglers and config.stragglers == 1:
+        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
+    _check_start(config)
     values_by_key = config.to_user_config()
     own = map(EXTENSION.find, extension_names(config.extension))
     for extension in (*BUILT_IN, *own):
         for conflict in extension.conflicts(values_by_key):
-            raise not_allowed(conflict.key, conflict.value, conflict.allowed)
-    if config.fraction_train == 0:
-        raise not_allowed("fraction-train", 0.0, "more than 0: no client would ever train")
-    _check_start(config)
-    check_privacy(config)
-    check_devices(config)
+            raise conflict.error
     return config
 
 
@@ -277,11 +249,6 @@ def _check_start(config: RunConfig) -> None:
     """Refuse keys of pretrained and partly trained models that do not go together."""
     if config.init and len(models_named(config.model)) > 1:
         raise not_allowed("init", config.init, f"none with several models ({config.model})")
-    if config.unfreeze_at:
-        if not (config.freeze or config.train):
-            raise not_allowed("unfreeze-at", config.unfreeze_at, "0 without freeze or train")
-        if not 2 <= config.unfreeze_at <= config.rounds:
-            raise not_allowed("unfreeze-at", config.unfreeze_at, f"0, or a round from 2 to {config.rounds}")
     if config.init_strict and not config.init:
         raise not_allowed("init-strict", True, "false without init: there are no weights to fit")
 

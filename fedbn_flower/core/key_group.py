@@ -20,3 +20,5 @@ class KeyGroup(Numbers):
 
     model_config = ConfigDict(alias_generator=flag_of, frozen=True)
     bits: ClassVar[int] = 63
+    after: ClassVar[str] = ""
+    """The key that these follow in ``--help``: in its section if that has the same title, else below it."""

@@ -3,18 +3,20 @@
 Those of `BUILT_IN` are part of every run, and do nothing without their keys.
 """
 
-from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop
-from .budget import Budget
-from .compression import Compression
-from .devices import Devices
+from .base import AtClient, Extension, Moment, Outgoing, Stop
+from .compression import Compression, CompressionKeys
+from .conflict import Conflict
+from .devices import Devices, DevicesKeys
 from .divergence import Divergence
 from .fine_tuning import FineTuning
-from .newcomers import Newcomers
-from .patience import Patience
-from .protocol import Asynchronous
+from .freezing import Freezing, FreezingKeys
+from .holdout import Holdout, HoldoutKeys
+from .patience import Patience, PatienceKeys
+from .privacy import Privacy, PrivacyKeys
+from .protocol import Protocol, ProtocolKeys
 from .rates import Rates
-from .selection import ClientSelection
-from .target import Target
+from .selection import Selection, SelectionKeys
+from .target import Target, TargetKeys
 from .update_norm import UpdateNorm
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "AtClient",
     "Conflict",
     "Extension",
+    "ExtensionKeys",
     "Moment",
     "Outgoing",
     "Stop",
@@ -35,17 +38,32 @@ EXTENSIONS: dict[str, type[Extension]] = {
 
 BUILT_IN: tuple[type[Extension], ...] = (
     Compression,  # nearest to the wire: the others see whole models
+    Selection,
+    Holdout,  # before whatever goes by the number of clients that train
+    Freezing,
     Target,  # a run that reaches its target in the round in which the budget is spent has reached it
-    Budget,  # before patience: such a run could not have gone on
+    Privacy,  # before patience: such a run could not have gone on
     Patience,
+    Protocol,
     Devices,
-    Asynchronous,
-    ClientSelection,
     Rates,
     FineTuning,
-    Newcomers,
     Divergence,
 )
 """In the order from the wire: what comes from it goes through them in this order, what goes to it (`send`,
-`settings`, `trained`) in the opposite one. Of those that end a run in one round, the first says why. A run's
-own ones come after them."""
+`settings`, `trained`) in the opposite one. Of those that end a run in one round, the first says why; of those
+that do not go with the rest of a configuration, it is told first. A run's own ones come after them."""
+
+
+class ExtensionKeys(
+    SelectionKeys,
+    CompressionKeys,
+    FreezingKeys,
+    DevicesKeys,
+    ProtocolKeys,
+    PrivacyKeys,
+    PatienceKeys,
+    TargetKeys,
+    HoldoutKeys,
+):
+    """Their keys; a group that follows a key of another one is below it."""

@@ -15,8 +15,10 @@ from fedbn_flower.clients import FedAvgClient, Received, Update, by_name
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 
 from ..core.ground.settings import checked
+from ..core.key_group import KeyGroup
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.run_totals import RunTotals
+from .conflict import Conflict
 
 if TYPE_CHECKING:
     from flwr.app import ConfigRecord
@@ -30,15 +32,6 @@ class Stop:
     """Why a round is to be the last one: ``stopped`` in ``summary.json``."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """A key whose value does not go with an extension, and what is allowed in its place."""
-
-    key: str
-    value: object
-    allowed: str
 
 
 class Exchange(Protocol):
@@ -190,6 +183,8 @@ class Extension(Observer):
         For a setting out of its range; the message names it.
     """
 
+    keys: ClassVar[type[KeyGroup] | None] = None
+    """The keys of a built-in extension; `ExtensionKeys` has them all."""
     in_workers: ClassVar[bool] = False
     """Whether `trained` may run in a worker that sums the updates of a group of clients: what it makes of an
     update must be all that the server needs. Without it, a simulation of clients whose updates `trained`

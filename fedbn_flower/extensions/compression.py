@@ -1,22 +1,83 @@
-"""``compress`` and ``compress-down``: what travels in the place of models and updates."""
+"""``compress``: what clients send in place of their updates, and get in place of the model."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message
+from pydantic import Field as setting
 
 from fedbn_flower.clients import NamedArrays, Update
-from fedbn_flower.strategies.messages.codecs import Codec
+from fedbn_flower.strategies import Codec
 from fedbn_flower.strategies.messages.codecs.updates import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
 
 from ..core.ground.wire import ARRAYS, COMPRESSED
+from ..core.key_group import KeyGroup
 from ..core.private import ErrorCode
+from ..names import COMPRESS
+from ..names.registry import FORMS
+from ..names.with_argument import made
 from ..records.events import RunInfo
 from .base import AtClient, Extension, Moment, Outgoing
+from .conflict import Conflict
 
+NONE = "none"
 RESIDUAL = "residual"
 """Memory group of what the codec lost: e_i."""
 CODEC = 31
 """The purpose of a codec's random numbers, after seed, partition and round."""
+FEEDBACK = {"auto": None, "on": True, "off": False}
+CODECS = f"none, topk:SHARE, randk:SHARE, qsgd:BITS with 2 to 8, bf16, sign, lowrank:RANK, or {FORMS}"
+
+
+class CompressionKeys(KeyGroup):
+    """Compression"""
+
+    after = "round-timeout"
+
+    compress: Annotated[str, CODECS] = setting(
+        NONE, description="codec of what clients send: their update of the shared trainable entries"
+    )
+    error_feedback: Literal["auto", "on", "off"] = setting(
+        "auto",
+        description="whether clients add what compress lost to their next update; auto: if it needs that",
+    )
+    compress_down: Literal["none", "bf16"] = setting(
+        "none", description="to what the model is rounded that clients get; the server keeps it as it is"
+    )
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec of updates, or None.
+
+        Raises
+        ------
+        UserError
+            When there is none of that name, or its argument is not allowed.
+        """
+        return codec_named(self.compress, self.error_feedback)
+
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether clients remember what the codec lost."""
+        return bool(self.codec and self.codec.feedback)
+
+    @property
+    def rounds_model(self) -> bool:
+        """Whether the model is rounded that clients get."""
+        return self.compress_down != NONE
+
+
+def codec_named(text: str, feedback: str) -> Codec | None:
+    """Return the codec of ``compress`` and ``error-feedback``; None of ``none``.
+
+    Raises
+    ------
+    UserError
+        When there is none of that name, or its argument is not allowed.
+    """
+    return None if text == NONE else made(COMPRESS, text, FEEDBACK[feedback])
 
 
 class Compression(Extension):
@@ -31,10 +92,17 @@ class Compression(Extension):
     """
 
     in_workers = True
+    keys = CompressionKeys
 
     def __init__(self, run: RunInfo, codec: Codec | None) -> None:
         super().__init__(run)
         self.codec = codec
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        feedback = config["error-feedback"]
+        if codec_named(config["compress"], feedback) is None and feedback != "auto":
+            yield Conflict("error-feedback", feedback, "'auto' without compress")
 
     def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
         return model_to_send(model, moment.rounded)

@@ -1,12 +1,80 @@
-"""``devices``: the simulated clock of a run."""
+"""``devices``: how fast clients compute and communicate, and what that decides in a round."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Annotated, Any
 
 from flwr.app import ArrayRecord
+from pydantic import Field as setting
 
+from ..core.errors import not_allowed
+from ..core.files import absolute
+from ..core.input_spec import InputSpec
+from ..core.key_group import KeyGroup
 from ..records.columns import SIMULATED_SECONDS
 from ..records.events import RunInfo
 from .base import Extension, Moment
+from .conflict import Conflict
+from .holdout import num_training
+from .selection import sampled
+
+NONE = "none"
+NAMED = (NONE, "uniform", "phones")
+HEADER = ("partition-id", "seconds-per-example", "download", "upload")
+DEVICES = (
+    f"none, uniform, lognormal:SIGMA with SIGMA >= 0, phones, or a CSV file with header {','.join(HEADER)}"
+)
+
+
+class DevicesKeys(KeyGroup):
+    """Devices and simulated time"""
+
+    after = "availability"
+
+    devices: Annotated[str, DEVICES] = setting(
+        NONE,
+        description="how fast clients compute and communicate, for the simulated seconds of a run: all "
+        "alike, drawn for each, or as a file says",
+    )
+    round_deadline: float = setting(
+        0.0, ge=0, description="simulated seconds after which answers no longer count; 0 for no deadline"
+    )
+    over_select: float = setting(
+        1.0,
+        ge=1,
+        description="how many times as many clients are asked to train as answers count, the first ones",
+    )
+
+
+def sigma_of(text: str) -> float | None:
+    """SIGMA of ``lognormal:SIGMA``; None of anything else.
+
+    Raises
+    ------
+    UserError
+        When it is not a finite number >= 0.
+    """
+    kind, colon, argument = text.partition(":")
+    if kind != "lognormal":
+        return None
+    try:
+        sigma = float(argument)
+    except ValueError:
+        sigma = -1.0
+    if not (colon and sigma >= 0 and isfinite(sigma)):
+        raise not_allowed("devices", text, DEVICES)
+    return sigma
+
+
+def absolute_devices(text: str) -> str:
+    """The value for a process in another folder: a file's path in full.
+
+    Raises
+    ------
+    UserError
+        For a lognormal that cannot be.
+    """
+    return text if text in NAMED or sigma_of(text) is not None else absolute(text)
 
 
 class Devices(Extension):
@@ -21,10 +89,31 @@ class Devices(Extension):
         without devices.
     """
 
+    keys = DevicesKeys
+
     def __init__(self, run: RunInfo, ends: Callable[[int, float], float] | None) -> None:
         super().__init__(run)
         self.ends = ends
         self.now: dict[str, float] = {}
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        devices, deadline, more = config["devices"], config["round-deadline"], config["over-select"]
+        if devices == NONE:
+            if deadline:
+                wanted = "0 without devices: it is in simulated seconds (round-timeout bounds real ones)"
+                yield Conflict("round-deadline", deadline, wanted)
+            if more > 1:
+                yield Conflict("over-select", more, "1 without devices: they decide who answers first")
+            return
+        if config["dp"] != NONE:
+            wanted = f"none with dp {config['dp']!r}: seconds depend on a client's number of examples"
+            yield Conflict("devices", devices, wanted)
+        if InputSpec.parse(config["dataset"]):
+            wanted = f"none with dataset {config['dataset']!r}: clients' numbers of examples are not known"
+            yield Conflict("devices", devices, wanted)
+        if more > 1 and sampled(config) == num_training(config):
+            yield Conflict("over-select", more, "1 where all clients train: there are no others to ask")
 
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment

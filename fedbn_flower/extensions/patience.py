@@ -6,12 +6,31 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import Field as setting
+
+from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Stop
+from .base import Extension, Stop
+from .conflict import Conflict
+
+
+class PatienceKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "evaluate-every"
+
+    patience: int = setting(
+        0,
+        ge=0,
+        description="rounds without a better validation metric after which a run ends, with the model of its "
+        "best round; 0 never",
+    )
 
 
 class Patience(Extension):
     """Ends a run without a better round for ``patience`` rounds, and keeps the model of the best one."""
+
+    keys = PatienceKeys
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)

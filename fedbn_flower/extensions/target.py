@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field as setting
+
+from ..core.errors import not_allowed
+from ..core.key_group import KeyGroup
 from ..records.columns import GLOBAL
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Stop
+from .base import Extension, Stop
+from .conflict import Conflict
 
 NO_TARGET = "none"
+FORM = "METRIC=VALUE, or none"
 STATE = ("mean_reached", "global_reached", "mean_costs", "global_costs")
 
 
@@ -30,8 +36,35 @@ def target_of(text: str) -> tuple[str, float] | None:
     return metric, value
 
 
+class TargetKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "thresholds"
+
+    target: Annotated[str, FORM] = setting(
+        NO_TARGET, description="the summary has the first round that reached this value, such as auroc=0.9"
+    )
+    decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
+        "auto",
+        description="whose metric patience, stop-at-target and a search go by: of all held-out examples, "
+        "the clients' mean or median, or the server's; auto is the server's where it evaluates what clients "
+        "do, else pooled",
+    )
+    stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
+
+    @property
+    def target_value(self) -> tuple[str, float] | None:
+        """The metric of the target and its value; None without a target."""
+        try:
+            return target_of(self.target)
+        except ValueError:
+            raise not_allowed("target", self.target, FORM) from None
+
+
 class Target(Extension):
     """Notes the first round that reached the target, of the clients and of the global model."""
+
+    keys = TargetKeys
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)
@@ -45,6 +78,10 @@ class Target(Extension):
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        try:
+            target_of(config["target"])
+        except ValueError:
+            yield Conflict("target", config["target"], FORM)
         if config["stop-at-target"] and config["target"] == NO_TARGET:
             yield Conflict("stop-at-target", True, "false without target")
 

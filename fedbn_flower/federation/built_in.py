@@ -6,13 +6,13 @@ from functools import partial
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..extensions import Moment
-from ..extensions.budget import Budget
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
-from ..extensions.newcomers import Newcomers
-from ..extensions.protocol import Asynchronous
+from ..extensions.holdout import Holdout
+from ..extensions.privacy import Privacy
+from ..extensions.protocol import Protocol
 from ..extensions.rates import Rates
-from ..extensions.selection import ClientSelection
+from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
 from .checks.site_sizes import sites_sizes
@@ -40,11 +40,11 @@ def collaborators(
             privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
 
     return {
-        Asynchronous: {"buffers": buffers},
-        Budget: {"account": privacy, "complete": learn_sizes},
-        ClientSelection: {"of_round": partial(selection_of_round, inputs)},
+        Protocol: {"buffers": buffers},
+        Privacy: {"account": privacy, "complete": learn_sizes},
+        Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},
-        Newcomers: {"held_out": inputs.held_out_clients},
+        Holdout: {"held_out": inputs.held_out_clients},
         Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
     }

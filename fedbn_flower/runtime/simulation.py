@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
-from ..config.keys.devices import NONE
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..data.notes import Note
+from ..extensions.devices import NONE
 from ..federation.cohorts import cohort_size
 from ..federation.extensions import may_run_in_workers
 from ..federation.federation import Federation

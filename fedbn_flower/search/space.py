@@ -9,7 +9,7 @@ from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
 from ..config.gone import refuse_gone
-from ..config.keys import RUN_KEYS, Evaluation, Folder, Runtime, flag_of
+from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title_of
 from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
@@ -18,7 +18,7 @@ FORM = "KEY=LOW..HIGH or KEY=A,B,..."
 
 FIXED = frozenset(
     {"dataset", "num-clients", "partition", "reference", "rounds", "seed", "settings", "val-fraction"}
-    | {flag_of(name) for group in (Evaluation, Folder, Runtime) for name in group.model_fields}
+    | {key for group in (Evaluation, Folder, Runtime) for key in SECTIONS[title_of(group)]}
 )
 """Keys that cannot be searched: trials with different values could not be compared."""
 

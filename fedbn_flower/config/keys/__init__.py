@@ -1,52 +1,67 @@
-"""The keys of a run, in groups; each group's docstring is its title.
+"""The keys of a run, in groups; each group's docstring is the title of its section.
 
-The settings of an algorithm are declared in its class, not here: see `selection`.
+The settings of an algorithm are declared in its class, and the keys of an extension beside it, not here.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pydantic.fields import FieldInfo
+
 from ...core.key_group import KeyGroup, flag_of
-from .compression import Compression
-from .devices import Devices
+from ...extensions import ExtensionKeys
 from .general import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
-from .privacy import Privacy
-from .protocol import Protocol
 
 __all__ = [
     "ALIASES",
-    "GROUPS",
     "RUN_KEYS",
-    "Compression",
+    "SECTIONS",
     "Data",
-    "Devices",
     "Evaluation",
     "Folder",
-    "KeyGroup",
-    "Privacy",
-    "Protocol",
     "Run",
     "Runtime",
     "Start",
     "System",
     "Training",
     "flag_of",
+    "title_of",
 ]
 
-GROUPS: tuple[type[KeyGroup], ...] = (
-    Run,
-    Data,
-    Training,
-    Compression,
-    Start,
-    System,
-    Devices,
-    Protocol,
-    Privacy,
-    Evaluation,
-    Runtime,
-    Folder,
-)
+OWN = (Run, Data, Training, Start, System, Evaluation, Runtime, Folder)
 
-RUN_KEYS = {flag_of(name): field for group in GROUPS for name, field in group.model_fields.items()}
+
+class Key(NamedTuple):
+    """A key with its declaration, and the title of its section."""
+
+    name: str
+    field: FieldInfo
+    title: str
+
+
+def title_of(group: type[KeyGroup]) -> str:
+    """Return the title of a group's section."""
+    return group.__doc__ or ""
+
+
+def in_order(groups: Iterable[type]) -> list[Key]:
+    """Return the keys of groups; each group follows the key that it names, or comes last."""
+    found: list[Key] = []
+    for group in groups:
+        assert issubclass(group, KeyGroup)
+        place = next((i for i, key in enumerate(found, 1) if key.name == group.after), len(found))
+        fields = group.model_fields.items()
+        found[place:place] = [Key(flag_of(name), field, title_of(group)) for name, field in fields]
+    return found
+
+
+_KEYS = in_order((*OWN, *ExtensionKeys.__bases__))
+RUN_KEYS = {key.name: key.field for key in _KEYS}
 """Every key with its declaration."""
-
+SECTIONS = {
+    title: {k.name: k.field for k in _KEYS if k.title == title}
+    for title in dict.fromkeys(k.title for k in _KEYS)
+}
+"""The keys of each section, by its title."""
 ALIASES = {"lockstep": "fast"}
 """Other words for a key; ``auto`` is as if they were not given."""

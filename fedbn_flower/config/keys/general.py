@@ -17,13 +17,8 @@ from ..schedules import FORMS as SCHEDULES
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
-SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
-TARGET = "METRIC=VALUE, or none"
-Patterns = Annotated[
-    str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
-]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -139,9 +134,6 @@ class Training(KeyGroup):
         "protocol",
     )
     fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
-    selection: Annotated[str, SELECTIONS] = setting(
-        "uniform", description="which clients train in a round: drawn alike, by-size, or power-of-choice:D"
-    )
     round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
 
 
@@ -154,15 +146,6 @@ class Start(KeyGroup):
         "a state dict, or a run's folder",
     )
     init_strict: bool = setting(False, description="refuse weights of which not all fit the model")
-    freeze: Patterns = setting("", description="parts of the model that do not train, and never travel")
-    train: Patterns = setting("", description="the parts that train, all others being frozen; empty for all")
-    unfreeze_at: int = setting(
-        0, ge=0, description="round from which on all that freeze or train has frozen trains; 0 for never"
-    )
-    frozen_bn: Literal["eval", "adapt"] = setting(
-        "eval",
-        description="whether frozen BatchNorm keeps its statistics, or adapts them to the data as it trains",
-    )
 
 
 class System(KeyGroup):
@@ -204,12 +187,6 @@ class Evaluation(KeyGroup):
         True, description="with a validation share, evaluate once on the test set after the last round"
     )
     evaluate_every: int = setting(1, ge=1, description="rounds between evaluations; the last has one anyway")
-    patience: int = setting(
-        0,
-        ge=0,
-        description="rounds without a better validation metric after which a run ends, with the model of its "
-        "best round; 0 never",
-    )
     metrics: Annotated[str, METRICS] = setting(
         "none",
         description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is the "
@@ -220,19 +197,6 @@ class Evaluation(KeyGroup):
     )
     thresholds: int = setting(
         1000, ge=10, le=100_000, description="thresholds of the scores, of auroc and average-precision"
-    )
-    target: Annotated[str, TARGET] = setting(
-        "none", description="the summary has the first round that reached this value, such as auroc=0.9"
-    )
-    decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
-        "auto",
-        description="whose metric patience, stop-at-target and a search go by: of all held-out examples, "
-        "the clients' mean or median, or the server's; auto is the server's where it evaluates what clients "
-        "do, else pooled",
-    )
-    stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
-    holdout_clients: int = setting(
-        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
     )
 
 

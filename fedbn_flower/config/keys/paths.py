@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from flwr.app import UserConfigValue
 
 from ...core.files import absolute
+from ...extensions.devices import absolute_devices
 from ..availability import absolute_availability
-from .devices import absolute_devices
 
 ABSOLUTE = {"availability": absolute_availability, "devices": absolute_devices, "init": absolute}
 

@@ -10,8 +10,8 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.keys.devices import DEVICES, HEADER, sigma_of
 from ...core.errors import UserError, not_allowed
+from ...extensions.devices import DEVICES, HEADER, sigma_of
 from .rows import rows_of
 
 IS_DEVICE = 15

@@ -10,10 +10,10 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from fedbn_flower.strategies.messages.npy import array_bytes, encoded_bytes
 
 from ...config.keys import RUN_KEYS
-from ...config.keys.devices import NONE
 from ...config.run_config import RunConfig
 from ...core.ground.wire import ARRAYS
 from ...extensions.compression import model_to_send
+from ...extensions.devices import NONE
 from ...names import COMPRESS, STRATEGY
 from ...names.user_code import as_user_error
 from ..inputs import RunInputs, inputs_of

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...config.help import as_text
-from ...config.keys import Privacy, flag_of
-from ...config.keys.devices import NONE
 from ...core.errors import not_allowed
+from ...core.key_group import flag_of
+from ...extensions.privacy import NONE, PrivacyKeys
 from ..composition import privacy_of_runs
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
@@ -82,7 +82,7 @@ def without_noise(run: Run, folder: Path) -> Run:
         raise not_allowed("reference", str(folder), f"none: {str(run.folder)!r} is no complete run with dp")
     reference = Run.read(folder, "reference")
     here, there = ({**_compared(one), "seed": _text(one.config.get("seed"))} for one in (run, reference))
-    private = {"weighting", *map(flag_of, Privacy.model_fields)}
+    private = {"weighting", *map(flag_of, PrivacyKeys.model_fields)}
     for key in here.keys() | there.keys():
         first, other = here.get(key, ""), there.get(key, "")
         if first != other and key not in private and not key.startswith("version of "):

@@ -16,7 +16,7 @@ from torch import nn
 from clients import FedBNClient
 from fedbn_flower import RunFailed, UserError, simulate
 from fedbn_flower.cli import main
-from fedbn_flower.config.keys import GROUPS, RUN_KEYS
+from fedbn_flower.config.keys import RUN_KEYS, SECTIONS
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.session_objects import session_objects
 from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
@@ -255,9 +255,9 @@ def test_its_help_has_every_key_under_its_group():
     text = inspect.getdoc(simulate).partition("\nKeys\n----\n")[2]
     named = [line.strip() for line in text.splitlines() if not line.startswith(" " * 8)]
     own = [
-        [f"{group.__doc__}:", *(f"{name}={field.default!r}" for name, field in group.model_fields.items())]
-        for group in GROUPS
+        [f"{title}:", *(f"{key.replace('-', '_')}={field.default!r}" for key, field in keys.items())]
+        for title, keys in SECTIONS.items()
     ]
-    assert named[: len(RUN_KEYS) + len(GROUPS)] == [line for lines in own for line in lines]
+    assert named[: len(RUN_KEYS) + len(SECTIONS)] == [line for lines in own for line in lines]
     assert "mean='weighted'" in named  # a setting that every strategy has
     assert "        passes over its examples a client makes in a round; a whole number >= 1\n" in text

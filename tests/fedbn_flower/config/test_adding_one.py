@@ -313,6 +313,74 @@ def test_a_run_of_all_new_ones_works_and_cites_their_papers(done):
     assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet", "alistarh2017qsgd"]
 
 
+PAUSE = '''
+"""New."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field as setting
+
+from ..core.key_group import KeyGroup
+from .base import Extension
+from .conflict import Conflict
+
+
+class PauseKeys(KeyGroup):
+    """System heterogeneity"""
+
+    after = "dropout"
+    pause: int = setting(0, ge=0, description="rounds for which a client rests")
+
+
+class Pause(Extension):
+    """Lets clients rest, for an extension with a key that is new."""
+
+    keys = PauseKeys
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        if config["pause"] >= config["rounds"]:
+            yield Conflict("pause", config["pause"], "less than rounds")
+'''
+ASKED = """
+import sys
+from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.errors import UserError
+names = [*RUN_KEYS]
+print(names[names.index("dropout") + 1], RunConfig.of({"pause": 9}).pause)
+try:
+    RunConfig.of({"pause": 10})
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_an_extension_with_keys_is_a_file_its_import_and_two_lines(tmp_path):
+    for name in COPIED:
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
+    rooms = tmp_path / "fedbn_flower/extensions"
+    (rooms / "pause.py").write_text(PAUSE)
+    text = (rooms / "__init__.py").read_text()
+    text = text.replace("from .privacy", "from .pause import Pause, PauseKeys\nfrom .privacy")
+    text = text.replace("    Privacy,\n", "    Privacy,\n    Pause,\n")
+    text = text.replace("    PrivacyKeys,\n", "    PrivacyKeys,\n    PauseKeys,\n")
+    lost, got = changed_lines((rooms / "__init__.py").read_text(), text)
+    assert (len(lost), len(got)) == (0, 3)
+    (rooms / "__init__.py").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", ASKED]
+    found = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.splitlines() == [
+        "pause 9",
+        "pause: 10 is not allowed; expected less than rounds",
+    ], found.stderr
+
+
 def first_line(text):
     """The first line of the only indented docstring of a file's text."""
     return re.search(r'^    """(.*?)(?:""")?$', text, re.MULTILINE)[1]

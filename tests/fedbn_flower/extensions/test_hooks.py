@@ -16,8 +16,8 @@ from strategies import PhaseReport, setting
 from strategies.messages.npy import viewed
 
 ORDER = [
-    "Compression", "Target", "Budget", "Patience", "Devices", "Asynchronous", "ClientSelection", "Rates",
-    "FineTuning", "Newcomers", "Divergence",
+    "Compression", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience", "Protocol",
+    "Devices", "Rates", "FineTuning", "Divergence",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""

@@ -1,10 +1,11 @@
-"""``holdout-clients``: clients that never train, and evaluate what the others have learnt."""
+"""``holdout-clients``: clients that never train, and are evaluated at the end as new ones."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from numpy.typing import NDArray
+from pydantic import Field as setting
 
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.gate import refusing
@@ -12,13 +13,30 @@ from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
 from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+from ..core.key_group import KeyGroup
 from ..records.events import RunInfo
 from .base import Extension, Moment
+from .conflict import Conflict
 
 PHASE = "new clients"
 
 
-class Newcomers(Extension):
+class HoldoutKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "stop-at-target"
+
+    holdout_clients: int = setting(
+        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+    )
+
+
+def num_training(config: Mapping[str, Any]) -> int:
+    """Return the number of clients that can train, of a configuration by key."""
+    return int(config["num-clients"] - config["holdout-clients"])
+
+
+class Holdout(Extension):
     """Has every held-out client evaluate the model, whenever it is tested.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
@@ -32,9 +50,17 @@ class Newcomers(Extension):
         The partitions that take no part in the rounds.
     """
 
+    keys = HoldoutKeys
+
     def __init__(self, run: RunInfo, held_out: frozenset[int]) -> None:
         super().__init__(run)
         self.held_out = held_out
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        if num_training(config) < 1:
+            most = f"at most {config['num-clients'] - 1}: one client at least is to train (num-clients)"
+            yield Conflict("holdout-clients", config["holdout-clients"], most)
 
     def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
         if not (moment.tests and self.held_out and moment.shared):

@@ -1,0 +1,353 @@
+"""``dp``: differential privacy, its keys and what it does not go with. Its mathematics is in `privacy`."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field as setting
+
+from fedbn_flower.strategies.post_processing import post_processes_mean
+
+from ..core.key_group import KeyGroup, flag_of
+from ..core.session_objects import is_session_name
+from ..names import STRATEGY
+from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
+from ..privacy.local_privacy import released
+from ..privacy.private_run import ADAPTIVE, NO_SEED, num_answers, num_groups
+from ..privacy.site import only_trained, without_metrics
+from ..records.columns import PRIVACY
+from ..records.events import RoundResult, RunInfo
+from .base import AtClient, Extension, Moment, Outgoing, Stop
+from .conflict import Conflict, Unused
+from .holdout import num_training
+from .selection import sampled
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+Unfit = Iterator[tuple[str, str]]
+"""Keys whose values do not go with privacy, each with what is allowed."""
+
+CLIP = f"a number > 0, or {ADAPTIVE}"
+WHOLE = 0.005
+"""How far the groups times fraction-train may be from 1: 0.333 is a third."""
+EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
+"""Those that train once a round, by DP-SGD with ``dp`` example."""
+NO_METRICS: Mapping[str, object] = {"eval-model": "aggregated", "fine-tune": 0, "holdout-clients": 0}
+"""Keys that are of no use where clients send no metrics, with their defaults."""
+NOT_CLIENTS = "since not clients are protected"
+POST_PROCESSING = "a rule that declares post_processes_mean = True"
+NONE = "none"
+LEAST_DELTA = 1e-15
+"""Of those that can be accounted with floats."""
+
+
+class PrivacyKeys(KeyGroup):
+    """Differential privacy"""
+
+    after = "mixing"
+
+    dp: Literal["none", "client", "local", "example"] = setting(
+        "none",
+        description="what is published tells almost nothing of whether a client took part, or an example of "
+        "one client; with local each client adds the noise itself",
+    )
+    dp_epsilon: float = setting(
+        0.0, ge=0, description="the privacy budget, from which the noise is found; 0 with dp-noise"
+    )
+    dp_delta: float = setting(
+        0.0, ge=0, lt=1, description="probability for which epsilon need not hold, below 1/num-clients"
+    )
+    dp_noise: float = setting(
+        0.0, ge=0, description="deviation of the noise on the sum over dp-clip; 0 with dp-epsilon"
+    )
+    dp_clip: Annotated[Annotated[float, setting(gt=0)] | Literal["adaptive"], CLIP] = setting(
+        1.0,
+        description="bound on the L2 norm of a client's update, or of an example's gradient; adaptive goes "
+        "to the median norm of updates",
+    )
+    dp_sampling: Literal["poisson", "fixed", "all", "cyclic"] = setting(
+        "poisson",
+        description="who trains in a round: each client with probability fraction-train, a sample of fixed "
+        "size, all, or one of 1/fraction-train fixed groups in turn",
+    )
+    dp_bands: int = setting(
+        0,
+        ge=0,
+        description="with dp-sampling cyclic, over how many rounds noise is correlated; 1 for independent "
+        "noise, 0 for as many as there are groups",
+    )
+    dp_secure_noise: bool = setting(
+        False,
+        description="draw discrete noise exactly, on a grid that updates are rounded to, against attacks on "
+        "the rounding of floats; it costs more epsilon",
+    )
+    dp_metrics: float = setting(
+        0.0,
+        ge=0,
+        description="with local and example, the epsilon that all metrics of a client cost it beside "
+        "training: they leave it clipped, with noise; 0 for no metrics",
+    )
+    dp_scale: str = setting(
+        "",
+        description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
+        "commas; others stay as they are, since the clients' own means would tell of single rows",
+    )
+    dp_unit: str = setting(
+        "",
+        description="with example and tables, the column by whose values rows are protected together, such "
+        "as a patient's: they are sampled, clipped and counted as one",
+    )
+    dp_seed: int = setting(
+        NO_SEED,
+        ge=NO_SEED,
+        lt=2**63,
+        description="makes sampling and noise repeatable, which is a simulation only; -1 takes a secret key",
+    )
+    dp_simulate_cohort: int = setting(
+        0,
+        ge=0,
+        description="take noise as for so many clients a round, a hypothetical run; 0 for none",
+    )
+    dp_simulate_population: int = setting(
+        0, ge=0, description="the number of clients of that hypothetical run; 0 for num-clients"
+    )
+
+    @property
+    def clip(self) -> float | None:
+        """The number of ``dp-clip``; None if it adapts."""
+        return None if self.dp_clip == ADAPTIVE else float(self.dp_clip)
+
+
+DEFAULTS = {flag_of(name): field.default for name, field in PrivacyKeys.model_fields.items()}
+
+
+class Account(Protocol):
+    """The privacy of a run; see `privacy.run_privacy.RunPrivacy`."""
+
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+
+    def begin_round(self, server_round: int) -> bool:
+        """Return whether the budget is spent with this round, which is about to begin."""
+
+    def ask(self, server_round: int, clients: Sequence[int]) -> None:
+        """Hear which clients are about to be asked to train, by partition id."""
+
+    def told(self) -> Mapping[str, float]:
+        """Return what messages say of it."""
+
+    def columns(self, server_round: int) -> Mapping[str, float]:
+        """Return what ``metrics.csv`` has of a round that is done."""
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what ``summary.json`` says of it."""
+
+
+class Privacy(Extension):
+    """Accounts each round before a client is asked, and ends a run whose budget is spent.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    account : Account, optional
+        Its privacy; None without.
+    complete : callable
+        Called with a round and the clients that it is about to ask, before they are accounted.
+    """
+
+    in_workers = True
+    keys = PrivacyKeys
+
+    def __init__(
+        self, run: RunInfo, account: Account | None, complete: Callable[[Sequence[int], Moment], None]
+    ) -> None:
+        super().__init__(run)
+        self.account = account
+        self.complete = complete
+        self.spent = False
+        self.last: Mapping[str, float] = {}
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        if (notion := config["dp"]) == NONE:
+            given = (key for key, default in DEFAULTS.items() if config[key] != default)
+            why = "without dp; give dp=client, example or local"
+            yield from (Unused(key, config[key], why) for key in given)
+            return
+        for key, wanted in _unfit(config):
+            yield Conflict(key, config[key], f"{wanted} with dp {notion!r}")
+
+    def notices(self) -> Iterator[str]:
+        yield from self.account.notices() if self.account else ()
+
+    def before_round(self, server_round: int) -> Stop | None:
+        self.spent = bool(self.account and self.account.begin_round(server_round))
+        return Stop("budget") if self.spent else None
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        return self.account.told() if self.account else {}
+
+    def asked(self, partitions: Sequence[int], moment: Moment) -> None:
+        if self.account:
+            self.complete(partitions, moment)
+            self.account.ask(moment.number, partitions)
+
+    @classmethod
+    def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
+        """Return an update as it may leave a client: with noise, if clients are not to trust the server."""
+        update = outgoing.update
+        if at.config.dp == "local":
+            update = released(at.config, at.client, at.received(), update, at.number)
+        elif at.config.dp == "example":
+            update = only_trained(at.client, at.received(), update)
+        return outgoing.with_update(without_metrics(at.config, update))
+
+    def after_round(self, result: RoundResult) -> Stop | None:
+        self.last = self.account.columns(result.server_round) if self.account else {}
+        if not self.spent:
+            return None
+        if result.server_round < self.run.rounds:
+            LOGGER.warning("privacy: budget spent at round %d of %d", result.server_round, self.run.rounds)
+        return Stop("budget")
+
+    def header(self) -> Sequence[str]:
+        return PRIVACY if self.account else ()
+
+    def columns(self) -> Mapping[str, float]:
+        return self.last
+
+    def summary(self) -> Mapping[str, Any]:
+        return {"privacy": self.account.summary()} if self.account else {}
+
+
+def _unfit(config: Mapping[str, Any]) -> Unfit:
+    """Yield each key whose value does not go with privacy, with what is allowed."""
+    for key in ("compress", "compress-down"):
+        if config[key] != NONE:
+            yield key, repr(NONE)
+    yield from _unfit_noise(config)
+    yield from _unfit_scale(config)
+    yield from _unfit_unit(config)
+    yield from _unfit_client(config) if config["dp"] == "client" else _unfit_at_clients(config)
+    if config["selection"] != "uniform":
+        yield "selection", "'uniform', since who trains would tell of the clients' data,"
+    if config["normalize"]:
+        yield "normalize", "false, since its means are of all training data,"
+    if config["inspect"]:
+        yield "inspect", "false, since counts are of all training data,"
+    if config["patience"]:
+        yield "patience", "0, since clients' metrics would decide what is published,"
+    if config["stop-at-target"]:
+        yield "stop-at-target", "false, since clients' metrics would decide what is published,"
+    if any(":" in name or is_session_name(name.strip()) for name in config["extension"].split(",")):
+        yield "extension", "none of your own, since clients' metrics could decide what is published,"
+
+
+def _unfit_noise(config: Mapping[str, Any]) -> Unfit:
+    if not config["dp-epsilon"] and not config["dp-noise"]:
+        yield "dp-epsilon", "a number > 0, or a dp-noise > 0,"
+    for key in ("dp-epsilon", "dp-metrics"):
+        if config[key] and not LEAST_EPSILON <= config[key] <= MOST_EPSILON:
+            yield key, f"a number in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]"
+    if config["dp-epsilon"] and config["dp-noise"]:
+        yield "dp-noise", "0, since dp-epsilon is given,"
+    if config["dp-delta"] < LEAST_DELTA:
+        of_clients = f"1/num-clients ({1 / num_training(config):.2g})"
+        below = of_clients if config["dp"] != "example" else "1/examples"
+        yield "dp-delta", f"a number from {LEAST_DELTA:g} on, below {below},"
+
+
+def _unfit_at_clients(config: Mapping[str, Any]) -> Unfit:
+    local = config["dp"] == "local"
+    if config["dp-clip"] == ADAPTIVE:
+        yield "dp-clip", "a number > 0"
+    why = "since no sampling hides a client from who reads its messages" if local else NOT_CLIENTS
+    for key in ("dp-sampling", "dp-bands", "dp-simulate-cohort", "dp-simulate-population"):
+        if config[key] != (default := DEFAULTS[key]):
+            yield key, f"{default!r}, {why},"
+    if config["dp-secure-noise"]:
+        yield "dp-secure-noise", "false, since clients add the noise,"
+    for key, default in NO_METRICS.items():
+        if config[key] != default:
+            yield key, f"{default!r}, since clients send no other metrics than dp-metrics,"
+    yield from _unfit_local(config) if local else _unfit_example(config)
+
+
+def _unfit_local(config: Mapping[str, Any]) -> Unfit:
+    if config["weighting"] == "num-examples":
+        yield "weighting", "'uniform', since a client's number of examples is its own,"
+    if not post_processes_mean(STRATEGY.find(config["strategy"])):
+        yield "strategy", POST_PROCESSING
+
+
+def _unfit_example(config: Mapping[str, Any]) -> Unfit:
+    if config["precision"] != "fp32":
+        yield "precision", "'fp32'"
+    if set(config["client"].split("+")) - EXAMPLE_CLIENTS:
+        yield "client", f"one of {', '.join(sorted(EXAMPLE_CLIENTS))}, or some of these"
+
+
+def _unfit_scale(config: Mapping[str, Any]) -> Unfit:
+    if config["dp-scale"] and config["dp"] != "example":
+        yield "dp-scale", "none, since clients' own means do not leave them,"
+
+
+def _unfit_unit(config: Mapping[str, Any]) -> Unfit:
+    if config["dp-unit"] and config["dp"] != "example":
+        yield "dp-unit", "none, since each client is protected with all of its rows,"
+    if config["dp-unit"] and config["dp-metrics"]:
+        yield "dp-metrics", "0 with dp-unit, since metrics are those of single examples,"
+
+
+def _unfit_client(config: Mapping[str, Any]) -> Unfit:
+    if config["dp-metrics"]:
+        yield "dp-metrics", "0, since the server is trusted with metrics,"
+    if config["dp-sampling"] == "all" and config["fraction-train"] < 1:
+        yield "fraction-train", "1.0 with dp-sampling 'all'"
+    if config["dp-secure-noise"] and config["dp-sampling"] in ("fixed", "cyclic"):
+        yield "dp-sampling", "'poisson' or 'all' with dp-secure-noise"
+    yield from _unfit_turns(config)
+    yield from _unfit_simulation(config)
+    if config["weighting"] == "num-examples":
+        yield "weighting", "'uniform', since the sum of the weights is private,"
+    if not post_processes_mean(STRATEGY.find(config["strategy"])):
+        yield "strategy", POST_PROCESSING
+    if config.get("mean", "weighted") != "weighted":
+        yield "mean", "'weighted', since one client can move another mean further than its clip,"
+    if config.get("clip-update-norm"):
+        yield "clip-update-norm", "0 (dp-clip is that bound)"
+    if config.get("min-replies", 1) > 1:
+        yield "min-replies", "1, since a round left out would tell how many answered,"
+
+
+def _unfit_turns(config: Mapping[str, Any]) -> Unfit:
+    sampling, share, bands = config["dp-sampling"], config["fraction-train"], config["dp-bands"]
+    most = num_training(config)
+    if not (groups := num_groups(sampling, share)):
+        if bands:
+            yield "dp-bands", f"0 with dp-sampling {sampling!r}"
+        return
+    if groups > most or abs(groups * share - 1) > WHOLE:
+        yield "fraction-train", f"1 over a whole number up to {most} with dp-sampling 'cyclic'"
+    if bands > groups:
+        yield "dp-bands", f"at most {groups}, the groups that take turns,"
+    if config["dp-clip"] == ADAPTIVE:
+        yield "dp-clip", "a number with dp-sampling 'cyclic'"
+
+
+def _unfit_simulation(config: Mapping[str, Any]) -> Unfit:
+    cohort, population = config["dp-simulate-cohort"], config["dp-simulate-population"]
+    sampling, share, clients = config["dp-sampling"], config["fraction-train"], num_training(config)
+    answers, groups = num_answers(sampling, share, clients, sampled(config)), num_groups(sampling, share)
+    if population and not cohort:
+        yield "dp-simulate-population", "0 without dp-simulate-cohort"
+    if cohort and cohort < answers:
+        yield "dp-simulate-cohort", f"at least {answers:g}, the clients of a round,"
+    if cohort > (population or clients):
+        yield "dp-simulate-cohort", "at most dp-simulate-population"
+    if cohort and sampling == "all" and population not in (0, cohort):
+        yield "dp-simulate-population", f"{cohort}, all of them, with dp-sampling 'all'"
+    if cohort and groups and (population or clients) != cohort * groups:
+        wanted = f"{cohort * groups}, dp-simulate-cohort times the groups that take turns,"
+        yield "dp-simulate-population", wanted

@@ -1,0 +1,67 @@
+"""The keys of extensions: where they are listed, and what is written of other keys beside them."""
+
+from pydantic import Field as setting
+
+from fedbn_flower.config.keys import OWN, RUN_KEYS, SECTIONS, in_order
+from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.core.key_group import KeyGroup
+from fedbn_flower.extensions import BUILT_IN, ExtensionKeys
+from fedbn_flower.extensions.privacy import NO_METRICS
+from fedbn_flower.extensions.protocol import NEUTRAL
+
+
+def test_those_with_keys_and_the_keys_of_a_run_are_the_same():
+    assert {extension.keys for extension in BUILT_IN if extension.keys} == set(ExtensionKeys.__bases__)
+    assert list(RunConfig.of({}).to_user_config())[: len(RUN_KEYS)] == list(RUN_KEYS)
+    assert {name.replace("_", "-") for name in RunConfig.model_fields} == {*RUN_KEYS, "algorithm-settings"}
+
+
+def test_what_an_extension_says_of_other_keys_are_their_defaults():
+    neutral = dict(NO_METRICS) | {key: value for key, (value, _) in NEUTRAL.items()}
+    assert neutral == {key: RUN_KEYS[key].default for key in neutral}
+
+
+def test_sections_are_in_one_piece_and_in_the_order_of_the_keys():
+    assert [key for keys in SECTIONS.values() for key in keys] == list(RUN_KEYS)
+    assert list(SECTIONS) == [
+        "What runs",
+        "Data",
+        "Training",
+        "Compression",
+        "Pretrained and partly trained models",
+        "System heterogeneity",
+        "Devices and simulated time",
+        "Asynchronous protocols",
+        "Differential privacy",
+        "Evaluation",
+        "Runtime",
+        "Results and memories",
+    ]
+
+
+class Beside(KeyGroup):
+    """Training"""
+
+    after = "local-epochs"
+    beside: int = setting(1)
+
+
+class Below(KeyGroup):
+    """Further"""
+
+    after = "beside"
+    below_it: int = setting(1)
+
+
+class Last(KeyGroup):
+    """Last"""
+
+    last: int = setting(1)
+
+
+def test_a_group_follows_the_key_that_it_names():
+    found = in_order((*OWN, Beside, Below, Last))
+    names = [key.name for key in found]
+    assert names[names.index("local-epochs") :][:4] == ["local-epochs", "beside", "below-it", "batch-size"]
+    assert names[-1] == "last"
+    assert [key.title for key in found if key.name in ("beside", "below-it")] == ["Training", "Further"]
