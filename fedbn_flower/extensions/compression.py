@@ -97,6 +97,8 @@ class Compression(Extension):
     def __init__(self, run: RunInfo, codec: Codec | None) -> None:
         super().__init__(run)
         self.codec = codec
+        self.given = ArrayRecord()
+        """The model before it was rounded."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -105,6 +107,7 @@ class Compression(Extension):
             yield Conflict("error-feedback", feedback, "'auto' without compress")
 
     def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
+        self.given = model
         return model_to_send(model, moment.rounded)
 
     @classmethod
@@ -151,16 +154,16 @@ class Compression(Extension):
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
     ) -> ArrayRecord:
-        """Return the next model, with what rounding took from the parameters, ``before - sent``.
+        """Return the next model, with what rounding took from the parameters.
 
-        A rule that makes ``sent + step`` gives ``before + step``. The step is of the pseudo-gradient relative
-        to what clients got.
+        A rule that makes ``sent + step`` of the rounded model gives ``given + step``. The step is of the
+        pseudo-gradient relative to what clients got.
         """
-        if model is before or sent is before:
+        if model is before or sent is self.given:
             return model
         entries = dict(model)
         for name in moment.stepped:
-            moved, x, got = (viewed(record[name]) for record in (model, before, sent))
+            moved, x, got = (viewed(record[name]) for record in (model, self.given, sent))
             with np.errstate(invalid="ignore"):  # an entry may be inf, as in attention masks
                 entries[name] = encoded(np.where(x == got, moved, moved + (x - got)).astype(x.dtype))
         return ArrayRecord(entries)

@@ -262,8 +262,10 @@ class Federation:
         answers = self._trained(moment, arrays, sent, told)
         updated, metrics, train = self._stepped(moment, answers)
         model = self.extensions.published(updated or arrays, arrays, sent, moment)
-        evaluate, means = self._evaluated(moment, model, train, metrics)
-        return self._recorded(moment, began, arrays, model, train, evaluate, means)
+        sent = self.extensions.send(model, moment) if moment.splits else model
+        evaluate, means = self._evaluated(moment, sent, train, metrics)
+        new = self._evaluated_by_others(moment, sent) if moment.tests else None
+        return self._recorded(moment, began, arrays, model, train, evaluate, means, new)
 
     def _moment(self, server_round: int, grid: Grid, observers: Iterable[Observer]) -> Moment:
         """Return what a round is about."""
@@ -345,7 +347,7 @@ class Federation:
         return self.dataset.spec.outputs if moment.tests and self.dataset.has_classes else 0
 
     def _evaluated(
-        self, moment: Moment, model: ArrayRecord, train: PhaseReport, train_metrics: MetricRecord | None
+        self, moment: Moment, sent: ArrayRecord, train: PhaseReport, train_metrics: MetricRecord | None
     ) -> tuple[PhaseReport, dict[str, float]]:
         """Return what clients found of the next model, and the round's means over clients."""
         strategy, grid, number = self.strategy, moment.exchange.grid, moment.number
@@ -353,7 +355,6 @@ class Federation:
         report, metrics = train if after_training else PhaseReport(), None
         if moment.splits and not after_training:
             told = ConfigRecord(self._told(MessageType.EVALUATE, moment.splits, moment))
-            sent = self.extensions.send(model, moment)
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
                 messages = strategy.configure_evaluate(number, sent, told, grid)
                 answers = moment.exchange.answers(MessageType.EVALUATE, messages)
@@ -364,11 +365,11 @@ class Federation:
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}
 
-    def _evaluated_by_others(self, moment: Moment, model: ArrayRecord) -> PhaseReport | None:
+    def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> PhaseReport | None:
         """Return what clients that do not train found of the next model."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
         told.pop(CLASSES, None)
-        return self.extensions.evaluate(self.extensions.send(model, moment), told, moment)
+        return self.extensions.evaluate(sent, told, moment)
 
     def _recorded(
         self,
@@ -379,10 +380,10 @@ class Federation:
         train: PhaseReport,
         evaluate: PhaseReport,
         means: Mapping[str, float],
+        new: PhaseReport | None,
     ) -> RoundResult:
-        """Return a round as observers see it, once others have evaluated its model."""
+        """Return a round as observers see it, once the server has evaluated its model."""
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
-        new = self._evaluated_by_others(moment, model) if moment.tests else None
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
         pooled = pooled_metrics(evaluate, means, problem)
         seconds = time.monotonic() - began
