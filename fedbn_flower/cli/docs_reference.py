@@ -12,7 +12,7 @@ from ..config.keys import ALIASES, RUN_KEYS
 from ..config.named_algorithms import NOT_GIVEN
 from ..config.unknown_keys import built_in_settings
 from ..core.papers import paper_of
-from ..names.user_code import APP
+from ..names import APP
 from ..results.report.citations import source
 from .listing import KINDS
 

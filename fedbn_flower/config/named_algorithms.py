@@ -20,10 +20,21 @@ from ..core.ground.wire import (
     UPDATE_STEP,
 )
 from ..data.readers.own_function import is_function
-from ..names import CLIENT, DATASET, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, STRATEGY
-from ..names.client_unions import parts
-from ..names.registry import Registry, absolute
-from ..names.with_argument import WITH_ARGUMENT, absolute_name
+from ..names import (
+    CLIENT,
+    DATASET,
+    LOSS,
+    METRIC,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    STRATEGY,
+    WITH_ARGUMENT,
+    Registry,
+    absolute,
+    absolute_name,
+    parts,
+)
 from .extension_names import EXTENSION, absolute_extensions, extension_names
 from .gone import GONE
 from .keys import ALIASES, RUN_KEYS

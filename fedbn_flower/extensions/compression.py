@@ -8,9 +8,7 @@ from pydantic import Field as setting
 from fedbn_flower.strategies import Codec
 
 from ..core.key_group import KeyGroup
-from ..names import COMPRESS
-from ..names.registry import FORMS
-from ..names.with_argument import made
+from ..names import COMPRESS, FORMS, made
 from .base import Extension
 from .conflict import Conflict
 

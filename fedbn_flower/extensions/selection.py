@@ -10,9 +10,7 @@ from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol
 
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
-from ..names import SELECTION
-from ..names.registry import FORMS
-from ..names.with_argument import made
+from ..names import FORMS, SELECTION, made
 from .base import Extension
 from .conflict import Conflict
 from .holdout import num_training

@@ -15,8 +15,7 @@ from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, 
 
 from ..core.ground.wire import ARRAYS, COMPRESSED, METRICS, SENT_BYTES
 from ..core.private import ErrorCode
-from ..names import COMPRESS, STRATEGY
-from ..names.user_code import as_user_error
+from ..names import COMPRESS, STRATEGY, as_user_error
 from .inputs import RunInputs
 
 RESIDUAL = "residual"

@@ -14,7 +14,7 @@ from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
-from ..names.registry import short
+from ..names import short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""

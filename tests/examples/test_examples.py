@@ -21,7 +21,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 from fedbn_flower.results.report.repeat_command import uses_session_objects
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")

@@ -10,7 +10,7 @@ from ...core.key_group import KeyGroup
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
-from ...names.registry import FORMS
+from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
 from .availability import AVAILABILITY

@@ -17,7 +17,7 @@ from fedbn_flower.strategies.messages.validation import check_metrics
 from ...core.errors import RunFailed
 from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 from ...extensions.selection import KEY, UNIFORM, selection_named
-from ...names.user_code import as_user_error
+from ...names import as_user_error
 from ...records.columns import TRAIN
 from ..exchange import Exchange
 from ..inputs import RunInputs

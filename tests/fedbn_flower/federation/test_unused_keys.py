@@ -15,7 +15,7 @@ from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks import unused_keys as by_data
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 
 TEN = {"num_clients": 10, "partition": "iid"}
 NOBODY = {"fraction_evaluate": 0.0}

@@ -16,8 +16,7 @@ from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.names import CLIENT
-from fedbn_flower.names.registry import absolute, short
+from fedbn_flower.names import CLIENT, absolute, short
 from fedbn_flower.runtime.simulation import simulate
 
 from ...clients.helpers import CONFIG, make_client, small_model
