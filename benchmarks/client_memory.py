@@ -10,7 +10,7 @@ from pathlib import Path
 
 import ray
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import simulate
@@ -44,7 +44,7 @@ def main() -> None:
             "dataset": options.dataset, "partition": "iid", "num-clients": CLIENTS, "rounds": 2,
             "local-epochs": 1, "fraction-evaluate": 0, "checkpoint-every": 0,
         }  # fmt: skip
-        federation = Federation(RunConfig.of(values))
+        federation = Federation(run_config(values))
         before = shared_bytes()
         pool = RayPool(2, verbose=False)
         workers = ray.get([worker.process_id.remote() for worker in pool.workers])

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.runtime import pools
 
@@ -177,6 +177,6 @@ def configured(cache_dir):
     def make(**values):
         small = {"rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline"}
         given = small | {"cache_dir": str(cache_dir)} | values
-        return RunConfig.of({key.replace("_", "-"): value for key, value in given.items()})
+        return run_config({key.replace("_", "-"): value for key, value in given.items()})
 
     return make

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from flwr.app import Message, MessageType, UserConfig
 
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, RoundResult
@@ -81,7 +82,7 @@ def config_of(job: Job) -> RunConfig:
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep
-    return RunConfig.of(values)
+    return run_config(values)
 
 
 def main() -> None:

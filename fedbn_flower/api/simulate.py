@@ -20,10 +20,12 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..config.extension_names import EXTENSION
+from ..config.given import check_given
 from ..config.gone import refuse_gone
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
-from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, check_given, names_code, with_full_paths
+from ..config.making import run_config
+from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, names_code, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
@@ -124,7 +126,7 @@ def simulate(
         raise UserError("test: given without data")
     clear_process_caches()
     with with_session_objects(objects), _restored_process(), usual_surroundings():
-        config = resumed(values) if values.get("resume") else RunConfig.of(values)
+        config = resumed(values) if values.get("resume") else run_config(values)
         show_log(config.verbose)
         folder = _run(config, Console(quiet=not progress), observers)
     model = next((objects[name] for name in objects if name == config.model), None)

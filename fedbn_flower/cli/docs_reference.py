@@ -9,9 +9,10 @@ from inspect import cleandoc
 from ..config.gone import GONE
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import ALIASES, RUN_KEYS
-from ..config.named_algorithms import NOT_GIVEN, built_in_settings
+from ..config.named_algorithms import NOT_GIVEN
+from ..config.unknown_keys import built_in_settings
 from ..core.papers import paper_of
-from ..names.user_code import APP
+from ..names import APP
 from ..results.report.citations import source
 from .listing import KINDS
 

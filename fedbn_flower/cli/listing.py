@@ -7,8 +7,7 @@ from ..config.extension_names import EXTENSION
 from ..config.help import first_line
 from ..config.named_algorithms import REGISTRIES
 from ..core.syntax import DATASET, PARTITION, UNION
-from ..names import COMPRESS, METRIC, MODEL, PROBLEM, SELECTION
-from ..names.registry import Registry
+from ..names import COMPRESS, METRIC, MODEL, PROBLEM, SELECTION, Registry
 
 KINDS: tuple[Registry[Any], ...] = (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
 """What a run can choose by name."""

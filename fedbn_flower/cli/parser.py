@@ -14,7 +14,7 @@ from ..config.run_config import RunConfig
 from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.suggestions import hint
-from ..names.registry import short
+from ..names import short
 from ..results.manifest import EXPERIMENT
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search

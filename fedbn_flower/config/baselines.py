@@ -9,7 +9,7 @@ from ..extensions.privacy import PrivacyKeys
 from ..extensions.protocol import ProtocolKeys
 from ..names import LOSS
 from .keys import RUN_KEYS, flag_of
-from .named_algorithms import settings_of
+from .named_algorithms import NOT_GIVEN, settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (
@@ -51,5 +51,5 @@ def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     loss: type = LOSS.find(str(values["loss"]))
     kept = RUN_KEYS.keys() | settings_of(loss).keys()
     defaults = {key: RUN_KEYS[key].default for key in WITHOUT_MEANING}
-    known = {key: value for key, value in values.items() if key in kept}
+    known = {key: v for key, v in values.items() if key in RUN_KEYS or (key in kept and v != NOT_GIVEN)}
     return known | defaults | ALGORITHMS[values["reference"]]

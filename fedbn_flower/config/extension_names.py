@@ -1,7 +1,7 @@
 """The extensions that a run names: ``FILE.py:NAME``, several with commas."""
 
 from ..extensions import EXTENSIONS, Extension
-from ..names.registry import Registry, absolute
+from ..names import Registry, absolute
 
 EXTENSION = Registry("extension", EXTENSIONS, Extension)
 NONE = "none"

@@ -10,9 +10,7 @@ from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric,
 from fedbn_flower.clients.returned import WrongResult
 
 from ..core.errors import not_allowed, unknown_name
-from ..names import METRIC
-from ..names.registry import absolute, short
-from ..names.user_code import as_user_error
+from ..names import METRIC, absolute, as_user_error, short
 
 NONE = "none"
 KEY = METRIC.key

@@ -11,10 +11,8 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
-from ..names import DATASET, METRIC
-from ..names.client_unions import parts
-from ..names.with_argument import WITH_ARGUMENT
-from ..names.with_argument import is_code as is_code_with_argument
+from ..names import DATASET, METRIC, WITH_ARGUMENT, parts
+from ..names import is_code as is_code_with_argument
 from .extension_names import EXTENSION, extension_names
 from .metric_names import is_code, metric_names
 from .named_algorithms import NAMED, with_full_paths

@@ -15,9 +15,7 @@ from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
 from ..core.ground.wire import ARRAYS, COMPRESSED
 from ..core.key_group import KeyGroup
 from ..core.private import ErrorCode
-from ..names import COMPRESS
-from ..names.registry import FORMS
-from ..names.with_argument import made
+from ..names import COMPRESS, FORMS, made
 from ..records.events import RunInfo
 from .base import AtClient, Extension, Moment, Outgoing
 from .conflict import Conflict

@@ -11,9 +11,7 @@ from fedbn_flower.strategies.messages.nodes import NodeSelection
 
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
-from ..names import SELECTION
-from ..names.registry import FORMS
-from ..names.with_argument import made
+from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
 from .base import Extension, Moment
 from .conflict import Conflict

@@ -20,8 +20,7 @@ from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
 from ..core.ground.overriding import overridden
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
-from ..names.registry import short
-from ..names.user_code import as_user_error
+from ..names import as_user_error, short
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
 from ..records.events import RoundResult, RunInfo
 

@@ -25,8 +25,7 @@ from ..core.process_cache import process_cache
 from ..core.suggestions import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
-from ..names import MODEL
-from ..names.user_code import as_user_error
+from ..names import MODEL, as_user_error
 
 DTYPES = frozenset(
     {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}

@@ -34,8 +34,7 @@ from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
-from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, models_named
-from ..names.user_code import as_user_error
+from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
 from .participation import held_out_clients

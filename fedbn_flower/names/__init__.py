@@ -1,48 +1,45 @@
-"""What a run names, by key: a registry each."""
+"""What a run names, by key: built-in things, the user's own code, and objects of the session."""
 
-from collections.abc import Callable, Mapping
-
-from fedbn_flower.clients import (
-    CLIENTS,
-    LOSSES,
-    METRICS,
-    OBJECTIVES,
-    PROBLEMS,
-    FedAvgClient,
-    Loss,
-    Metric,
-    Objective,
-    Problem,
+from .client_unions import parts
+from .registries import (
+    CLIENT,
+    COMPRESS,
+    DATASET,
+    LOSS,
+    METRIC,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    SELECTION,
+    STRATEGY,
+    models_named,
 )
-from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
-from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
+from .registry import FORMS, Registry, absolute, short
+from .user_code import APP, as_user_error, code_file
+from .with_argument import WITH_ARGUMENT, absolute_name, is_code, made
 
-from ..models import MODELS
-from .client_unions import parts, union
-from .registry import Registry
-
-
-class _Metrics(Registry[type[Metric]]):
-    """Metrics, ours and torchmetrics'."""
-
-    def _fits(self, value: object) -> bool:
-        return super()._fits(value) or is_torchmetric(value)
-
-
-STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
-CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
-OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
-LOSS = Registry("loss", LOSSES, Loss)
-PROBLEM = Registry("problem", PROBLEMS, Problem)
-METRIC = _Metrics("metrics", METRICS, Metric)
-MODEL = Registry("model", MODELS)
-SELECTION = Registry("selection", SELECTIONS, Selection)
-COMPRESS = Registry("compress", CODECS, Codec)
-FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
-DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
-"""Functions that return data; see `data.readers.own_function`."""
-
-
-def models_named(name: str) -> list[str]:
-    """The models that a ``+`` joins: the clients have them in turn."""
-    return parts(name, MODELS)
+__all__ = [
+    "APP",
+    "CLIENT",
+    "COMPRESS",
+    "DATASET",
+    "FORMS",
+    "LOSS",
+    "METRIC",
+    "MODEL",
+    "OBJECTIVE",
+    "PROBLEM",
+    "SELECTION",
+    "STRATEGY",
+    "WITH_ARGUMENT",
+    "Registry",
+    "absolute",
+    "absolute_name",
+    "as_user_error",
+    "code_file",
+    "is_code",
+    "made",
+    "models_named",
+    "parts",
+    "short",
+]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.errors import not_allowed
-from . import COMPRESS, SELECTION
+from .registries import COMPRESS, SELECTION
 from .registry import Registry, absolute
 from .user_code import as_user_error
 

@@ -14,7 +14,7 @@ from ..config.trust import code_in, names_of
 from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
-from ..names.user_code import code_file
+from ..names import code_file
 
 CONFIG = "config.json"
 """The file that describes a run, in the run's folder."""

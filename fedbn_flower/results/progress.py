@@ -16,7 +16,7 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..data.notes import Note
-from ..names.registry import short
+from ..names import short
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from .report.tables import Table as Report

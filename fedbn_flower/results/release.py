@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..names.registry import short
+from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
 from ..privacy.terms import GUARANTEE, NEIGHBOURS, Terms

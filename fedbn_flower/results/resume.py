@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
+from ..config.making import run_config
 from ..config.named_algorithms import names_code, with_full_paths
 from ..config.run_config import RunConfig
 from ..core.command_line import command
@@ -115,7 +116,7 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
     same = {k for k, v in values.items() if names_code(k) and with_full_paths(k, str(v)) == stored.get(k)}
     check_may_change(values, objects | same | {"resume"})
     changed = {key: value for key, value in values.items() if key not in same}
-    return RunConfig.of(stored | changed | {"run-dir": str(folder)})
+    return run_config(stored | changed | {"run-dir": str(folder)})
 
 
 def check_may_change(values: Mapping[str, UserConfigValue], also: Collection[str]) -> None:

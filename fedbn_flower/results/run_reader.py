@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.files import PARQUET
 from ..data.notes import Note
-from ..names.registry import short
+from ..names import short
 from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.run_totals import goes_by_real_clock
 from .manifest import LEARNT, read_manifest

@@ -28,6 +28,7 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
@@ -89,11 +90,11 @@ _evaluations = Evaluations()
 
 def _config_at(message: Message, context: Context) -> RunConfig:
     check_node_config(context)
-    return RunConfig.of(context.run_config).at_round(round_of(message))
+    return run_config(context.run_config).at_round(round_of(message))
 
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
-    SitePrivacy.of(RunConfig.of(context.run_config), context)
+    SitePrivacy.of(run_config(context.run_config), context)
     asked = message.content.config_records[CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(DIGEST_OF_START):
@@ -173,7 +174,7 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
 
 
 def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
-    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    privacy = SitePrivacy.of(run_config(context.run_config), context)
     privacy.charge_training(client.task, message.content.config_records[CONFIG])
     try:
         result: object = client.fit(_received(client, message), training_config(config, _config(message)))
@@ -264,7 +265,7 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
     config, asked = _config_at(message, context), message.content.config_records[CONFIG]
-    privacy = SitePrivacy.of(RunConfig.of(context.run_config), context)
+    privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
     client = _client(message, context, config)
     if config.dp in AT_CLIENTS:

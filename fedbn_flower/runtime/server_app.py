@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
 from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
@@ -81,7 +82,7 @@ def main(grid: Grid, context: Context) -> None:
     colour_in_terminals_only()
     try:
         with _superlink_lost(grid):
-            _run(StreamingGrid(grid), RunConfig.of(context.run_config))
+            _run(StreamingGrid(grid), run_config(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
         raise

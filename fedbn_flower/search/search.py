@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from ..config.help import as_text
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..results.resume import MAY_CHANGE, as_before, is_fixed
@@ -34,7 +35,7 @@ class Search:
     def config(self, chosen: Mapping[str, UserConfigValue], **further_keys: UserConfigValue) -> RunConfig:
         """Return the configuration of a trial; further keys are given with underscores."""
         further = {key.replace("_", "-"): value for key, value in further_keys.items()}
-        return RunConfig.of({**self.values, **chosen, **further})
+        return run_config({**self.values, **chosen, **further})
 
     def configs(self) -> list[RunConfig]:
         """Return configurations that contain each choice, and both ends of each range, at least once."""

@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 
 from ..config.gone import refuse_gone
 from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title_of
-from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
+from ..config.named_algorithms import NAMED, named, settings_of, with_full_paths
+from ..config.unknown_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.gone import GONE
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
@@ -127,7 +128,7 @@ def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) ->
 def _names_before(keys: Sequence[str], folder: Path) -> dict[str, str]:
     """Return the names of cells that are named after keys that are gone, by what they would be called now."""
     old = {path.parent for key in GONE for path in folder.glob(f"*-{key}=*/{CONFIG}")}
-    return {cell_name(RunConfig.of(as_before(read_configuration(cell))), keys): cell.name for cell in old}
+    return {cell_name(run_config(as_before(read_configuration(cell))), keys): cell.name for cell in old}
 
 
 def run_cell(config: RunConfig, pool: "Pool | None" = None, observers: Iterable[Observer] = ()) -> Outcome:

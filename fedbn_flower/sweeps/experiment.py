@@ -6,13 +6,15 @@ from itertools import product
 from typing import Any
 
 from ..config.extension_names import EXTENSION
+from ..config.given import check_given
 from ..config.help import as_text
 from ..config.keys import ALIASES
-from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, check_given, named, with_full_paths
+from ..config.making import run_configs
+from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
-from ..names.registry import short
+from ..names import short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""
@@ -140,7 +142,7 @@ class Experiment:
             [{key: with_full_paths(key, text) for key, text in cell.items()} for cell in table]
             for table in self.tables()
         ]
-        found = self._with_source(RunConfig.grid, tables)
+        found = self._with_source(run_configs, tables)
         return list({tuple(config.to_user_config().items()): config for config in found}.values())
 
     def _with_source(self, make: Any, given: Any) -> Any:

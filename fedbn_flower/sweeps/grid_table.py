@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
-from ..names.registry import short
+from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..results import report
 from ..results.composition import Private, added_up

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fedbn_flower.clients.modules.lazy_torch import torch
 
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.logs import show_log
 from ..runtime.process_memory import keeping_freed_memory
@@ -155,7 +156,7 @@ def _work(connection: Connection, verbose: bool) -> None:
     with suppress(KeyboardInterrupt, EOFError, OSError):
         stop_once()
         while True:
-            config = RunConfig.of(connection.recv())
+            config = run_config(connection.recv())
             with _prefixed_lines(logger, Path(config.run_dir).name):
                 outcome = run_cell(config)
             connection.send(outcome)

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from fedbn_flower import simulate
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.manifest import read_configuration
@@ -29,7 +29,7 @@ def test_what_is_said_before_anything_is_learnt(
         return
     result = simulate(**small | given | keys(), cache_dir=cache_dir)
     guessed = {"eval-data": "auto", "cache-dir": str(cache_dir)}
-    inputs = inputs_of(RunConfig.of(read_configuration(result.folder) | guessed))
+    inputs = inputs_of(run_config(read_configuration(result.folder) | guessed))
     found = defaultdict(list)
     for note in inputs.notes:
         found[note.row].append(note.line)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
@@ -33,7 +33,7 @@ def dataset(tmp_path):
         place = str(folder / file)
         given = {"partition": "iid"} | {name.replace("_", "-"): value for name, value in keys.items()}
         given |= {"dataset": at_site or place, "cache-dir": str(tmp_path / "cache")}
-        return inputs_of(RunConfig.of(given), place if at_site else "").dataset
+        return inputs_of(run_config(given), place if at_site else "").dataset
 
     return read
 

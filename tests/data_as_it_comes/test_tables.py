@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.copies import of_copies
 from fedbn_flower.data.leaks import of_leaks
@@ -21,7 +21,7 @@ def said_of(case, folder):
     (first, *others) = data.iterdir()
     path = data if others or first.is_dir() else first
     keys = {name.replace("_", "-"): value for name, value in case.keys.items()}
-    config = RunConfig.of({"dataset": str(path), "cache-dir": str(folder / "cache"), **keys})
+    config = run_config({"dataset": str(path), "cache-dir": str(folder / "cache"), **keys})
     try:
         dataset = inputs_of(config).dataset
     except UserError as error:

@@ -17,11 +17,11 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.clients import Predicted
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.initial_model import initial_model
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 from fedbn_flower.results.report.repeat_command import uses_session_objects
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")
@@ -34,8 +34,8 @@ def commands(path):
     lines = ast.get_docstring(ast.parse(path.read_text())).splitlines()
     (simulated,) = (line for line in lines if line.startswith("python run_sim.py "))
     (flower,) = (line for line in lines if line.startswith("flwr run . --run-config "))
-    run_config = tomllib.loads(shlex.split(flower)[-1].replace("' ", "'\n").replace("5 ", "5\n"))
-    return shlex.split(simulated)[2:], run_config
+    of_flower = tomllib.loads(shlex.split(flower)[-1].replace("' ", "'\n").replace("5 ", "5\n"))
+    return shlex.split(simulated)[2:], of_flower
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def ran(cache_dir, tmp_path, monkeypatch):
 
 
 def start(config):
-    spec = inputs_of(RunConfig.of({"cache-dir": config["cache-dir"]})).dataset.spec
+    spec = inputs_of(run_config({"cache-dir": config["cache-dir"]})).dataset.spec
     return initial_model(config["model"], spec, False, 0).entries
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_both_commands_mean_the_same_run(path, monkeypatch):
-    arguments, run_config = commands(path)
+    arguments, of_flower = commands(path)
     monkeypatch.chdir(APP)
     (simulated,) = parse(arguments)
-    flower = RunConfig.of(run_config)
+    flower = run_config(of_flower)
     assert simulated.algorithm_settings == flower.algorithm_settings
-    for key, value in run_config.items():
+    for key, value in of_flower.items():
         if key in {"strategy", "client", "objective", "loss", "problem", "model"}:
             assert simulated.to_user_config()[key].endswith(value)
 
@@ -185,9 +185,7 @@ def test_hospitals_are_clients_by_their_names(ran):
     _, config = ran("own_data.py")
     assert config["client-names"] == ["Lyon", "Turin", "Vienna"]
     assert config["dataset"] == f"{APP / 'examples' / 'own_data.py'}:hospitals"
-    dataset = inputs_of(
-        RunConfig.of({"dataset": config["dataset"], "cache-dir": config["cache-dir"]})
-    ).dataset
+    dataset = inputs_of(run_config({"dataset": config["dataset"], "cache-dir": config["cache-dir"]})).dataset
     assert (len(dataset.train), len(dataset.test)) == (456, 113)
     assert np.abs(dataset.train.columns["x"].mean(0)).max() < 1e-6  # each hospital's are 0
 
@@ -198,7 +196,7 @@ def test_laboratories_scale_by_their_quartiles(ran):
     assert config["client-names"] == ["Lyon", "Turin", "Vienna"]
     keys = {name: config[name] for name in ("dataset", "cache-dir", "partition", "num-clients")}
     for client in range(3):
-        task = local_task(RunConfig.of(keys), client, {})
+        task = local_task(run_config(keys), client, {})
         x, _ = task.train.prepared(np.arange(len(task.train)))
         quartiles = np.quantile(x.numpy(), (0.25, 0.5, 0.75), axis=0)
         np.testing.assert_allclose(quartiles[1], 0, atol=1e-5)

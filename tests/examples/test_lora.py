@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from fedbn_flower import simulate
 from fedbn_flower.models import InputSpec
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 from fedbn_flower.results.manifest import read_manifest
 
 pytest.importorskip("transformers")

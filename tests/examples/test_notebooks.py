@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell
 from safetensors import safe_open
 
 from fedbn_flower import simulate
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 from fedbn_flower.results.run_reader import Run
 
 pytestmark = pytest.mark.slow

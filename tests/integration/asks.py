@@ -7,7 +7,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.strategies.messages.npy import encoded
 
@@ -27,7 +27,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    config = RunConfig.of(context.run_config)
+    config = run_config(context.run_config)
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.5)
     inputs = inputs_of(config)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
@@ -93,7 +93,7 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
         )
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):
-            simulate(Federation(RunConfig.of(keys)), folder, workers)
+            simulate(Federation(run_config(keys)), folder, workers)
         return folders
 
     return run
@@ -105,7 +105,7 @@ def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
 
     def run(keys):
         keys = {**keys, "cache-dir": str(cache_dir)}
-        simulate(Federation(RunConfig.of(keys)), tmp_path / "here", None)
+        simulate(Federation(run_config(keys)), tmp_path / "here", None)
         output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"], workers=2)
         assert (tmp_path / "flower" / "summary.json").exists(), output
         return tmp_path / "here", tmp_path / "flower"

@@ -12,7 +12,7 @@ import time
 from safetensors.numpy import load_file
 
 from deploy.local_federation import wait_until_answers
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
@@ -52,7 +52,7 @@ def hospital_in(folder, cache_dir, write_site):
             guide.run("superlink", "superlink")
             wait_until_answers(guide.port)
             wait_until_answers(guide.open_port)
-            config = RunConfig.of({**SILOS, "cache-dir": str(cache_dir)})
+            config = run_config({**SILOS, "cache-dir": str(cache_dir)})
             user = guide.folder / "user"
             shutil.copy(guide.folder / "superlink/etc/fedbn/ca.crt", user)
             for partition, site in enumerate(SITES):
@@ -93,7 +93,7 @@ class Missing(InlineGrid):
 def simulated(cache_dir, rounds, missing=(), lost=(), **keys):
     """The shared model of a simulation of the two silos."""
     keys |= {"rounds": rounds, "cache-dir": str(cache_dir), "fraction-evaluate": 0}
-    config = RunConfig.of({**SILOS, **keys})
+    config = run_config({**SILOS, **keys})
     arrays = Federation(config).run(Missing(config, set(missing), set(lost)), [])
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 

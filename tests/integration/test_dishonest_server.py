@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local_federation import LocalFederation
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 
 from .guide import OFFLINE
 from .processes import ROOT
@@ -27,7 +27,7 @@ def asked(tmp_path_factory, write_site, cache_dir):
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
     shutil.copy(Path(__file__).with_name("asks.py"), folder / "app/fedbn_flower/server_app.py")
     here = {"num-clients": 1, "partition": "iid", "cache-dir": str(cache_dir)}
-    write_site(RunConfig.of(here), 0, folder / "data")
+    write_site(run_config(here), 0, folder / "data")
     node = f'data-path="{folder / "data"}" cache-dir="{folder / "cache"}" {OWNER}'
     federation = LocalFederation(folder / "federation", 1, node_config=node)
     federation.environment |= OFFLINE

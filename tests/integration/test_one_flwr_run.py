@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
@@ -72,7 +72,7 @@ def folders(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn
     configs = []
     for name, (here, there) in pairs.items():
         run = {**RUNS[name], "cache-dir": str(cache_dir)} | ({"dataset": table} if name == "buffered" else {})
-        simulate(Federation(RunConfig.of(run)), here, None)
+        simulate(Federation(run_config(run)), here, None)
         configs.append(run | {"run-dir": str(there)})
     (place / "several.json").write_text(json.dumps(configs))
     text = flwr_run({"several": place / "several.json"}, CLIENTS, app=several)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local_federation import LocalFederation, wait_until_answers
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 
 from .guide import OFFLINE
@@ -166,7 +166,7 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
             (lost if number in came_from or site == LYING else missing).add((number, site))
     assert {site for _, site in missing | lost} == {KILLED, STOPPED, LYING}
     assert [number for number, site in missing | lost if site == LYING] == [2]
-    config = RunConfig.of({**JOB, "rounds": ROUNDS, "cache-dir": str(cache_dir)})
+    config = run_config({**JOB, "rounds": ROUNDS, "cache-dir": str(cache_dir)})
     arrays = Federation(config).run(Missing(config, missing, lost), [])
     assert model(run) == {name: array.numpy().tobytes() for name, array in arrays.items()}, (missing, lost)
 

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from deploy.local_federation import LocalFederation
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
@@ -70,7 +70,7 @@ def start(sites, name, cache_dir, **keys):
 
 
 def simulated(cache_dir, **keys):
-    config = RunConfig.of({**JOB, "cache-dir": str(cache_dir), **keys})
+    config = run_config({**JOB, "cache-dir": str(cache_dir), **keys})
     arrays = Federation(config).run(InlineGrid(CLIENTS, config.to_user_config()), [])
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 

@@ -10,10 +10,10 @@ from ...core.key_group import KeyGroup
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
-from ...names.registry import FORMS
-from ..availability import AVAILABILITY
+from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
+from .availability import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]

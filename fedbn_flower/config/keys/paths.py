@@ -6,7 +6,7 @@ from flwr.app import UserConfigValue
 
 from ...core.files import absolute
 from ...extensions.devices import absolute_devices
-from ..availability import absolute_availability
+from .availability import absolute_availability
 
 ABSOLUTE = {"availability": absolute_availability, "devices": absolute_devices, "init": absolute}
 

@@ -27,8 +27,7 @@ from ...core.ground.wire import (
     SENT_BYTES,
     TRAIN_EXAMPLES,
 )
-from ...names import CLIENT, OBJECTIVE
-from ...names.client_unions import parts
+from ...names import CLIENT, OBJECTIVE, parts
 from ...records.columns import (
     CLIENT_COLUMNS,
     CLIENT_MEAN,

@@ -23,8 +23,7 @@ from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ...models.integers import error_to_show
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, models_named
-from ...names.user_code import as_user_error
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ...records.columns import TEST
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs

@@ -18,9 +18,7 @@ from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
-from ...names import CLIENT, LOSS, OBJECTIVE
-from ...names.client_unions import parts
-from ...names.registry import Registry
+from ...names import CLIENT, LOSS, OBJECTIVE, Registry, parts
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs

@@ -18,7 +18,7 @@ from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import printable, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.run_config import RunConfig
+from ...config.making import run_config
 from ...core.errors import not_allowed
 from ...core.ground.wire import COUNTS, QUERY_COUNTS
 from ...core.partition_id import partition_id_of
@@ -123,7 +123,7 @@ def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
 @refusals_in_one_line
 def answer_counts(message: Message, context: Context) -> Message:
     """Tell the counts of a site's data."""
-    config = RunConfig.of(context.run_config)
+    config = run_config(context.run_config)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "counts")
     inputs = inputs_at(config, context.node_config)

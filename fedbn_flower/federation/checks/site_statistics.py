@@ -16,7 +16,7 @@ from fedbn_flower.strategies.messages.gate import answers, numbers_of
 from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.run_config import RunConfig
+from ...config.making import run_config
 from ...core.errors import RunFailed, not_allowed
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 from ...data.images.moments import Scale
@@ -139,7 +139,7 @@ def received_scale(config: ConfigRecord) -> Scale | None:
 @refusals_in_one_line
 def answer_moments(message: Message, context: Context) -> Message:
     """Tell the moments of a site's training examples."""
-    config = RunConfig.of(context.run_config)
+    config = run_config(context.run_config)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "moments")
     dataset = inputs_at(config, context.node_config).dataset

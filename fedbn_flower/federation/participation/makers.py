@@ -14,8 +14,7 @@ from ...config.run_config import RunConfig
 from ...core.ground.wire import ARRAYS
 from ...extensions.compression import model_to_send
 from ...extensions.devices import NONE
-from ...names import COMPRESS, STRATEGY
-from ...names.user_code import as_user_error
+from ...names import COMPRESS, STRATEGY, as_user_error
 from ..inputs import RunInputs, inputs_of
 from .arrivals import ArrivingBuffers
 from .asynchronous import Buffers, Schedule, ScheduledBuffers

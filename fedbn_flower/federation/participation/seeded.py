@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.availability import AVAILABILITY, HEADER, cycle_of
+from ...config.keys.availability import AVAILABILITY, HEADER, cycle_of
 from ...core.errors import UserError
 from .clock import Clock
 from .rows import rows_of

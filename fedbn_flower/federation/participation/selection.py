@@ -18,7 +18,7 @@ from ...core.errors import RunFailed
 from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 from ...extensions.base import Exchange, Moment
 from ...extensions.selection import KEY, UNIFORM, selection_named
-from ...names.user_code import as_user_error
+from ...names import as_user_error
 from ...records.columns import TRAIN
 from ..inputs import RunInputs
 

@@ -7,7 +7,7 @@ import logging
 
 from flwr.app import Context, Message, RecordDict
 
-from ...config.run_config import RunConfig
+from ...config.making import run_config
 from ...core.files import path_of
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from ...core.partition_id import name_of_data, partition_id_of
@@ -37,7 +37,7 @@ def answer_complete(message: Message, context: Context) -> Message:
     if type(last_round) is not int or last_round < 0:
         raise ValueError(f"state-dir: the server sent round {last_round!r}; expected a whole number >= 0")
     if (state_dir := context.node_config.get("state-dir")) is not None:
-        name = RunConfig.of(context.run_config).memory_name
+        name = run_config(context.run_config).memory_name
         folder = MemoryFolder(path_of(str(state_dir)) / name)
         removed = folder.note_complete(name_of(context), run, last_round)
         LOGGER.info("client memory: run %s is complete; files removed: %d", run, removed)

@@ -12,9 +12,7 @@ from fedbn_flower.strategies.aggregation.means import MEANS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.papers import paper_of
-from ...names import METRIC
-from ...names.client_unions import parts
-from ...names.with_argument import WITH_ARGUMENT
+from ...names import METRIC, WITH_ARGUMENT, parts
 
 FLOWER = "beutel2020flower"
 

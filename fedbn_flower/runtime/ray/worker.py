@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
 
 from fedbn_flower.clients.problems.evaluation import Sums
 
-from ...config.run_config import RunConfig
+from ...config.making import run_config
 from ...core.errors import UserError
 from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
@@ -92,7 +92,7 @@ class Worker:
         self, arrays: ArrayRecord, splits: str, classes: int, share: tuple[int, int]
     ) -> dict[str, list[Sums]]:
         """Evaluate the global model on a share of the server's examples."""
-        inputs = inputs_of(RunConfig.of(self._run_config))
+        inputs = inputs_of(run_config(self._run_config))
         model, _ = inputs.model()
         load_model(model, arrays, inputs.constant)
         return evaluated_share(inputs, model, splits, classes, share)

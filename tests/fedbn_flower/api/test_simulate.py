@@ -17,7 +17,7 @@ from clients import FedBNClient
 from fedbn_flower import RunFailed, UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.config.keys import RUN_KEYS, SECTIONS
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.session_objects import session_objects
 from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.federation.inputs import inputs_of
@@ -139,7 +139,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
 
 
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
-    dataset = inputs_of(RunConfig.of({"cache-dir": str(cache_dir)})).dataset
+    dataset = inputs_of(run_config({"cache-dir": str(cache_dir)})).dataset
     splits = {"train": dataset.train, "test": dataset.test}
     (tmp_path / "files").mkdir()
     for name, split in splits.items():

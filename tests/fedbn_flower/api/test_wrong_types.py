@@ -11,8 +11,8 @@ import fedbn_flower.api.simulate as api
 from fedbn_flower import simulate
 from fedbn_flower.config.gone import GONE
 from fedbn_flower.config.keys import ALIASES, RUN_KEYS
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import REGISTRIES, settings_of
-from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError, not_allowed
 from fedbn_flower.core.ground.settings import kinds_of
 from fedbn_flower.federation.federation import Federation
@@ -106,7 +106,7 @@ def test_true_is_no_number_nor_is_one_beyond_64_bits(key, outcome):
         assert outcome(**{key.replace("-", "_"): value}).startswith(f"{key}: ")
         if isinstance(value, bool):
             with pytest.raises(UserError, match=rf"^{key}: {value} is not allowed; expected "):
-                RunConfig.of(tomllib.loads(f"{key} = {str(value).lower()}"))
+                run_config(tomllib.loads(f"{key} = {str(value).lower()}"))
             with pytest.raises(UserError, match=rf"^{key}: '{str(value).lower()}' is not allowed"):
                 Experiment.of({key: value}).configurations()
 
@@ -115,9 +115,9 @@ def test_true_after_an_equal_number_is_still_refused(outcome):
     for number in (1, 1.0):
         assert outcome(strategy="fedavg", server_lr=number, rounds=number) == ""
         with pytest.raises(UserError, match="^server-lr: True is not allowed; expected a number > 0"):
-            RunConfig.of({"strategy": "fedavg", "server-lr": True, "rounds": number})
+            run_config({"strategy": "fedavg", "server-lr": True, "rounds": number})
         with pytest.raises(UserError, match="^rounds: True is not allowed; expected a whole number >= 1"):
-            RunConfig.of({"strategy": "fedavg", "server-lr": number, "rounds": True})
+            run_config({"strategy": "fedavg", "server-lr": number, "rounds": True})
     with pytest.raises(ValueError, match="eta=True is not allowed; expected a number > 0"):
         FedAvg(eta=True)
 
@@ -132,11 +132,11 @@ def test_a_setting_that_is_text_has_as_many_bits(outcome):
 
 
 def test_text_that_is_a_number_keeps_its_form_after_an_equal_one():
-    assert [RunConfig.of({"freeze": value}).freeze for value in (1, 1.0, 1)] == ["1", "1.0", "1"]
+    assert [run_config({"freeze": value}).freeze for value in (1, 1.0, 1)] == ["1", "1.0", "1"]
 
 
 @pytest.mark.parametrize(
-    "make", [simulate, lambda **keys: Experiment.of(keys), lambda **keys: RunConfig.of(keys)]
+    "make", [simulate, lambda **keys: Experiment.of(keys), lambda **keys: run_config(keys)]
 )
 def test_a_nul_character_is_one_line_wherever_it_is_written(make):
     for key in ("dataset", "model", "init", "resume"):

@@ -18,8 +18,18 @@ from fedbn_flower.config.extension_names import EXTENSION
 from fedbn_flower.config.help import first_line
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.partition.spec import PartitionSpec
-from fedbn_flower.names import CLIENT, COMPRESS, LOSS, METRIC, MODEL, OBJECTIVE, PROBLEM, SELECTION, STRATEGY
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import (
+    APP,
+    CLIENT,
+    COMPRESS,
+    LOSS,
+    METRIC,
+    MODEL,
+    OBJECTIVE,
+    PROBLEM,
+    SELECTION,
+    STRATEGY,
+)
 from fedbn_flower.results.progress import RoundLines
 from fedbn_flower.results.run_directory import default_run_folder
 

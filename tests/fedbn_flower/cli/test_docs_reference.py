@@ -6,8 +6,8 @@ from itertools import combinations, product
 
 from clients import CLIENTS, OBJECTIVES
 from fedbn_flower.cli import docs_reference as reference
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import settings_of
-from fedbn_flower.config.run_config import RunConfig
 from strategies import STRATEGIES
 
 
@@ -48,7 +48,7 @@ def test_a_key_that_went_or_came_is_put_right():
 
 def test_flowers_run_config_as_it_stands_is_the_default_configuration():
     listed = tomllib.loads(reference.PYPROJECT.read_text())["tool"]["flwr"]["app"]["config"]
-    assert RunConfig.of(listed) == RunConfig.of({})
+    assert run_config(listed) == run_config({})
 
 
 def test_every_setting_of_every_algorithm_is_in_both():

@@ -346,12 +346,13 @@ class Pause(Extension):
 ASKED = """
 import sys
 from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.errors import UserError
 names = [*RUN_KEYS]
-print(names[names.index("dropout") + 1], RunConfig.of({"pause": 9}).pause)
+print(names[names.index("dropout") + 1], run_config({"pause": 9}).pause)
 try:
-    RunConfig.of({"pause": 10})
+    run_config({"pause": 10})
 except UserError as error:
     print(error)
 """

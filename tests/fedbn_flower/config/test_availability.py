@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.participation import availability, share_of_work
 from fedbn_flower.federation.participation.makers import participation
@@ -17,7 +17,7 @@ def shares(stragglers, seed=0, server_round=1, count=COUNT):
 
 
 def who_answers(server_round=1, count=COUNT, **values):
-    who = participation(RunConfig.of({"partition": "iid", "num-clients": count, **values}))
+    who = participation(run_config({"partition": "iid", "num-clients": count, **values}))
     return np.array([who.answers(server_round, i) for i in range(count)])
 
 
@@ -89,11 +89,11 @@ def test_a_full_cycle_and_always_are_the_same():
 
 def test_a_file_is_the_same_one_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = RunConfig.of({"availability": "there.csv"})
+    config = run_config({"availability": "there.csv"})
     assert config.availability == str(tmp_path / "there.csv")
-    assert RunConfig.of(config.to_user_config()).availability == config.availability
+    assert run_config(config.to_user_config()).availability == config.availability
     with pytest.raises(UserError, match="availability: '.*~nobody-of-that-name/x' is not allowed"):
-        participation(RunConfig.of({"availability": "~nobody-of-that-name/x"}))
+        participation(run_config({"availability": "~nobody-of-that-name/x"}))
 
 
 def test_a_file_by_hand(tmp_path):
@@ -131,7 +131,7 @@ def test_a_file_by_hand(tmp_path):
 )
 def test_a_wrong_value_is_one_line(values, output):
     with pytest.raises(UserError) as caught:
-        RunConfig.of(values)
+        run_config(values)
     assert str(caught.value).startswith(output)
     assert "\n" not in str(caught.value)
 
@@ -176,7 +176,7 @@ def test_many_are_answered_as_each_is(tmp_path):
     partitions = np.array([0, 1, 2, 3, 4])
     for text in ("always", "cycle:3,1", str(listed)):
         who = participation(
-            RunConfig.of(
+            run_config(
                 {"partition": "iid", "num-clients": 5, "holdout-clients": 2, "availability": text, "seed": 3}
             )
         )

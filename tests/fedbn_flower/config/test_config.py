@@ -6,7 +6,7 @@ import pytest
 
 from clients import OBJECTIVES
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.partition.spec import PartitionSpec
 from strategies import FedDyn, FedNova, Scaffold
@@ -166,42 +166,42 @@ def test_a_setting_that_some_cell_uses_goes_there():
 
 def test_a_setting_that_is_not_given_has_its_declared_default():
     """Of FedAdagrad: its own in place of what it inherits."""
-    settings = dict(RunConfig.of({"strategy": "fedadagrad", "tau": "auto"}).algorithm_settings)
+    settings = dict(run_config({"strategy": "fedadagrad", "tau": "auto"}).algorithm_settings)
     assert (settings["beta-1"], settings["bias-correction"], settings["tau"]) == (0.0, False, 1e-3)
     assert "beta-2" not in settings
 
 
 def test_the_two_halves_of_a_pair_get_the_same_value():
-    config = RunConfig.of({"strategy": "feddyn", "objective": "feddyn", "alpha": 0.5, "num-clients": 2})
+    config = run_config({"strategy": "feddyn", "objective": "feddyn", "alpha": 0.5, "num-clients": 2})
     assert config.settings_for(FedDyn)["alpha"] == 0.5
     assert config.settings_for(OBJECTIVES["feddyn"]) == config.messages_for(OBJECTIVES["feddyn"])
     assert config.messages_for(OBJECTIVES["feddyn"]) == {"alpha": 0.5}
 
 
 def test_a_setting_that_the_run_has_a_key_for_takes_the_runs_value():
-    config = RunConfig.of({"strategy": "fednova", "client-momentum": 0.9, "seed": 3})
+    config = run_config({"strategy": "fednova", "client-momentum": 0.9, "seed": 3})
     settings = config.settings_for(FedNova)
     assert (settings["client_momentum"], settings["_seed_"]) == (0.9, 3)
     assert not {"client-momentum", "seed"} & dict(config.algorithm_settings).keys()
     pair = {"strategy": "scaffold", "objective": "scaffold"}
-    config = RunConfig.of({**pair, "partition": "iid", "num-clients": 7})
+    config = run_config({**pair, "partition": "iid", "num-clients": 7})
     assert config.settings_for(Scaffold)["num_clients"] == 7
 
 
 def test_another_word_for_a_key():
     """Flower fills in ``auto`` for what is listed."""
-    assert [RunConfig.of({"lockstep": v}).fast for v in ("off", "auto")] == ["off", "auto"]
-    assert RunConfig.of({"fast": "off", "lockstep": "auto"}).fast == "off"
-    assert RunConfig.of({"lockstep": "off", "fast": "auto"}).fast == "off"
+    assert [run_config({"lockstep": v}).fast for v in ("off", "auto")] == ["off", "auto"]
+    assert run_config({"fast": "off", "lockstep": "auto"}).fast == "off"
+    assert run_config({"lockstep": "off", "fast": "auto"}).fast == "off"
     assert [parse(f"{flag} off".split())[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
 
 
 def test_values_arrive_as_flower_sends_them():
     """Flower does not check types: ``client-lr=1`` arrives as an int."""
-    config = RunConfig.of({"client-lr": 1, "server-lr": 1, "bias-correction": False, "rounds": 3})
+    config = run_config({"client-lr": 1, "server-lr": 1, "bias-correction": False, "rounds": 3})
     settings = dict(config.algorithm_settings)
     assert (config.client_lr, settings["server-lr"], settings["bias-correction"]) == (1.0, 1.0, False)
-    again = RunConfig.of(config.to_user_config())
+    again = run_config(config.to_user_config())
     assert again == config
     assert hash(again) == hash(config)
 

@@ -8,7 +8,7 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse_command_line
 from fedbn_flower.config.gone import GONE, in_new_keys
 from fedbn_flower.config.keys import RUN_KEYS
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 
 FORMS = [
     ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),
@@ -30,8 +30,8 @@ def test_each_is_refused_with_the_new_form_wherever_it_is_given(key, value, new,
         "flag with =": lambda: parse_command_line([f"--{key}={text}", "--rounds", "2"]),
         "resume": lambda: parse_command_line(["--resume", "no-folder", f"--{key}", text]),
         "sweep": lambda: parse_command_line(["--sweep", f"{key}={text}"]),
-        "settings": lambda: RunConfig.of({"settings": f"{key}={text}"}),
-        "run config": lambda: RunConfig.of({key: value}),
+        "settings": lambda: run_config({"settings": f"{key}={text}"}),
+        "run config": lambda: run_config({key: value}),
         "Python": lambda: simulate(**{key.replace("-", "_"): value}),
         "Python, resumed": lambda: simulate(resume=tmp_path, **{key.replace("-", "_"): value}),
         "TOML": lambda: parse_command_line(["--experiment", str(file)]),
@@ -53,7 +53,7 @@ def test_a_search_is_refused_with_each_value_in_the_new_form(values):
 
 def test_a_run_configuration_that_lists_them_without_a_value_is_none_with_them():
     """As `pyproject.toml` does, without which Flower would refuse them, without the new form."""
-    assert RunConfig.of(dict.fromkeys(GONE, "auto")) == RunConfig.of({})
+    assert run_config(dict.fromkeys(GONE, "auto")) == run_config({})
 
 
 @pytest.mark.parametrize(("key", "value", "new"), FORMS)
@@ -61,7 +61,7 @@ def test_the_new_form_is_what_a_stored_configuration_is_read_as(key, value, new)
     replacement, form = new.split()
     assert in_new_keys({key: value, "rounds": 3}) == {replacement: form.strip("'"), "rounds": 3}
     assert in_new_keys({key: [value, value]}) == {replacement: [form.strip("'")] * 2}
-    assert RunConfig.of({replacement: form.strip("'")})
+    assert run_config({replacement: form.strip("'")})
     assert replacement in RUN_KEYS
     assert key not in RUN_KEYS
 

@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower import simulate
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.keys import RUN_KEYS
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
 from fedbn_flower.search.space import parse_space
@@ -38,15 +38,15 @@ def _given(key, value):
 def test_every_key_takes_a_number_from_python_and_toml_as_the_command_line_does(key, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in NUMBERS:
-        written = _found(lambda: [RunConfig.of(_given(key, str(number)))])  # noqa: B023
-        assert _found(lambda: [RunConfig.of(_given(key, number))]) == written  # noqa: B023
+        written = _found(lambda: [run_config(_given(key, str(number)))])  # noqa: B023
+        assert _found(lambda: [run_config(_given(key, number))]) == written  # noqa: B023
         toml = "\n".join(f"{name} = {value!r}" for name, value in _given(key, number).items())
-        assert _found(lambda: [RunConfig.of(tomllib.loads(toml))]) == written  # noqa: B023
+        assert _found(lambda: [run_config(tomllib.loads(toml))]) == written  # noqa: B023
 
 
 def test_a_clip_is_a_number_or_adaptive_everywhere(tmp_path):
     for clip, expected in ((0.5, 0.5), ("0.5", 0.5), (2, 2.0), ("adaptive", None)):
-        assert RunConfig.of(_given("dp-clip", clip)).clip == expected
+        assert run_config(_given("dp-clip", clip)).clip == expected
     file = tmp_path / "clips.toml"
     lines = [f"{key} = {value!r}" for key, value in PRIVATE.items()]
     file.write_text("\n".join([*lines, 'dp-clip = [0.5, 2, "adaptive", "0.25"]']))
@@ -62,8 +62,8 @@ def test_a_clip_is_a_number_or_adaptive_everywhere(tmp_path):
 def test_names_that_are_numbers_are_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for key in ("init", "devices", "availability"):
-        assert dict(RunConfig.of({key: 0}).to_user_config())[key] == str(tmp_path / "0")
-    assert RunConfig.of({"freeze": 0, "memory-name": 2024}).freeze == "0"
+        assert dict(run_config({key: 0}).to_user_config())[key] == str(tmp_path / "0")
+    assert run_config({"freeze": 0, "memory-name": 2024}).freeze == "0"
     (tmp_path / "2024").mkdir()
     with pytest.raises(UserError, match=r"'2024'"):
         simulate(dataset=2024)

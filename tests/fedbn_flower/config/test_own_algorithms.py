@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from fedbn_flower import Observer
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import initial_model
@@ -40,7 +40,7 @@ def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tm
     config = json.loads((tmp_path / "half" / "config.json").read_text())
     assert (config["strategy"], config["scale"], config["every"]) == (f"{own}:Scaled", 0.5, 1)
     half, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "whole"))
-    spec = Federation(RunConfig.of({"cache-dir": str(cache_dir)})).dataset.spec
+    spec = Federation(run_config({"cache-dir": str(cache_dir)})).dataset.spec
     start = initial_model("mlp-bn", spec, False, 0).entries
     for name in ("1.weight", "4.bias"):
         np.testing.assert_allclose(half[name] - start[name], 0.5 * (whole[name] - start[name]), atol=1e-6)
@@ -173,7 +173,7 @@ def test_a_setting_may_be_nothing_which_is_auto(own):
         (config,) = parse(f"--strategy own.py:Bounded {arguments}".split())
         assert config.settings_for(STRATEGY.find("own.py:Bounded"))["bound"] == bound
         assert config.to_user_config()["bound"] == output
-        assert RunConfig.of(config.to_user_config()) == config
+        assert run_config(config.to_user_config()) == config
         assert config.messages_for(STRATEGY.find("own.py:Bounded")).get("bound") == bound
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 
 FOUR = {"num-clients": 4, "partition": "iid"}
@@ -53,15 +53,15 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
 )  # fmt: skip
 def test_a_wrong_value_is_one_line(values, output):
     with pytest.raises(UserError) as caught:
-        RunConfig.of(values)
+        run_config(values)
     assert str(caught.value).startswith(output)
     assert "\n" not in str(caught.value)
 
 
 def test_a_reference_has_rounds():
-    assert RunConfig.of(ASYNC | {"reference": "alone"}) == RunConfig.of(FOUR | {"reference": "alone"})
+    assert run_config(ASYNC | {"reference": "alone"}) == run_config(FOUR | {"reference": "alone"})
 
 
 def test_clients_weigh_alike_unless_said():
-    assert RunConfig.of(ASYNC).weighting == "uniform"
-    assert RunConfig.of(ASYNC | {"weighting": "num-examples"}).weighting == "num-examples"
+    assert run_config(ASYNC).weighting == "uniform"
+    assert run_config(ASYNC | {"weighting": "num-examples"}).weighting == "num-examples"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.schedules import Schedule
 from fedbn_flower.core.errors import UserError
 
@@ -106,7 +106,7 @@ EXPECTED = (
 @pytest.mark.parametrize("key", ["client-lr-schedule", "server-lr-schedule"])
 def test_another_form_is_one_line(key, text):
     with pytest.raises(UserError) as caught:
-        RunConfig.of({key: text})
+        run_config({key: text})
     assert str(caught.value).startswith(f"{key}: {text!r} is not allowed; {EXPECTED}")
     assert "\n" not in str(caught.value)
 
@@ -163,24 +163,24 @@ def test_what_does_not_go_together_is_one_line(arguments, message):
 
 def test_lbfgs_and_sparseadam_are_not_proposed():
     with pytest.raises(UserError) as caught:
-        RunConfig.of({"client-optimizer": "sdg"})
+        run_config({"client-optimizer": "sdg"})
     assert "(did you mean 'sgd'?); expected one of adadelta, adafactor, adagrad, adam" in str(caught.value)
     assert "lbfgs" not in str(caught.value)
     assert "sparseadam" not in str(caught.value)
 
 
 def test_the_rates_are_products():
-    config = RunConfig.of({"server-lr-schedule": "linear", "server-lr": 0.4, "rounds": 4})
+    config = run_config({"server-lr-schedule": "linear", "server-lr": 0.4, "rounds": 4})
     assert config.scheduled_rates(2) == {"server-lr": pytest.approx(0.3)}
-    config = RunConfig.of({"client-lr-schedule": "exponential:0.5", "client-lr": 0.2})
+    config = run_config({"client-lr-schedule": "exponential:0.5", "client-lr": 0.2})
     assert config.scheduled_rates(3) == {"client-lr": 0.2 * 0.5**2}
-    assert RunConfig.of({}).scheduled_rates(1) == {}
+    assert run_config({}).scheduled_rates(1) == {}
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
 def test_a_reference_has_the_clients_schedule_and_no_servers(reference):
     keys = {"client-lr-schedule": "cosine", "server-lr-schedule": "cosine", "client-optimizer": "adamw"}
-    config = RunConfig.of({"reference": reference, **keys})
+    config = run_config({"reference": reference, **keys})
     assert (config.client_lr_schedule, config.server_lr_schedule) == ("cosine", "constant")
     assert config.client_optimizer == "adamw"
 

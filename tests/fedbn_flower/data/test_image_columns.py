@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedbn_flower import UserError
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
 
 from .test_folders import grey, write
@@ -67,7 +67,7 @@ def test_numbers_are_learnt_from_images(run, tmp_path):
     result = run(**keys, metrics="rmse", metrics_by_class=True, eval_data="global")
     config = json.loads((result.folder / "config.json").read_text())
     of_data = {key: config[key] for key in ("dataset", "label-column", "cache-dir", "partition")}
-    test = inputs_of(RunConfig.of(of_data)).dataset.test.columns
+    test = inputs_of(run_config(of_data)).dataset.test.columns
     with torch.no_grad():
         errors = result.model()(torch.from_numpy(test["x"] / np.float32(255))).numpy() - test["y"]
     found = [result.summary["global"][f"rmse-{name}"] for name in ("age", "Mass")]

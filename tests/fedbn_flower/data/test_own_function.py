@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedbn_flower import UserError, simulate
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import with_full_paths
-from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.config.trust import check_code
 from fedbn_flower.data.notes import Note
 from fedbn_flower.federation.inputs import inputs_of
@@ -61,7 +61,7 @@ def file(tmp_path):
 @pytest.fixture
 def dataset_of(file, cache_dir):
     def found(name, **keys):
-        config = RunConfig.of({"dataset": f"{file}:{name}", "cache-dir": str(cache_dir), **keys})
+        config = run_config({"dataset": f"{file}:{name}", "cache-dir": str(cache_dir), **keys})
         return inputs_of(config).dataset
 
     return found
@@ -129,7 +129,7 @@ def test_it_is_called_once_a_run_and_again_on_resume(file, cache_dir, tmp_path):
 
 
 def test_a_site_may_have_a_function_of_its_own(file, cache_dir):
-    config = RunConfig.of({"dataset": "shape:2:3", "cache-dir": str(cache_dir)})
+    config = run_config({"dataset": "shape:2:3", "cache-dir": str(cache_dir)})
     found = inputs_of(config, f"{file}:arrays", str(cache_dir)).dataset
     assert (len(found.train), found.spec.outputs) == (20, 3)
 

@@ -7,7 +7,7 @@ from operator import add
 import numpy as np
 import pytest
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.numeric import FeatureMoments
@@ -110,7 +110,7 @@ def test_a_site_that_does_not_answer_is_left_out_and_all_of_them_end_the_run(con
 
 def images_of(node_config):
     """The training images of a site."""
-    config = RunConfig.of({"dataset": "shape:1x8x8:10"})
+    config = run_config({"dataset": "shape:1x8x8:10"})
     return inputs_at(config, node_config).dataset.train.columns["x"]
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower import Extension, RunFailed, Stop, UserError, simulate
 from fedbn_flower.cli import main
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.extensions import Conflict
 from strategies import setting
 from tests.test_house import ROOT
@@ -191,7 +191,7 @@ def test_mistakes_in_its_methods_end_the_run_in_one_line(run, wrong, line):
 
 
 def test_its_settings_are_in_the_configuration(tmp_path):
-    config = RunConfig.of({"extension": PLATEAU, "least-fall": "0.5"})
+    config = run_config({"extension": PLATEAU, "least-fall": "0.5"})
     assert config.to_user_config()["least-fall"] == 0.5
     assert config.to_user_config()["extension"] == PLATEAU
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
@@ -185,7 +185,7 @@ def test_a_run_uses_the_first_answers_and_goes_on_counting(run):
 def test_a_file_by_hand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "devices.csv").write_text(HEADER + "1,0.5,100,50\n0,0,1e6,2e6\n")
-    config = RunConfig.of({"devices": "devices.csv"})
+    config = run_config({"devices": "devices.csv"})
     assert config.devices == str(tmp_path / "devices.csv")
     assert rates_of(config.devices, 0, 2).tolist() == [[0, 1e6, 2e6], [0.5, 100, 50]]
 
@@ -254,12 +254,12 @@ PRIVATE = {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3}
 )
 def test_a_wrong_value_is_one_line(values, output):
     with pytest.raises(UserError) as caught:
-        RunConfig.of(values)
+        run_config(values)
     assert str(caught.value).startswith(output)
     assert "\n" not in str(caught.value)
 
 
 def test_a_reference_has_no_devices():
     """It is what it is whatever the run that it is compared with."""
-    config = RunConfig.of({"devices": "phones", "round-deadline": 3, "reference": "alone"})
-    assert config == RunConfig.of({"reference": "alone"})
+    config = run_config({"devices": "phones", "round-deadline": 3, "reference": "alone"})
+    assert config == run_config({"reference": "alone"})

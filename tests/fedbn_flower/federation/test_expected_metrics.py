@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Error, Message
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import partition_of
@@ -88,7 +88,7 @@ def outcome(cache_dir, folder, phase, lie, **keys):
     given |= {"local-epochs": 1, "batch-size": 128}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CLIENTS, "lying", lying(phase, lie))
-        config = RunConfig.of({**given, "cache-dir": str(cache_dir), "backend": "inline", **keys})
+        config = run_config({**given, "cache-dir": str(cache_dir), "backend": "inline", **keys})
         simulate(Federation(config), folder, None)
     summary = strictly((folder / "summary.json").read_text())
     with (folder / "clients.csv").open() as clients, (folder / "metrics.csv").open() as metrics:

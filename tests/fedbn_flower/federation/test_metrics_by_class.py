@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 from sklearn import metrics as sk
 
 from fedbn_flower import UserError
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting.plots import metric_names
 from fedbn_flower.results.progress import summary_table
@@ -126,7 +126,7 @@ def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, tabl
         assert f"<tr><td>{name}</td>{''.join(cells)}</tr>" in page
     assert "f1 of each client by class" in page
     assert "auroc-Edema" not in page.partition("All settings")[0].partition("Classes")[0]
-    in_terminal = [column.header for column in summary_table(RunConfig.of({}), result.summary).columns]
+    in_terminal = [column.header for column in summary_table(run_config({}), result.summary).columns]
     assert in_terminal == ["model", "training examples", "loss", "accuracy", "auroc", "f1", "ece"]
 
 
@@ -138,7 +138,7 @@ def test_server_and_sites_call_classes_by_number(cache_dir, table):
         "metrics-by-class": True,
         "columns": "x0,x1,x2,x3,x4,x5",
     }
-    config = RunConfig.of({**keys, "cache-dir": str(cache_dir)})
+    config = run_config({**keys, "cache-dir": str(cache_dir)})
     expected = ("loss", "accuracy", "auroc", "auroc-0", "auroc-1", "auroc-2")
     assert inputs_of(config).dataset.problem.metrics == expected
     assert inputs_of(config, str(table), str(cache_dir)).dataset.problem.metrics == expected

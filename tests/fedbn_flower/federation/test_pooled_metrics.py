@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from sklearn import metrics as sk
 
 from clients import CLIENTS, FedAvgClient
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.initial_model import build_model
@@ -54,7 +54,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
         "batch-size": 128,
         "cache-dir": str(cache_dir),
     }
-    config = RunConfig.of({**given, "partition": "silos:0-7,8-9", "eval-data": "local", "backend": "inline"})
+    config = run_config({**given, "partition": "silos:0-7,8-9", "eval-data": "local", "backend": "inline"})
     return config, folder, simulate(Federation(config), folder, None)
 
 

@@ -9,13 +9,13 @@ from PIL import Image
 
 from fedbn_flower import cli
 from fedbn_flower.config.keys import RUN_KEYS
-from fedbn_flower.config.named_algorithms import built_in_settings
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
+from fedbn_flower.config.unknown_keys import built_in_settings
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, given_keys
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks import unused_keys as by_data
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 
 TEN = {"num_clients": 10, "partition": "iid"}
 NOBODY = {"fraction_evaluate": 0.0}
@@ -91,7 +91,7 @@ def told_of(cache_dir, tmp_path, monkeypatch):
         small = {"rounds": 2, "local_epochs": 1, "batch_size": 128}
         cache = {} if "shape:" in keys.get("dataset", "") else {"cache_dir": str(cache_dir)}
         values = {key.replace("_", "-"): value for key, value in {**small, **cache, **keys}.items()}
-        return set(Federation(RunConfig.of(values), caller).unused)
+        return set(Federation(run_config(values), caller).unused)
 
     return unused
 
@@ -153,7 +153,7 @@ def test_a_sweep_tells_of_a_key_where_nothing_reads_it(told_of):
 def test_of_the_default_job_and_the_keys_of_pyproject_nothing_is_told():
     keys = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     for values in ({}, keys):
-        config = RunConfig.of(values)
+        config = run_config(values)
         assert given_keys(config, SIMULATION).keys() == {"weighting"}  # whose default is resolved
         for caller in (SIMULATION, SEARCH, FLOWER):
             assert not Federation(config, caller).unused

@@ -8,15 +8,15 @@ import pytest
 from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.named_algorithms import check_requirements, named
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.conflicts import check_requirements
+from fedbn_flower.config.making import run_config
+from fedbn_flower.config.named_algorithms import named
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.names import CLIENT
-from fedbn_flower.names.registry import absolute, short
+from fedbn_flower.names import CLIENT, absolute, short
 from fedbn_flower.runtime.simulation import simulate
 
 from ...clients.helpers import CONFIG, make_client, small_model
@@ -95,11 +95,11 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
     assert short(name) == "own.First+fedbn"
     assert absolute(name) == f"{here}/c++/own.py:First+fedbn"
     assert absolute("fedbn+c++/own.py:First") == f"fedbn+{here}/c++/own.py:First"
-    config = RunConfig.of({"client": f"{name}+ditto", "pull": 0.25, "ditto-lambda": 2.0})
+    config = run_config({"client": f"{name}+ditto", "pull": 0.25, "ditto-lambda": 2.0})
     output = config.settings_for(CLIENT.find(config.client))
     assert (output["pull"], output["ditto_lambda"]) == (0.25, 2.0)
     with pytest.raises(UserError, match="client-optimizer: 'adam' is not allowed; expected 'sgd'"):
-        RunConfig.of({"client": name, "client-optimizer": "adam"})
+        run_config({"client": name, "client-optimizer": "adam"})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clients import FedAvgClient, NamedArrays, Update
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy.site import only_trained
@@ -73,7 +73,7 @@ def test_why_a_site_fails_is_in_its_own_log_only(notion, kind, tmp_path, caplog)
     (line,) = [record.getMessage() for record in caplog.records if "not answered" in record.message]
     assert "intersex" in line
     without = dict.fromkeys(("dp-noise", "dp-delta", "dp-metrics"), 0.0) | {"dp": "none"}
-    open_run = RunConfig.of({**config.to_user_config(), **without})
+    open_run = run_config({**config.to_user_config(), **without})
     assert "intersex" in Site(open_run, **site.node_config).refusal("train")
 
 

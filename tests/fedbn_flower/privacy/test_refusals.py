@@ -4,7 +4,7 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
-from fedbn_flower.names.user_code import APP
+from fedbn_flower.names import APP
 from fedbn_flower.privacy import accounts
 
 from .test_runs import DP, MANY, rows, simulated

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clients import FedBNClient
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
@@ -133,7 +133,7 @@ class Stops(Observer):
 
 def resume(config, folder, **changed):
     values = {**config.to_user_config(), "resume": str(folder), "run-dir": str(folder), **changed}
-    return RunConfig.of(values)
+    return run_config(values)
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def test_an_epsilon_of_nothing_leaves_guessing_and_an_endless_one_all():
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory, cache_dir):
-    from fedbn_flower.config.run_config import RunConfig
+    from fedbn_flower.config.making import run_config
 
     folder = tmp_path_factory.mktemp("private") / "run"
     given = {**DP, "rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline", "metrics": "f1"}
     keys = {name.replace("_", "-"): value for name, value in given.items()} | {"cache-dir": str(cache_dir)}
-    simulate(Federation(RunConfig.of(keys)), folder, None)
+    simulate(Federation(run_config(keys)), folder, None)
     return folder
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import datasets
 
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables.doubts import CHANCE, of_doubts
 from fedbn_flower.federation.checks.notices import of_the_data
@@ -40,7 +40,7 @@ def doubts(cache_dir, tmp_path):
         for split in ("train", "test"):
             pd.DataFrame({**noise, **columns}).to_parquet(folder / f"{split}.parquet", index=False)
         keys = {"dataset": str(folder), "partition": partition, "num-clients": num_clients}
-        inputs = inputs_of(RunConfig.of({**keys, "cache-dir": str(cache_dir)}))
+        inputs = inputs_of(run_config({**keys, "cache-dir": str(cache_dir)}))
         return list(of_doubts(inputs.dataset, inputs.partitions.train, missing_values))
 
     return found
@@ -200,7 +200,7 @@ def test_clean_tables_with_their_own_labels_have_none(cache_dir, tmp_path, name)
     data = getattr(datasets, f"load_{name}")()
     table = pd.DataFrame(data.data).add_prefix("c").assign(target=data.target)
     table.to_csv(tmp_path / "t.csv", index=False)
-    config = RunConfig.of({"dataset": str(tmp_path / "t.csv"), "cache-dir": str(cache_dir), "num-clients": 3})
+    config = run_config({"dataset": str(tmp_path / "t.csv"), "cache-dir": str(cache_dir), "num-clients": 3})
     assert not [line for line in of_the_data(inputs_of(config)) if "?" in line]
 
 
@@ -227,8 +227,8 @@ def test_a_run_and_a_site_warn_of_them(cache_dir, tmp_path):
         tmp_path / "t.csv", index=False
     )
     keys = {"num-clients": 2, "cache-dir": str(cache_dir), "columns": "row,at=a|b"}
-    of_run = RunConfig.of({"dataset": str(tmp_path / "t.csv"), "partition": "natural:at", **keys})
-    of_site = RunConfig.of({"dataset": "shape:3:2", **keys})
+    of_run = run_config({"dataset": str(tmp_path / "t.csv"), "partition": "natural:at", **keys})
+    of_site = run_config({"dataset": "shape:3:2", **keys})
     said = [list(of_the_data(inputs_of(c, p))) for c, p in ((of_run, ""), (of_site, str(tmp_path / "t.csv")))]
     assert [[line.split(" ", 3)[1:3] for line in found] for found in said] == [
         [["ids?", "'row'"], ["owner?", "'at'"]],

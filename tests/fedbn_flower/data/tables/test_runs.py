@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from clients.problems.evaluation import evaluate_splits
 from fedbn_flower import UserError, simulate
-from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.cohorts import why_one_by_one
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
@@ -218,7 +218,7 @@ def test_whose_data_a_client_has_is_reported(run, patients):
     table = pd.read_csv(patients)
     assert len(set(names)) == 4
     assert set(names) <= set(table["hospital"])
-    config = RunConfig.of({k: v for k, v in read_configuration(result.folder).items() if k != "resume"})
+    config = run_config({k: v for k, v in read_configuration(result.folder).items() if k != "resume"})
     shown = summary_table(config, result.summary)
     assert list(shown.columns[0].cells)[-4:] == [f"client {name}" for name in names]
     clients = json.loads((result.folder / "summary.json").read_text())["clients"]

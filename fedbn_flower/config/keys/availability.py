@@ -1,7 +1,7 @@
 """The key ``availability``: in which rounds a client is there."""
 
-from ..core.errors import not_allowed
-from ..core.files import absolute
+from ...core.errors import not_allowed
+from ...core.files import absolute
 
 HEADER = ("partition-id", "from", "to")
 AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header {','.join(HEADER)}"

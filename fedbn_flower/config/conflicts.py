@@ -1,0 +1,157 @@
+"""Which values of a run's keys do not go together, whatever the data are."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
+from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
+
+from ..core.errors import UserError, not_allowed, unknown_name
+from ..data.images.shift_spec import PLAIN, domains
+from ..extensions import BUILT_IN
+from ..models import InputSpec
+from ..names import models_named
+from .extension_names import EXTENSION
+from .named_algorithms import REGISTRIES, Named, settings_of
+from .run_config import RunConfig
+from .schedules import CONSTANT, check_schedule
+
+
+def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
+    """Refuse values that do not go together.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With the settings of its algorithms.
+    algorithms : Sequence[Named]
+        Those that it names.
+
+    Raises
+    ------
+    UserError
+        For the first one.
+    """
+    values, of_strategy = config.to_user_config(), settings_of(algorithms[0].cls)
+    check_requirements(algorithms, values)
+    InputSpec.parse(config.dataset)
+    domains(config.feature_shift)
+    _check_optimizer(config)
+    _check_schedules(config, of_strategy)
+    _check_bounds(config, dict(config.algorithm_settings))
+    _check_trim(dict(config.algorithm_settings), of_strategy)
+    config.partitioning.check_clients(config.num_clients)
+    _check_data(config)
+    _check_participation(config)
+    _check_start(config)
+    own = [EXTENSION.find(one.name) for one in algorithms if one.kind == EXTENSION.key]
+    for extension in (*BUILT_IN, *own):
+        for conflict in extension.conflicts(values):
+            raise conflict.error
+
+
+def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> None:
+    """Refuse a configuration that an algorithm does not go with.
+
+    Raises
+    ------
+    UserError
+        For the first key that is not what an algorithm requires.
+    """
+    partners = {algorithm.kind: algorithm for algorithm in algorithms}
+    for algorithm in algorithms:
+        required: Mapping[str, Collection[object]] = getattr(algorithm.cls, "requires", {})
+        for key, wanted in required.items():
+            if key not in values:
+                raise UserError(f"{algorithm}: it requires {key!r}, which is no key of this run")
+            value = values[key]
+            if key in partners:
+                met = any(_has_name(partners[key], str(name)) for name in wanted)
+            else:
+                met = value in wanted
+            if not met:
+                words = " or ".join(sorted(map(repr, wanted)))
+                raise not_allowed(key, value, f"{words}, which goes with {algorithm}")
+
+
+def _has_name(algorithm: Named, name: str) -> bool:
+    """By its name as given, or its class's; one from a file also by those of the classes it extends; several
+    joined by what one of them is called."""
+    if algorithm.members:
+        return any(_has_name(one, name) for one in algorithm.members)
+    if name in (algorithm.name, algorithm.cls.__name__) or algorithm.name.endswith(f"/{name}"):
+        return True
+    if algorithm.built_in:
+        return False
+    registered = next(r.names for r in REGISTRIES if r.key == algorithm.kind)
+    bases = algorithm.cls.__mro__
+    return name in {base.__name__ for base in bases} or registered.get(name) in bases
+
+
+def _check_optimizer(config: RunConfig) -> None:
+    """Refuse an optimiser that there is not, that needs more than a plain step, or that does not take its
+    arguments."""
+    text, name = config.client_optimizer, name_of(config.client_optimizer)
+    if text != PLAIN_SGD and name not in optimizers():
+        names = optimizers().keys() - WITHOUT_PLAIN_STEP.keys()
+        raise unknown_name("client-optimizer", name, names, "one with arguments, NAME:ARGUMENT=VALUE,...")
+    try:
+        check_optimizer(text, config.client_lr, config.client_momentum, config.weight_decay)
+    except ValueError as error:
+        raise not_allowed("client-optimizer", text, str(error)) from None
+
+
+def _check_data(config: RunConfig) -> None:
+    """Refuse keys of the data that do not go together."""
+    if config.reference == "pooled" and config.feature_shift != PLAIN:
+        wanted = f"{PLAIN!r} with reference 'pooled': the examples would be in several domains"
+        raise not_allowed("feature-shift", config.feature_shift, wanted)
+    if not (config.final_test or config.val_fraction):
+        raise not_allowed("final-test", False, "true without val-fraction: nothing else is held out")
+
+
+def _check_participation(config: RunConfig) -> None:
+    """Refuse a run in which no answer would ever count."""
+    if config.fraction_train == 0:
+        raise not_allowed("fraction-train", 0.0, "more than 0: no client would ever train")
+    if config.drop_stragglers and config.stragglers == 1:
+        raise not_allowed("stragglers", config.stragglers, "less than 1 with drop-stragglers")
+
+
+def _check_start(config: RunConfig) -> None:
+    """Refuse keys of pretrained and partly trained models that do not go together."""
+    if config.init and len(models_named(config.model)) > 1:
+        raise not_allowed("init", config.init, f"none with several models ({config.model})")
+    if config.init_strict and not config.init:
+        raise not_allowed("init-strict", True, "false without init: there are no weights to fit")
+
+
+def _check_schedules(config: RunConfig, of_strategy: Iterable[str]) -> None:
+    """Refuse schedules that cannot be, and one of a rate that there is not."""
+    check_schedule("client-lr-schedule", config.client_lr_schedule, config.client_lr, config.rounds)
+    text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
+    has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
+    if text != CONSTANT and not has_rate:
+        wanted = f"{CONSTANT!r} with strategy {config.strategy!r}, which has no server-lr"
+        raise not_allowed("server-lr-schedule", text, wanted)
+    check_schedule("server-lr-schedule", text, float(rate or 1) if has_rate else 1.0, config.rounds)
+
+
+def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
+    """Refuse bounds that no round could meet, or that would bound nothing."""
+    sampled = config.clients_a_round
+    if (wanted := settings.get("min-replies", 1)) > sampled:
+        of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
+        most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
+        raise not_allowed("min-replies", wanted, most)
+    if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
+        raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
+
+
+def _check_trim(settings: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> None:
+    """Refuse a share to leave out where nothing is left out."""
+    mean, trim = settings.get("mean", "trimmed"), settings.get("trim")
+    if mean != "trimmed" and "trim" in declared and trim != declared["trim"].default:
+        raise UserError(f"trim: {trim} is not used by mean {mean!r}; it is a setting of mean 'trimmed'")

@@ -1,0 +1,97 @@
+"""Make checked configurations from values by key."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import UserConfigValue
+from pydantic import ValidationError
+
+from ..core.errors import not_allowed
+from ..core.ground.settings import allowed
+from ..core.process_cache import process_cache
+from ..extensions.selection import UNIFORM
+from ..names import MODEL, PROBLEM, models_named
+from .algorithm_settings import resolve
+from .baselines import baseline_keys
+from .conflicts import check_conflicts
+from .given import given_by_key
+from .keys import RUN_KEYS
+from .named_algorithms import NOT_GIVEN, Named, named, settings_of
+from .run_config import RunConfig
+from .unknown_keys import check_used
+
+
+def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
+    """Make a checked configuration from kebab-case keys; values may be strings.
+
+    Raises
+    ------
+    UserError
+        For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
+    """
+    given = given_by_key(values)
+    return _resolved(tuple((key, type(value), value) for key, value in sorted(given.items())))
+
+
+def run_configs(tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list[RunConfig]:
+    """Make a configuration for every cell of every table; a setting goes where it is used.
+
+    Raises
+    ------
+    UserError
+        As `run_config` does; for a setting that no cell of its table uses, or of any table if all have it.
+    """
+    given = [[given_by_key(cell) for cell in table] for table in tables]
+    runs = [[named(cell) for cell in table] for table in given]
+    keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
+    common = {key: value for key, value in keys[0].items() if all(key in table for table in keys)}
+    check_used(common, [run for table in runs for run in table])
+    for given_keys, table in zip(keys, runs, strict=True):
+        check_used({key: value for key, value in given_keys.items() if key not in common}, table)
+    return [
+        run_config({key: value for key, value in cell.items() if key in RUN_KEYS or key in _used_by(run)})
+        for cells, table in zip(given, runs, strict=True)
+        for cell, run in zip(cells, table, strict=True)
+    ]
+
+
+def _used_by(algorithms: Iterable[Named]) -> set[str]:
+    return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
+
+
+@process_cache(maxsize=64)  # a worker sees the same configuration with every message
+def _resolved(given: tuple[tuple[str, type, Any], ...]) -> RunConfig:
+    """``given`` has the type of each value, since True == 1 == 1.0."""
+    config = _checked({key: value for key, _, value in given})
+    return config if config.reference == "none" else _checked(baseline_keys(config.to_user_config()))
+
+
+def _checked(given: Mapping[str, Any]) -> RunConfig:
+    algorithms = named(given)
+    check_used(given, [algorithms])
+    of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
+    try:
+        config = RunConfig.model_validate(of_run)
+    except ValidationError as error:
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+        key = next(filter(wrong.__contains__, RUN_KEYS))
+        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
+    config = _with_choices(config)
+    resolved = resolve(algorithms, {**given, **config.model_dump(by_alias=True)})
+    config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
+    check_conflicts(config, algorithms)
+    return config
+
+
+def _with_choices(config: RunConfig) -> RunConfig:
+    """Return a configuration with what is usual in the place of ``auto``, its models found."""
+    auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
+    config = config.model_copy(update={key: config.usual_choices[key] for key in auto})
+    if config.weighting == NOT_GIVEN:
+        alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
+        config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
+    for name in models_named(config.model):
+        MODEL.find(name)
+    if config.problem != NOT_GIVEN:
+        PROBLEM.find(config.problem)
+    return config

@@ -1,0 +1,48 @@
+"""A registry for each key that names something."""
+
+from collections.abc import Callable, Mapping
+
+from fedbn_flower.clients import (
+    CLIENTS,
+    LOSSES,
+    METRICS,
+    OBJECTIVES,
+    PROBLEMS,
+    FedAvgClient,
+    Loss,
+    Metric,
+    Objective,
+    Problem,
+)
+from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
+from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
+
+from ..models import MODELS
+from .client_unions import parts, union
+from .registry import Registry
+
+
+class _Metrics(Registry[type[Metric]]):
+    """Metrics, ours and torchmetrics'."""
+
+    def _fits(self, value: object) -> bool:
+        return super()._fits(value) or is_torchmetric(value)
+
+
+STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
+CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+LOSS = Registry("loss", LOSSES, Loss)
+PROBLEM = Registry("problem", PROBLEMS, Problem)
+METRIC = _Metrics("metrics", METRICS, Metric)
+MODEL = Registry("model", MODELS)
+SELECTION = Registry("selection", SELECTIONS, Selection)
+COMPRESS = Registry("compress", CODECS, Codec)
+FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
+DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
+"""Functions that return data; see `data.readers.own_function`."""
+
+
+def models_named(name: str) -> list[str]:
+    """The models that a ``+`` joins: the clients have them in turn."""
+    return parts(name, MODELS)
