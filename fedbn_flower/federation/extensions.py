@@ -19,6 +19,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
 from ..core.ground.overriding import overridden
+from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
 from ..names import as_user_error, short
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
@@ -104,7 +105,8 @@ class Extensions:
         found: dict[str, Any] = {}
         for name in self.to_the_wire:
             found |= self._call(name, "settings", phase, moment)
-        return found
+        at_clients = [name for name in self.named if self._overrides(name, "trained")]
+        return {**found, **({EXTENSIONS: ",".join(at_clients)} if at_clients else {})}
 
     def asked(self, partitions: Sequence[int], moment: Moment) -> None:
         """Tell all which clients are about to be asked to train."""
@@ -230,21 +232,22 @@ def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators
     return Extensions(built_in, named)
 
 
-def classes_of(config: RunConfig) -> dict[str, type[Extension]]:
-    """Return the classes of a run's extensions by name, in the order from the wire."""
-    named = {name: EXTENSION.find(name) for name in extension_names(config.extension)}
-    return {**{cls.__name__: cls for cls in BUILT_IN}, **named}
-
-
 def may_run_in_workers(config: RunConfig) -> bool:
     """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
+    classes = [*BUILT_IN, *map(EXTENSION.find, extension_names(config.extension))]
     hooks = ("trained", "received")
-    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes_of(config).values())
+    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes)
 
 
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
-    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire."""
-    for name, cls in reversed(classes_of(at.config).items()):
+    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire.
+
+    Of the run's own ones only those are loaded here that the server says have to do with it.
+    """
+    needed = str(at.asked.get(EXTENSIONS, "")).split(",")
+    own = [name for name in extension_names(at.config.extension) if short(name) in needed]
+    classes = {cls.__name__: cls for cls in BUILT_IN} | {name: EXTENSION.find(name) for name in own}
+    for name, cls in reversed(classes.items()):
         with as_user_error(EXTENSION.key, name, RunFailed, but=(Exception,) if cls in BUILT_IN else ()):
             outgoing = cls.trained(outgoing, at)
             if not isinstance(outgoing, Outgoing):

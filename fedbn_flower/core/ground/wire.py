@@ -48,6 +48,8 @@ SERVER_ROUND = "server-round"
 CLIENT_LR = "client-lr"
 EVAL_SPLITS = "eval-splits"
 CLASSES = "classes"  # number of classes, if clients report counts by class
+EXTENSIONS = "extensions"
+"""The run's own extensions that change what clients send, with commas, in a message's configuration."""
 FINE_TUNE = "fine-tune"
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"

@@ -14,6 +14,7 @@ from fedbn_flower.extensions import BUILT_IN
 from fedbn_flower.federation import federation
 from strategies import PhaseReport, setting
 from strategies.messages.npy import viewed
+from tests.test_house import ROOT
 
 ORDER = [
     "Compression", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience", "Protocol",
@@ -63,6 +64,11 @@ class Flipped(Extension):
         after = outgoing.model(at.client.shared_names)
         flipped = {name: 2 * before[name] - after[name] for name in after}
         return outgoing.with_update(Update(NamedArrays(flipped), update.num_examples, update.metrics))
+
+
+def test_the_guide_has_this_example():
+    text = (ROOT / "docs" / "how-to" / "own-extension.md").read_text()
+    assert inspect.getsource(Flipped) in text
 
 
 class FlippedAlone(Flipped):
