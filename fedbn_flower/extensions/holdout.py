@@ -27,7 +27,7 @@ class HoldoutKeys(KeyGroup):
     after = "stop-at-target"
 
     holdout_clients: int = setting(
-        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+        0, ge=0, description="clients that never train and are evaluated at the end as new ones"
     )
 
 

@@ -260,4 +260,4 @@ def test_its_help_has_every_key_under_its_group():
     ]
     assert named[: len(RUN_KEYS) + len(SECTIONS)] == [line for lines in own for line in lines]
     assert "mean='weighted'" in named  # a setting that every strategy has
-    assert "        passes over its examples a client makes in a round; a whole number >= 1\n" in text
+    assert "        passes each client makes over its examples in a round; a whole number >= 1\n" in text
