@@ -50,6 +50,9 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     for extension in (*BUILT_IN, *own):
         for conflict in extension.conflicts(values):
             raise conflict.error
+    if config.dp != "none" and not all(extension.published_only for extension in own):
+        why = f"since clients' metrics could decide what is published, with dp {config.dp!r}"
+        raise not_allowed(EXTENSION.key, config.extension, f"one that declares published_only = True, {why}")
 
 
 def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> None:

@@ -195,6 +195,10 @@ class Extension(Observer):
         for attribute, value in checked(type(self), settings).items():
             setattr(self, attribute, value)
 
+    published_only: ClassVar[bool] = False
+    """Whether it uses nothing of the answers but what is published: the model, and what follows from it. Only
+    such an extension goes with ``dp``."""
+
     # ---- before the run ------------------------------------------------------------------------------
 
     @classmethod
@@ -315,11 +319,11 @@ class Extension(Observer):
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint keeps, so that a resumed run goes on: values that JSON can hold."""
+        """Return what a checkpoint keeps, so that a resumed run goes on: arrays, and what JSON can hold."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Go on from a `state`: an empty one, if nothing was kept."""
 
     def check_end(self) -> None:
         """Check a run that is over, before it counts as complete.

@@ -9,7 +9,6 @@ from pydantic import Field as setting
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ..core.key_group import KeyGroup, flag_of
-from ..core.session_objects import is_session_name
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.local_privacy import released
@@ -246,8 +245,6 @@ def _unfit(config: Mapping[str, Any]) -> Unfit:
         yield "patience", "0, since clients' metrics would decide what is published,"
     if config["stop-at-target"]:
         yield "stop-at-target", "false, since clients' metrics would decide what is published,"
-    if any(":" in name or is_session_name(name.strip()) for name in config["extension"].split(",")):
-        yield "extension", "none of your own, since clients' metrics could decide what is published,"
 
 
 def _unfit_noise(config: Mapping[str, Any]) -> Unfit:

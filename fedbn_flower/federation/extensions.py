@@ -9,7 +9,9 @@ from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message
+from numpy.typing import NDArray
 
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
@@ -195,21 +197,36 @@ class Extensions:
         found: dict[str, Any] = {}
         for extension in self.built_in.values():
             found |= extension.summary()
-        own = {name: _plain(name, one, "summary") for name, one in self.named.items()}
+        own = {
+            name: _plain(name, one, "summary", _mapping(name, one, "summary"))
+            for name, one in self.named.items()
+        }
         return found | ({"extensions": own} if any(own.values()) else {})
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of them, by name."""
-        found = {name: _plain(name, one, "state") for name, one in self.all.items()}
-        return {name: state for name, state in found.items() if state}
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""
+        plain: dict[str, Any] = {}
+        arrays: dict[str, NDArray] = {}
+        for name, extension in self.all.items():
+            found = _mapping(name, extension, "state")
+            of_this = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
+            arrays |= {f"{name}/{key}": array for key, array in of_this.items()}
+            others = {key: value for key, value in found.items() if key not in of_this}
+            if kept := _plain(name, extension, "state", others):
+                plain[name] = kept
+        return plain, arrays
 
-    def restore(self, states: Mapping[str, Any], account: Mapping[str, Any]) -> None:
+    def restore(
+        self, states: Mapping[str, Any], arrays: Mapping[str, NDArray], account: Mapping[str, Any]
+    ) -> None:
         """Go on from a `state`; ``account`` has that of the built-in ones up to version 0.2."""
-        for name, extension in self.built_in.items():
-            extension.restore(states.get(name, account))
-        for name, extension in self.named.items():
+        for name, extension in self.all.items():
+            of_this = {
+                key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")
+            }
+            before = account if name in self.built_in else {}
             with _mistakes_of(name):
-                extension.restore(states.get(name, {}))
+                extension.restore({**states.get(name, before), **of_this})
 
 
 def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators) -> Extensions:
@@ -274,12 +291,18 @@ def _columns(extension: Extension, result: RoundResult) -> dict[str, float]:
     return {name: float(value) for name, value in columns.items()}
 
 
-def _plain(name: str, extension: Extension, method: str) -> dict[str, Any]:
-    """Return what a method gave, which JSON has to hold."""
+def _mapping(name: str, extension: Extension, method: str) -> dict[str, Any]:
+    """Return what a method gave, which has to be a mapping."""
     with _mistakes_of(name):
         found: object = getattr(extension, method)()
         if not isinstance(found, Mapping):
             raise WrongResult(extension, method, found, "a mapping of values that JSON can hold")
+        return dict(found)
+
+
+def _plain(name: str, extension: Extension, method: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a method gave, which JSON has to hold."""
+    with _mistakes_of(name):
         try:
             json_text(dict(found))
         except (TypeError, ValueError):

@@ -184,7 +184,7 @@ class Federation:
             self.run_name = checkpoint.run
             account = checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
-            self.extensions.restore(checkpoint.counters.get("extensions", {}), account)
+            self.extensions.restore(checkpoint.counters.get("extensions", {}), checkpoint.extensions, account)
             memories = checkpoint.counters.get("memories", {})
             self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:

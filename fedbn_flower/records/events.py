@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, UserConfigValue
+from numpy.typing import NDArray
 
 from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.messages.npy import viewed
 
 from ..data.notes import Note
 from .columns import GLOBAL, POOLED
@@ -103,6 +106,11 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+
+    def change(self, names: Iterable[str] | None = None) -> dict[str, NDArray]:
+        """Return the change of entries in this round, float64 by name; by default of all that travel."""
+        pairs = ((n, viewed(self.before[n]), viewed(self.arrays[n])) for n in names or self.arrays)
+        return {name: np.subtract(after, before, dtype=np.float64) for name, before, after in pairs}
 
     @property
     def noted(self) -> dict[str, float]:

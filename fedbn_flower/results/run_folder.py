@@ -277,7 +277,7 @@ class RunFolder(Observer):
         strategy = self.federation.strategy
         counters = {"seconds": self.seconds, "failures": self.failures, "train-examples": self.train_examples}
         counters["account"] = asdict(self.federation.totals)
-        counters["extensions"] = self.federation.extensions.state()
+        counters["extensions"], arrays = self.federation.extensions.state()
         if kept := self.federation.memories.state():
             counters["memories"] = kept
         if name == BEST and self.kept:
@@ -292,6 +292,7 @@ class RunFolder(Observer):
             self.signature,
             dict(strategy.rule_state.draws),
             dict(self.federation.buffers.versions) if self.federation.buffers else {},
+            arrays,
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)
