@@ -1,5 +1,6 @@
 """Metrics of cases that have weights: what a bootstrap asks for, for many draws at once."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,9 @@ class ByFunction(CaseMetric):
         self.function, self.bounds = function, bounds
 
     def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([self._of(cases, row) for row in weights])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of scikit-learn, where a metric is undefined
+            return np.array([self._of(cases, row) for row in weights])
 
     def _of(self, cases: Cases, weights: NDArray[np.float64]) -> float:
         drawn = weights > 0

@@ -1,11 +1,11 @@
 """DeLong's covariance of AUROCs, of cases that may be in groups.
 
 E. DeLong, D. DeLong and D. Clarke-Pearson: Comparing the areas under two or more correlated receiver
-operating characteristic curves: a nonparametric approach. Biometrics 44(3), 1988. By midranks as in X. Sun and
-W. Xu: Fast implementation of DeLong's algorithm for comparing the areas under correlated receiver operating
-characteristic curves. IEEE Signal Processing Letters 21(11), 2014. Cases in groups as in N. Obuchowski:
-Nonparametric analysis of clustered ROC curve data. Biometrics 53(2), 1997; where each group is one case, it is
-DeLong's.
+operating characteristic curves: a nonparametric approach. Biometrics 44(3), 1988. By midranks as in X. Sun
+and W. Xu: Fast implementation of DeLong's algorithm for comparing the areas under correlated receiver
+operating characteristic curves. IEEE Signal Processing Letters 21(11), 2014. Cases in groups as in
+N. Obuchowski: Nonparametric analysis of clustered ROC curve data. Biometrics 53(2), 1997; where each group is
+one case, it is DeLong's.
 """
 
 import numpy as np
