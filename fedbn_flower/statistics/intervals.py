@@ -63,14 +63,12 @@ def delong(
     groups : ArrayLike, optional
         The group of each case, int (n,).
     """
-    from scipy.stats import norm
+    from scipy.stats import t
 
-    truth = np.asarray(positive, bool)
-    (value,), ((variance,),) = aurocs(truth, scores, groups)
-    names = np.arange(len(truth)) if groups is None else np.asarray(groups)
-    independent = min(len(np.unique(names[truth])), len(np.unique(names[~truth])))
-    error = float(np.sqrt(variance) * norm.ppf((1 + level) / 2))
-    return _between_bounds(float(value), error, independent, (0.0, 1.0), level, "DeLong")
+    found = aurocs(positive, scores, groups)
+    deviation, freedom = found.error()
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    return _between_bounds(float(found.areas[0]), error, min(found.groups), (0.0, 1.0), level, "DeLong")
 
 
 def _between_bounds(
@@ -205,20 +203,19 @@ def _interval(
 def _by_draws(
     metric: CaseMetric, cases: Cases, value: float, drawn: NDArray[np.float64], level: float
 ) -> Interval:
-    error, independent = error_of_draws(cases, drawn, level)
-    return _between_bounds(float(value), error, independent, metric.bounds, level, "bootstrap")
-
-
-def error_of_draws(cases: Cases, drawn: NDArray[np.float64], level: float = LEVEL) -> tuple[float, int]:
-    """Return half the width of an interval on the metric's own scale, and the number of groups.
-
-    The width is NaN where no site has two groups, or where fewer than two draws have the metric.
-    """
     from scipy.stats import t
 
-    groups = len(np.unique(cases.in_groups))
-    freedom = groups - len(cases.sites)
+    deviation, freedom = error_of_draws(cases, drawn)
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    groups = freedom + len(cases.sites)
+    return _between_bounds(float(value), error, groups, metric.bounds, level, "bootstrap")
+
+
+def error_of_draws(cases: Cases, drawn: NDArray[np.float64]) -> tuple[float, int]:
+    """Return the standard error of a metric, and its degrees of freedom: groups less sites.
+
+    The error is NaN where no site has two groups, or where fewer than two draws have the metric.
+    """
+    freedom = len(np.unique(cases.in_groups)) - len(cases.sites)
     found = drawn[~np.isnan(drawn)]
-    if freedom < 1 or len(found) < 2:
-        return NAN, groups
-    return float(found.std(ddof=1) * t.ppf((1 + level) / 2, freedom)), groups
+    return (float(found.std(ddof=1)) if freedom and len(found) > 1 else NAN), freedom

@@ -63,13 +63,17 @@ def delong_test(
     level: float = LEVEL,
 ) -> Difference:
     """Return DeLong's test of two AUROCs on the same cases; all are (n,). See `delong.aurocs`."""
-    from scipy.stats import norm
+    found = aurocs(positive, [np.asarray(first), np.asarray(second)], groups)
+    deviation, freedom = found.error((1, -1))
+    return _difference(float(found.areas[0] - found.areas[1]), deviation, freedom, level)
 
-    areas, covariance = aurocs(positive, [np.asarray(first), np.asarray(second)], groups)
-    difference = float(areas[0] - areas[1])
-    deviation = float(np.sqrt(max(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], 0.0)))
-    error = deviation * float(norm.ppf((1 + level) / 2))
-    p_value = 2 * float(norm.sf(abs(difference) / deviation)) if deviation else float(difference == 0)
+
+def _difference(difference: float, deviation: float, freedom: float, level: float) -> Difference:
+    """Return interval and p-value by Student's t; without any deviation the p-value is 0 or 1."""
+    from scipy.stats import t
+
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    p_value = 2 * float(t.sf(abs(difference) / deviation, freedom)) if deviation else float(difference == 0)
     return Difference(difference, difference - error, difference + error, p_value)
 
 
@@ -107,8 +111,6 @@ def paired_bootstrap(
     ValueError
         When the two have different cases; see also `Cases.of`.
     """
-    from scipy.stats import t
-
     ordered = [frame.sort_values([SITE, ID], key=lambda c: c.astype(str)) for frame in (first, second)]
     names = [frame[[SITE, ID]].astype(str).to_numpy() for frame in ordered]
     if not np.array_equal(*names):
@@ -125,11 +127,7 @@ def paired_bootstrap(
 
     drawn = np.concatenate([difference(weights) for weights in drawn_weights(one, seed, draws)])
     value = float(difference(np.ones((1, len(one))))[0])
-    error, groups = error_of_draws(one, drawn, level)
-    freedom = groups - len(one.sites)
-    deviation = error / t.ppf((1 + level) / 2, freedom)
-    p_value = 2 * float(t.sf(abs(value) / deviation, freedom)) if deviation else float(value == 0)
-    return Difference(value, value - error, value + error, p_value)
+    return _difference(value, *error_of_draws(one, drawn), level)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:

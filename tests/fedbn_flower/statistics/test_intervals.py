@@ -27,11 +27,12 @@ def test_wilsons_are_those_of_newcombes_table(hits, cases, low, high):
 def test_an_auroc_by_hand():
     """Positive 3 and 5, negative 1 and 4: three of four pairs are in order. Placements of the positive ones
     are 1/2 and 1, of the negative ones 1 and 1/2, whose sample variances are 1/8: 1/16 + 1/16 = 1/8."""
-    areas, covariance = aurocs([1, 0, 1, 0], [3, 1, 5, 4])
-    assert areas == pytest.approx([0.75])
-    assert covariance == pytest.approx(np.array([[0.125]]))
+    found = aurocs([1, 0, 1, 0], [3, 1, 5, 4])
+    assert found.areas == pytest.approx([0.75])
+    assert found.covariance == pytest.approx(np.array([[0.125]]))
+    assert found.error() == pytest.approx((np.sqrt(0.125), 2))  # (1/8)^2 / (2 (1/16)^2)
     found = delong([1, 0, 1, 0], [3, 1, 5, 4])
-    width = 1.959964 * np.sqrt(0.125) / (0.75 * 0.25)
+    width = 4.302653 * np.sqrt(0.125) / (0.75 * 0.25)
     ends = 1 / (1 + np.exp(-(np.log(3) + np.array([-width, width]))))
     assert (found.low, found.high) == pytest.approx(tuple(ends), rel=1e-6)
 
@@ -70,12 +71,22 @@ def test_delongs_covariance_written_again(other, distinct):
     rng = np.random.default_rng(distinct)
     positive = rng.random(80) < 0.3
     scores = rng.integers(0, distinct, (3, 80)) + positive * distinct / 4
-    areas, covariance = aurocs(positive, scores)
+    found = aurocs(positive, scores)
     expected = other(positive, scores)
-    np.testing.assert_allclose(areas, expected[0])
-    np.testing.assert_allclose(covariance, expected[1])
+    np.testing.assert_allclose(found.areas, expected[0])
+    np.testing.assert_allclose(found.covariance, expected[1])
     alone = aurocs(positive, scores, rng.permutation(80))
-    np.testing.assert_allclose(alone[1], covariance)  # each case is a group
+    np.testing.assert_allclose(alone.covariance, found.covariance)  # each case is a group
+
+
+def test_its_error_and_degrees_of_freedom_are_those_of_scipys_brunner_munzel_test():
+    frame = table(1, 60)
+    positive = frame.target == 1
+    found = aurocs(positive, frame.score)
+    error, freedom = found.error()
+    expected = stats.brunnermunzel(frame.score[~positive], frame.score[positive])
+    assert abs(found.areas[0] - 0.5) / error == pytest.approx(abs(expected.statistic))
+    assert 2 * stats.t.sf(abs(found.areas[0] - 0.5) / error, freedom) == pytest.approx(expected.pvalue)
 
 
 def test_groups_count_as_obuchowski_has_them():
@@ -95,8 +106,9 @@ def test_groups_count_as_obuchowski_has_them():
     s10 = i10 / ((i10 - 1) * m) * sum(s**2 for s in x_sums)
     s01 = i01 / ((i01 - 1) * n) * sum(s**2 for s in y_sums)
     s11 = i / (i - 1) * sum(a * b for a, b in zip(x_sums, y_sums, strict=True))
-    _, covariance = aurocs(positive, scores, groups)
-    assert covariance[0, 0] == pytest.approx(s10 / m + s01 / n + 2 * s11 / (m * n))
+    assert aurocs(positive, scores, groups).covariance[0, 0] == pytest.approx(
+        s10 / m + s01 / n + 2 * s11 / (m * n)
+    )
 
 
 def test_an_auroc_of_one_has_wilsons_interval_of_the_rarer_class():
