@@ -76,6 +76,15 @@ def test_numbers_are_whole_and_rows_are_distinguished_in_80_columns():
     assert all(name in wide for name in names)
 
 
+def test_a_number_with_a_mark_is_one():
+    """It stays on one line where names are shortened."""
+    table = Table()
+    for name in ("run", "x"):
+        table.add_column(name)
+    table.add_row("a-name-that-is-longer-than-the-number", "55.13 +- 1.25 (3 of 4) *")
+    assert "55.13 +- 1.25 (3 of 4) *" in shown(table, 41)
+
+
 def test_a_table_that_is_too_wide_at_its_narrowest_loses_nothing():
     table = Table()
     for number in range(12):

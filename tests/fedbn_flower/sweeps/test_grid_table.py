@@ -222,3 +222,13 @@ def test_pooled_values_decide_where_all_runs_have_them(configured, tmp_path):
     rows = table(tmp_path)
     assert [row["pooled"] for row in rows] == ["50.0 +- 0.0 *"] * 3
     assert rows[0]["mean over examples"] == "80.0 +- 1.6"
+
+
+def test_runs_are_paired_by_their_seeds(configured, tmp_path):
+    """One is 2 points ahead in each seed, between which are 10 points; its seeds ran in another order."""
+    grid = Comparison(tmp_path)
+    for strategy, seeds, ahead in (("fedavg", (0, 1, 2, 3, 4), 0.0), ("fedadam", (3, 0, 4, 2, 1), 0.02)):
+        for seed in seeds:
+            accuracy = 0.5 + seed / 10 + ahead
+            grid.add(configured(strategy=strategy, seed=seed), summary(accuracy, accuracy, [accuracy]))
+    assert told(tmp_path) == {"fedavg": "no", "fedadam": "yes"}
