@@ -93,8 +93,11 @@ def _auroc(
 ) -> NDArray[np.float64]:
     """Return ``sum_i p_i (sum_j<i n_j + n_i / 2) / (P N)`` over the distinct scores in ascending order.
 
-    p_i and n_i are the weights of the positive and negative cases with the i-th score, P and N their sums.
+    p_i and n_i are the weights of the positive and negative cases with the i-th score, P and N their sums. NaN
+    where a score is.
     """
+    if np.isnan(scores).any():
+        return np.full(len(weights), np.nan)
     order = np.argsort(scores)
     first = np.flatnonzero(np.append(True, np.diff(scores[order]) > 0))
     every, positives = weights[:, order], (weights * positive)[:, order]

@@ -54,7 +54,7 @@ class Cases:
         Raises
         ------
         ValueError
-            When a column is missing, or a target is no class.
+            When a column is missing, there is no case, or a target is no class.
         """
         import pandas as pd
 
@@ -62,6 +62,8 @@ class Cases:
         needed = {SITE, TARGET, *(() if classes else (SCORE,))}
         if missing := sorted(needed - set(frame.columns)):
             raise ValueError(f"the table of cases lacks {', '.join(missing)}")
+        if not len(frame):
+            raise ValueError("the table of cases is empty")
         numbers, sites = pd.factorize(frame[SITE].astype(str))
         order = np.argsort(numbers, kind="stable")
         frame, ends = frame.iloc[order], np.cumsum(np.bincount(numbers, minlength=len(sites))).tolist()

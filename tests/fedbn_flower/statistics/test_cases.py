@@ -54,5 +54,7 @@ def test_true_and_false_are_classes_and_numbers_stay():
 def test_a_table_without_a_column_and_a_target_without_a_class_are_refused():
     with pytest.raises(ValueError, match="^the table of cases lacks score, site$"):
         Cases.of(pd.DataFrame({"target": [1]}))
+    with pytest.raises(ValueError, match="^the table of cases is empty$"):
+        Cases.of(frame().iloc[:0])
     with pytest.raises(ValueError, match="^the target 'cow' is none of cat, dog$"):
         Cases.of(frame(target=["cat", "cow", "cat", "cat"], **{"score-cat": 1.0, "score-dog": 0.0}))

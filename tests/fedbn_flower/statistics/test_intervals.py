@@ -218,6 +218,15 @@ def test_a_metric_that_a_site_lacks_is_missing_there_and_in_the_mean():
     assert "accuracy" in found["clients"]["1"]
 
 
+def test_scores_that_are_no_numbers_have_no_auroc():
+    frame = table(2, 30)
+    frame.loc[3, "score"] = np.nan
+    found = intervals(frame)
+    assert "auroc" not in found["pooled"]
+    assert "auroc" in found["clients"]["1"]
+    assert np.isnan(aurocs([1, 0, 1], [np.nan, 1, 2]).areas).all()
+
+
 def test_one_group_has_a_value_and_no_interval():
     frame = table(1, 1, per_group=6)
     found = intervals(frame)["pooled"]["brier"]
