@@ -201,8 +201,9 @@ def _told_by_pairs_with_best(values: NDArray[np.float64]) -> bool:
 def _told_by_wilcoxon(values: NDArray[np.float64]) -> bool:
     best = int(values.mean(axis=1).argmax())
     first, second = np.triu_indices(len(values), 1)
-    rows = values[first] - values[second]
-    p_values = holm([stats.wilcoxon(row).pvalue if row.any() else 1.0 for row in rows])
+    with np.errstate(all="ignore"):
+        found = stats.wilcoxon(values[first] - values[second], axis=1, method="exact").pvalue
+    p_values = holm(np.nan_to_num(found, nan=1.0))
     return bool((p_values[(first == best) | (second == best)] < 0.05).any())
 
 

@@ -93,8 +93,8 @@ def _auroc(
 ) -> NDArray[np.float64]:
     """Return ``sum_i p_i (sum_j<i n_j + n_i / 2) / (P N)`` over the distinct scores in ascending order.
 
-    p_i and n_i are the weights of the positive and negative cases with the i-th score, P and N their sums. NaN
-    where a score is.
+    p_i and n_i are the weights of the positive and negative cases with the i-th score, P and N their sums.
+    It is NaN where a score is.
     """
     if np.isnan(scores).any():
         return np.full(len(weights), np.nan)
