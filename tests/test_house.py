@@ -27,7 +27,7 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data"},
+    {"records", "models", "data", "statistics"},
     {"names", "privacy"},
     {"extensions"},
     {"config"},

@@ -63,7 +63,7 @@ def _compare(options: argparse.Namespace) -> int:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
     metric, warning, together = common_metric(groups), data_warning(groups), privacy_together(groups)
     tables = {
-        legend(groups, metric)[:-1]: metrics_table(groups, metric),
+        legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
         "differences": differences(groups),
         "costs": costs(groups),
     }
@@ -81,6 +81,8 @@ def _compare(options: argparse.Namespace) -> int:
     console = Console()
     for title, table in tables.items():
         console.print(fit_to_width(table.terminal(title), console.width))
+        if table.note:
+            print(table.note)
     for line in (warning, *together):
         if line:
             print(line)

@@ -15,6 +15,7 @@ from ..core.files import csv_text, write_atomically
 from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..results import report
+from ..results.best_cells import MARK, Verdict, verdict
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
@@ -22,6 +23,7 @@ from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
+NOT_TOLD = "cannot be told from the best"
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -46,7 +48,9 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
+        self._summaries: dict[str, dict[str, Any]] = {}
         self._privacy: dict[str, Private] = {}
+        self._told: Verdict[Cell] = self._verdict()
 
     def add(
         self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
@@ -65,6 +69,7 @@ class Comparison:
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
         if summary:
+            self._summaries[name] = summary
             self._privacy[name] = config.dataset, summary.get("privacy") or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
@@ -80,8 +85,16 @@ class Comparison:
 
     def _write(self) -> None:
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder"])
-        write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD])
+        found = self._told = self._verdict()
+        rows = [
+            row | {NOT_TOLD: found.of(cell) if found.sentence and row["status"] == "ok" else ""}
+            for cell, members in self._groups().items()
+            for row in members
+        ]
+        order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
+        rows.sort(key=lambda row: order[str(row["folder"])])
+        write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
         write_atomically(self.folder / "grid.md", self.markdown())
 
     @property
@@ -103,15 +116,48 @@ class Comparison:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
+    def _verdict(self) -> Verdict[Cell]:
+        """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
+        groups = self._groups() if len(self._compared_by()) == 1 else {}
+        runs = {
+            cell: [
+                (row["seed"], self._summaries[name])
+                for row in members
+                if (name := str(row["folder"])) in self._summaries
+            ]
+            for cell, members in groups.items()
+        }
+        labels = {cell: self._label(cell) for cell in groups}
+        return verdict(runs, self.compared_by, labels, [dataset for dataset, _ in self._privacy.values()])
+
+    def _label(self, cell: Cell) -> str:
+        """Return the values of a cell in which cells differ: ``fedyogi server-lr=0.1``."""
+        columns = zip(*self._groups(), strict=True)
+        different = [len(set(column)) > 1 for column in columns]
+        parts = zip(self.axes, cell, different, strict=True)
+        return " ".join(
+            value if key in AXES else f"{key}={value}" for key, value, differs in parts if differs
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Which cells cannot be told from the best, in words; empty for a single cell."""
+        return self._told.sentence
+
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
         prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
         header = [*self.axes, *(name.removeprefix(prefix) for name in names)]
+        marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
         for cell, members in self._groups().items():
             found = [self._metrics[str(row["folder"])] for row in members]
-            values = [_cell([m[name] for m in found if name in m], name, members) for name in names]
+            values = [
+                _cell([m[name] for m in found if name in m], name, members)
+                + (MARK if name == marked and cell in self._told.alike else "")
+                for name in names
+            ]
             rows.append([*cell, *values])
             seeds = defaultdict(list)
             for row in members:
@@ -129,7 +175,8 @@ class Comparison:
         lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{together}"
+        words = f"{sentence}\n" if (sentence := self.sentence) else ""
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
 
     @property
     def privacy_together(self) -> list[str]:

@@ -111,7 +111,7 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         finally:
             comparison.plot()
     console.print(fit_to_width(comparison.table(), console.width))
-    for line in comparison.privacy_together:
+    for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
         say(console, line)
     return failed
 

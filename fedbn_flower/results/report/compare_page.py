@@ -137,10 +137,11 @@ def costs(groups: Sequence[Group]) -> Table:
 def compare_page(groups: Sequence[Group]) -> str:
     """Return the page."""
     metric = common_metric(groups)
-    table = metrics_table(groups, metric)
+    warning = data_warning(groups)
+    table = metrics_table(groups, metric, comparable=not warning)
     different = differences(groups)
-    explanation = f"{legend(groups, metric)} {MEANS}"
-    warnings = [paragraph(warning, "note")] if (warning := data_warning(groups)) else []
+    explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
+    warnings = [paragraph(warning, "note")] if warning else []
     together = [paragraph(line, "note") for line in privacy_together(groups)]
     return page(
         "Comparison",

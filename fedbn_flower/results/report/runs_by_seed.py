@@ -8,6 +8,7 @@ from statistics import mean, stdev
 
 from ...records.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
+from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
 from ..summary import metrics_by_group, seeds_text, to_target
 from .tables import Table
@@ -96,31 +97,34 @@ def common_metric(groups: Sequence[Group]) -> str:
 
 
 def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
-    """Return the column that represents a run, in the table and in ``metrics.csv``.
-
-    It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
-    clients evaluate, else the global model's value.
-    """
+    """Return the column that represents a run, in the table and in ``metrics.csv``; see `deciding_column`."""
     runs = [run for group in groups for run in group.runs if run.summary]
-    if runs and all(run.summary.get("pooled") for run in runs):
-        return "pooled", f"{POOLED}{metric}"
-    evaluated = any(group.lines(metric) for group in groups)
-    return ("mean over examples", metric) if evaluated else ("global", f"{GLOBAL}{metric}")
+    column = deciding_column([metrics_by_group(run.summary).keys() for run in runs])
+    if not runs and any(group.lines(metric) for group in groups):  # none has ended
+        column = OVER_EXAMPLES
+    prefixes = {"pooled": POOLED, OVER_EXAMPLES: "", "global": GLOBAL}
+    return column, prefixes[column] + metric
 
 
-def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
-    """Return the indices of the best group and its ties; none if fewer than two groups have a value."""
-    column, _ = headline(groups, metric)
-    found = {i: mean(v) for i, group in enumerate(groups) if (v := group.values(metric).get(column))}
-    if len(found) < 2:
-        return []
-    higher = any(run.higher_is_better(metric) for group in groups for run in group.runs)
-    best = (max if higher else min)(found.values())
-    return [i for i, value in found.items() if value == best]
+def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
+    """Return which groups, by their indices, cannot be told from the best over the seeds."""
+    runs = {
+        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary]
+        for i, group in enumerate(groups)
+    }
+    labels = {i: group.label for i, group in enumerate(groups)}
+    return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
 
 
-def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = ()) -> Table:
-    """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds."""
+def metrics_table(
+    groups: Sequence[Group], metric: str, links: Sequence[str] = (), comparable: bool = True
+) -> Table:
+    """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
+
+    Groups that cannot be told from the best are marked, and a sentence stands below the table, unless the
+    groups are not ``comparable``.
+    """
+    told = best_groups(groups, metric) if comparable else None
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
@@ -129,13 +133,18 @@ def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = (
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
-            *(spread(means.get(name, []), metric) for name in columns),
+            *(
+                spread(means.get(name, []), metric)
+                + (MARK if told and name == told.column and number in told.alike else "")
+                for name in columns
+            ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
         ]
-        for group, means, targets in zip(groups, values, reached, strict=True)
+        for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
-    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links)
+    note = told.sentence if told else ""
+    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links, note=note)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:

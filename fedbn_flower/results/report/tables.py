@@ -30,7 +30,7 @@ class Table:
     """Rows of text: the first ``words`` columns hold words, the others numbers.
 
     ``links`` holds the link of each row's first cell, empty for none. With ``has_sentences`` nothing of a
-    word is left out in a terminal.
+    word is left out in a terminal. The ``note`` stands below the table in LaTeX and Markdown.
     """
 
     header: Sequence[str]
@@ -38,6 +38,7 @@ class Table:
     words: int = 1
     links: Sequence[str] = field(default=())
     has_sentences: bool = False
+    note: str = ""
 
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
@@ -67,13 +68,15 @@ class Table:
         lines = [" & ".join(text.translate(LATEX) for text in row) + r" \\" for row in self.rows]
         head = " & ".join(text.translate(LATEX) for text in self.header) + r" \\"
         parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule"]
-        return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+        note = [rf"\par\smallskip{{\footnotesize {self.note.translate(LATEX)}\par}}"] if self.note else []
+        return "\n".join([*parts, r"\end{tabular}", *note]) + "\n"
 
     def markdown(self) -> str:
         """Return the table as GitHub-flavoured Markdown."""
         rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
         lines = [[text.replace("|", "\\|") for text in row] for row in (self.header, *self.rows)]
-        return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
+        note = f"\n{self.note}\n" if self.note else ""
+        return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]]) + note
 
     @classmethod
     def of_learnt(cls, learnt: Iterable[Note]) -> "Table":

@@ -74,6 +74,7 @@ def test_different_data_are_said_to_be(two, tmp_path, capsys):
     assert words.format("digits, iris.csv") in capsys.readouterr().out
     assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 2
     assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
+    assert "best" not in (to / "compare.md").read_text()
 
 
 def test_data_that_the_seed_draws_are_not_different(tmp_path):
@@ -97,6 +98,21 @@ def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
     rows = metrics_table(groups, "accuracy").rows
     assert rows[0][:4] == ["one", "", "", "55.0"]
     assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
+
+
+def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
+    """Two sweeps whose runs have the same five seeds; the second is 30 points behind in each."""
+    accuracies = (0.80, 0.81, 0.79, 0.82, 0.78)
+    write_sweep(tmp_path / "good", {("fedavg", "fedbn"): accuracies})
+    write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
+    folders = [str(tmp_path / name) for name in ("good", "bad")]
+    assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
+    words = "Marked *: good fedavg fedbn sgd is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+    assert f"\n{words}\n" in capsys.readouterr().out
+    assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
+    page = (tmp_path / "to" / "compare.html").read_text()
+    assert page.count(words.removesuffix(" 5 %).")) == 2  # below the table, and in LaTeX, where % is escaped
+    assert "80.0 ± 1.6 *" in page
 
 
 def test_the_same_number_is_no_difference(tmp_path):
