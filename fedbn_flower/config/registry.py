@@ -38,6 +38,8 @@ from ..core.process_cache import process_cache
 from ..core.session_objects import MARK, is_session_name, session_objects
 from ..extensions import EXTENSIONS, Extension
 from ..models import MODELS
+from ..models.libraries import FORM as OF_LIBRARY
+from ..models.libraries import is_of_library, of_library
 from .client_unions import JOIN, parts, union
 
 APP = Path(__file__).resolve().parents[2]
@@ -64,6 +66,8 @@ class Registry(Generic[T]):
         Makes one of several by name, and of the name that joins theirs.
     argument : str
         What a function is called with.
+    forms : str
+        Which names are allowed beside the built-in ones.
     """
 
     key: str
@@ -71,6 +75,7 @@ class Registry(Generic[T]):
     base: type | None = None
     joined: Callable[[Mapping[str, T], str], T] | None = None
     argument: str = "the data's shape"
+    forms: str = FORMS
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -88,7 +93,7 @@ class Registry(Generic[T]):
             return self.joined({one: self.find(one) for one in several}, name)
         place, colon, attribute = name.rpartition(":")
         if not colon:
-            raise unknown_name(self.key, name, self.names, FORMS, self._of_another_key(name))
+            raise unknown_name(self.key, name, self.names, self.forms, self._of_another_key(name))
         try:
             module = _file(place) if place.endswith(".py") else _importable(place)
         except FileNotFoundError as error:
@@ -156,13 +161,20 @@ class _Metrics(Registry[type[Metric]]):
         return super()._fits(value) or is_torchmetric(value)
 
 
+class _Models(Registry[Callable[..., object]]):
+    """Networks, ours and those of other libraries."""
+
+    def find(self, name: str) -> Callable[..., object]:
+        return of_library(name) if is_of_library(name) else super().find(name)
+
+
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
-MODEL = Registry("model", MODELS)
+MODEL = _Models("model", MODELS, forms=f"{FORMS}, or {OF_LIBRARY}")
 SELECTION = Registry("selection", SELECTIONS, Selection)
 COMPRESS = Registry("compress", CODECS, Codec)
 EXTENSION = Registry("extension", EXTENSIONS, Extension)
@@ -213,6 +225,8 @@ def absolute(name: str, known: Container[str] = CLIENTS) -> str:
 def short(name: str) -> str:
     """The name for tables and folders: of a file or a module ``stem.NAME``."""
     place, colon, attribute = name.rpartition(":")
+    if is_of_library(name):
+        return name
     if is_session_name(name):
         return name.rpartition(MARK)[0]
     if len(several := parts(name)) > 1:

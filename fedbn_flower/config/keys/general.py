@@ -9,6 +9,7 @@ from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
+from ...models.libraries import FORM as OF_LIBRARY
 from ..availability import AVAILABILITY
 from ..registry import FORMS
 from ..schedules import CONSTANT
@@ -17,6 +18,7 @@ from .base import KeyGroup
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+Model = Annotated[str, f"a name in --list, {FORMS}, or {OF_LIBRARY}"]
 SELECTIONS = f"uniform, by-size, power-of-choice:D with D candidates, or {FORMS}"
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
@@ -42,7 +44,7 @@ class Run(KeyGroup):
         description="what is learnt; auto follows from the data: classes, numbers, characters or masks",
     )
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
-    model: Algorithm = setting(
+    model: Model = setting(
         "auto",
         description="network; auto is the usual one for the data, A+B are several in turn, with client alone",
     )
