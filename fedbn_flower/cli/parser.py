@@ -206,7 +206,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--experiment",
         action=_Once,
         metavar="FILE",
-        help="keys from a TOML or YAML file or a run's config.json; lists make a sweep, flags override the file",
+        help="keys of a TOML or YAML file, or a run's config.json; lists make a sweep, flags override it",
     )
     parser.add_argument(
         "--search",

@@ -32,13 +32,10 @@ def read_experiment(path: Path) -> Experiment:
         text = path.read_text(encoding="utf-8")
         given = _parsed(text, path.suffix)
     except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and path.suffix not in (
-            *WRITTEN,
-            ".json",
-        ):  # a guess that it is JSON
-            raise not_allowed(
-                "experiment", str(path), "a TOML or YAML file, or a run's config.json"
-            ) from None
+        guessed = path.suffix not in (*WRITTEN, ".json")  # that it is JSON
+        if isinstance(error, ValueError) and guessed:
+            expected = "a TOML or YAML file, or a run's config.json"
+            raise not_allowed("experiment", str(path), expected) from None
         raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
     if not isinstance(given, dict):
         raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -18,13 +18,13 @@ PLAIN = {
 """Plain words that are no text, with their first letters (YAML 1.2.2, section 10.3.2)."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Plain values alone, and each key once.
 
     PyYAML reads version 1.1: ``off`` is false there, ``2024-01-01`` a date, ``12:30`` the number 750.
     """
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         found: dict[Hashable, Any] = super().construct_mapping(node, deep)

@@ -9,6 +9,7 @@ from torch import nn
 
 from fedbn_flower.config.registry import MODEL, short
 from fedbn_flower.config.run_config import RunConfig
+from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import InputSpec
@@ -164,3 +165,9 @@ def test_a_name_does_not_load_its_library_and_stands_in_tables_as_it_is(monkeypa
     MODEL.find("torchvision:resnet18:zero_init_residual=true")
     assert "timm" not in sys.modules
     assert short("monai:UNet:channels=4/8") == "monai:UNet:channels=4/8"
+
+
+def test_a_network_of_a_library_is_no_code_to_be_trusted():
+    assert code_in("model", "timm:resnet18") == code_in("model", "cnn") == set()
+    assert code_in("model", "cnn+monai:UNet:channels=4/8") == set()
+    assert code_in("model", "timm.models:resnet18") == {"timm.models"}
