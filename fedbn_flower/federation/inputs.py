@@ -187,6 +187,8 @@ class RunInputs:
             unit_column=config.dp_unit,
             private=config.dp != "none" and not self.data_path,
             predict_by=self._predict_by(shape),
+            spacing=config.spacing,
+            window=config.window,
         )
 
     def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:

@@ -6,6 +6,14 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
+from ...data.images.scans.sampling import (
+    SIZE_FORMS,
+    SIZES,
+    SPACING_FORMS,
+    SPACINGS,
+    WINDOW,
+    WINDOW_FORMS,
+)
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
@@ -26,6 +34,11 @@ TARGET = "METRIC=VALUE, or none"
 Patterns = Annotated[
     str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
 ]
+Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SIZES})$")], SIZE_FORMS]
+Spacing = Annotated[
+    Annotated[float, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SPACINGS})$")], SPACING_FORMS
+]
+Window = Annotated[str, setting(pattern=f"^({WINDOW})$"), WINDOW_FORMS]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -92,7 +105,20 @@ class Data(KeyGroup):
     augment: Literal["none", "crop-flip"] = setting(
         "none", description="training images are shifted by up to an eighth, and mirrored, at random"
     )
-    image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
+    image_size: Size = setting(
+        0,
+        description="resize images to this many pixels, volumes to as many voxels; with spacing they are cut "
+        "or padded to it; 0 keeps them",
+    )
+    spacing: Spacing = setting(
+        0.0,
+        description="millimetres between values to which NIfTI and DICOM files are resampled; 0 keeps them",
+    )
+    window: Window = setting(
+        "auto",
+        description="intensities of NIfTI and DICOM files that become black and white; auto: each file's "
+        "percentiles 0.5 and 99.5",
+    )
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting(
         "auto",

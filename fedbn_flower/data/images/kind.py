@@ -32,13 +32,22 @@ class Images(Kind):
     """Images, to be classified or segmented, or to predict numbers from.
 
     ``x`` is uint8 or uint16 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32
-    (N, values), or masks, uint8 (N, height, width). With masks they may be volumes, which have a depth before
-    the height. Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
+    (N, values), or masks, uint8 (N, height, width). They may be volumes, which have a depth before the
+    height. Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
     `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
     """
 
     keys: ClassVar = frozenset(
-        {"augment", "image-column", "image-size", "label-column", "missing-values", "normalize"}
+        {
+            "augment",
+            "image-column",
+            "image-size",
+            "label-column",
+            "missing-values",
+            "normalize",
+            "spacing",
+            "window",
+        }
     )
 
     def spec(self) -> InputSpec:
