@@ -14,6 +14,7 @@ from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_op
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
+from ..data.images.library_augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
@@ -227,6 +228,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     check_requirements(algorithms, config.to_user_config())
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
+    check_augment(config.augment, bool(config.normalize))
     _check_optimizer(config)
     config.check_codec()
     _check_schedules(config, settings_of(algorithms[0].cls))

@@ -7,31 +7,26 @@ filled in where the network has an argument for it and none is given: channels, 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, get_type_hints
 
 from fedbn_flower.clients.modules.lazy_torch import nn
 
-from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.errors import not_allowed, unknown_name
 from ..core.input_spec import InputSpec
+from ..core.named_call import NamedCall, is_named_call, parse_call
 
 FORM = "LIBRARY:NAME or LIBRARY:NAME:ARGUMENT=VALUE,... of torchvision, timm or monai"
 LIBRARIES = ("torchvision", "timm", "monai")
-INSTALL = "pip install 'fedbn-flower[networks]'"
 PRETRAINED = ("weights", "weights_backbone", "pretrained", "pretrained_cfg")
 """Arguments that download weights, which `init` reads from a file instead."""
-MOST_SHOWN = 8
-WORDS: Mapping[str, object] = {"true": True, "false": False, "none": None}
 
 
 def is_of_library(name: str) -> bool:
     """Return whether a model's name is of one of the libraries."""
-    return name.partition(":")[0] in LIBRARIES and ":" in name
+    return is_named_call(name, LIBRARIES)
 
 
 def of_library(text: str) -> LibraryModel:
@@ -40,48 +35,19 @@ def of_library(text: str) -> LibraryModel:
     Raises
     ------
     UserError
-        For another form, an argument that downloads weights, or a library that is not installed.
+        See `parse_call`; for an argument that downloads weights.
     """
-    library, _, rest = text.partition(":")
-    name, _, words = rest.partition(":")
-    if not name.isidentifier() and library != "timm":
-        raise not_allowed("model", text, FORM)
-    arguments: dict[str, Any] = {}
-    for word in words.split(",") if words else ():
-        argument, equals, value = (part.strip() for part in word.partition("="))
-        if not (argument.isidentifier() and equals and value) or argument in arguments:
-            raise not_allowed("model", text, f"{FORM}, each argument once")
-        if argument in PRETRAINED:
-            raise not_allowed("model", text, f"no {argument}: weights are read from a file, init=FILE")
-        arguments[argument] = value_of(value)
-    if find_spec(library) is None:
-        raise UserError(f"model: {text!r} needs another package: {INSTALL}")
-    return LibraryModel(text, library, name, arguments)
-
-
-def value_of(text: str) -> Any:
-    """Return a number, true, false, none or text; several joined by ``/`` are a tuple."""
-    if "/" in text:
-        return tuple(value_of(word) for word in text.split("/") if word)
-    if text in WORDS:
-        return WORDS[text]
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else text
-    return text
+    call = parse_call("model", text, FORM)
+    if downloads := next((name for name in PRETRAINED if name in call.arguments), ""):
+        raise not_allowed("model", text, f"no {downloads}: weights are read from a file, init=FILE")
+    return LibraryModel(call)
 
 
 @dataclass(frozen=True)
 class LibraryModel:
     """A network of a library, made for the data that it is called with."""
 
-    text: str
-    library: str
-    name: str
-    arguments: Mapping[str, Any]
+    call: NamedCall
 
     def __call__(self, spec: InputSpec) -> nn.Module:
         """Return the network with random weights.
@@ -91,29 +57,19 @@ class LibraryModel:
         UserError
             When the library has no such network, or it does not take its arguments.
         """
-        return MAKERS[self.library](self, spec)
+        return MAKERS[self.call.library](self, spec)
 
     def made(self, function: Callable[..., Any], filled: Mapping[str, Any]) -> nn.Module:
         """Return the network: with its arguments, and of ``filled`` those that it has and lacks."""
         has, takes_others = _parameters(function)
-        given = {name: value for name, value in filled.items() if name in has} | dict(self.arguments)
+        given = {name: value for name, value in filled.items() if name in has} | dict(self.call.arguments)
         if unknown := [] if takes_others else sorted(given.keys() - has):
-            raise unknown_name("model", unknown[0], has, meant=f"of the arguments of {self.name!r}")
+            raise unknown_name("model", unknown[0], has, meant=f"of the arguments of {self.call.name!r}")
         try:
             made: nn.Module = function(**given)
         except Exception as error:  # whatever a library makes of its arguments
-            self.refuse(error)
+            self.call.refuse(error)
         return made
-
-    def refuse(self, error: Exception) -> NoReturn:
-        """Raise the error for arguments that a library refused."""
-        why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise not_allowed("model", self.text, f"what {self.library}'s {self.name} takes: {why}") from error
-
-    def unknown(self, names: Iterable[str]) -> UserError:
-        """Return the error for a name that the library does not have; the most similar ones are shown."""
-        similar = get_close_matches(self.name, list(names), MOST_SHOWN)
-        return unknown_name("model", self.name, similar, f"another network of {self.library}")
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
@@ -136,8 +92,8 @@ def _torchvision(model: LibraryModel, spec: InputSpec) -> nn.Module:
     from torchvision import models
 
     names = models.list_models()
-    if model.name not in names:
-        raise model.unknown(names)
+    if model.call.name not in names:
+        raise model.call.unknown(names)
     filled = {
         "num_classes": spec.outputs,
         "weights": None,
@@ -145,7 +101,7 @@ def _torchvision(model: LibraryModel, spec: InputSpec) -> nn.Module:
         "aux_logits": False,
         "aux_loss": False,
     }
-    made = model.made(models.get_model_builder(model.name), filled)
+    made = model.made(models.get_model_builder(model.call.name), filled)
     _with_channels(made, spec.shape[0])
     if type(made).__module__.startswith(models.segmentation.__name__):
         from .outputs import OnlyOut  # imports PyTorch
@@ -174,21 +130,23 @@ def _convolution(layer: nn.Conv2d | nn.Conv3d, channels: int) -> nn.Module:
 def _timm(model: LibraryModel, spec: InputSpec) -> nn.Module:
     import timm
 
-    if not timm.is_model(model.name):
-        raise model.unknown(timm.list_models())
+    if not timm.is_model(model.call.name):
+        raise model.call.unknown(timm.list_models())
     data = {"num_classes": spec.outputs, "in_chans": spec.shape[0]}
     try:
-        made: nn.Module = timm.create_model(model.name, pretrained=False, **{**data, **model.arguments})
+        made: nn.Module = timm.create_model(
+            model.call.name, pretrained=False, **{**data, **model.call.arguments}
+        )
     except Exception as error:
-        model.refuse(error)
+        model.call.refuse(error)
     return made
 
 
 def _monai(model: LibraryModel, spec: InputSpec) -> nn.Module:
     nets = import_module("monai.networks.nets")
-    function = getattr(nets, model.name, None)
+    function = getattr(nets, model.call.name, None)
     if not callable(function):
-        raise model.unknown(name for name, value in vars(nets).items() if callable(value))
+        raise model.call.unknown(name for name, value in vars(nets).items() if callable(value))
     channels, *sizes = spec.shape
     filled: dict[str, Any] = {
         "spatial_dims": len(sizes),

@@ -6,6 +6,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
+from ...data.images.library_augment import FORMS as AUGMENTATIONS
 from ...data.images.scans.sampling import (
     SIZE_FORMS,
     SIZES,
@@ -102,8 +103,15 @@ class Data(KeyGroup):
     feature_shift: Annotated[str, SHIFT_FORMS] = setting(
         PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
     )
-    augment: Literal["none", "crop-flip"] = setting(
-        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    augment: Annotated[str, AUGMENTATIONS] = setting(
+        "none",
+        description="what is done to training images at random: crop-flip shifts them by up to an eighth and "
+        "mirrors them, torchvision:RandomRotation:degrees=10 is a transform of a library",
+    )
+    patch_size: Size = setting(
+        0,
+        description="train on random parts of this size of images with masks, and evaluate whole ones by "
+        "windows of it; 0 trains on whole ones",
     )
     image_size: Size = setting(
         0,

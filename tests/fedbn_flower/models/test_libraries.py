@@ -11,9 +11,9 @@ from fedbn_flower.config.registry import MODEL, short
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.named_call import value_of
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.models import InputSpec
-from fedbn_flower.models.libraries import value_of
 
 IMAGES, MASKS = InputSpec((1, 32, 32), 3), InputSpec((2, 32, 32), 3, "masks")
 VOLUMES, VOLUME_MASKS = InputSpec((1, 8, 32, 32), 3), InputSpec((2, 16, 16, 16), 3, "masks")
@@ -153,7 +153,7 @@ def test_what_is_wrong_is_one_line(name, line):
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("fedbn_flower.models.libraries.find_spec", lambda name: None)
+    monkeypatch.setattr("fedbn_flower.core.named_call.find_spec", lambda name: None)
     with pytest.raises(UserError) as error:
         RunConfig.of({"model": "timm:resnet18"})
     install = "pip install 'fedbn-flower[networks]'"
