@@ -91,6 +91,12 @@ STUBS = {
 }
 
 
+STARTED = """
+if [ "$1" = start ]; then echo "$@" >> ray.log; sleep 1; else grep -q -- --head ray.log; fi
+"""
+"""A stand-in for Ray, which is there once its head was started."""
+
+
 @pytest.fixture
 def cluster(tmp_path):
     """A folder with the checkout's parts and stand-ins for Slurm's programs: returns what runs a job."""
@@ -129,8 +135,7 @@ def cluster(tmp_path):
 
 def test_a_job_starts_ray_on_every_node_and_runs_there(cluster, tmp_path):
     """With a stand-in for Ray: the head on the first node, one worker on each other one."""
-    started = 'if [ "$1" = start ]; then echo "$@" >> ray.log; sleep 1; fi'
-    done = cluster(3, "--num-clients", "4", ray=started)
+    done = cluster(3, "--rounds", "4", ray=STARTED)
     assert done.returncode == 0, done.stderr
     head, others = (tmp_path / "ray.log").read_text().splitlines()
     port = 20000 + os.getpid() % 10000
@@ -141,9 +146,9 @@ def test_a_job_starts_ray_on_every_node_and_runs_there(cluster, tmp_path):
     words = (tmp_path / "python.log").read_text().split()
     assert words[0] == "run_sim.py"
     (config,) = parse_command_line(words[1:]).configs
-    assert (config.ray_address, config.workers, config.num_clients) == (f"127.0.0.1:{port}", 6, 4)
+    assert (config.ray_address, config.workers, config.rounds) == (f"127.0.0.1:{port}", 6, 4)
     assert config.run_dir == f"runs/slurm-{os.getpid()}"
-    done = cluster(1, "--run-dir", "runs/mine", ray=started)
+    done = cluster(1, "--run-dir", "runs/mine", ray=STARTED)
     assert done.returncode == 0, done.stderr
     assert "slurm-" not in (tmp_path / "python.log").read_text()
 
