@@ -20,7 +20,7 @@ from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
-from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
+from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
@@ -151,7 +151,7 @@ def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experi
         return given
     path = Path(chosen.experiment)
     experiment = read_experiment(path).overridden(given.values)
-    if path.suffix != TOML and not _trusts_code(chosen):
+    if path.suffix not in WRITTEN and not _trusts_code(chosen):
         check_code(experiment.names(), path, names_of(given.values))
     return experiment
 
@@ -206,7 +206,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--experiment",
         action=_Once,
         metavar="FILE",
-        help="take keys from a TOML file or a run's config.json; lists make a sweep, flags override the file",
+        help="keys of a TOML or YAML file, or a run's config.json; lists make a sweep, flags override it",
     )
     parser.add_argument(
         "--search",

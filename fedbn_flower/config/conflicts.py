@@ -9,6 +9,7 @@ from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..data.images.library_augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import BUILT_IN
 from ..models import InputSpec
@@ -38,6 +39,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     check_requirements(algorithms, values)
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
+    check_augment(config.augment, bool(config.normalize))
     _check_optimizer(config)
     _check_schedules(config, of_strategy)
     _check_bounds(config, dict(config.algorithm_settings))

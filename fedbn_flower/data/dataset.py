@@ -49,7 +49,7 @@ class Request:
     name: str
     image_column: str = "auto"
     label_column: str = "auto"
-    image_size: int = 0
+    image_size: int | str = 0
     group_column: str = ""
     clients: int = 0
     seed: int = 0
@@ -61,10 +61,13 @@ class Request:
     unit_column: str = ""
     private: bool = False
     predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
+    spacing: float | str = 0.0
+    window: str = "auto"
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""
-        given = {name: value for name, value in vars(self).items() if value or name != "unit_column"}
+        later = {"unit_column": "", "spacing": 0, "window": "auto"}
+        given = {name: value for name, value in vars(self).items() if value != later.get(name, ...)}
         del given["private"], given["predict_by"]  # the first counts for a table only: see its `Source`
         return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 

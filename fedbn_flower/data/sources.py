@@ -14,6 +14,7 @@ from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image
 from .images.kind import images_decoded
+from .images.scans import Sampling
 from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
 from .readers.labelled_images import decode_labelled_images, of_tables_beside, tables_of_images
@@ -40,6 +41,8 @@ HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]
 EXPECTED = "'digits', a table, a folder with data, or a hub name"
 COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
 """The fields of a `Request` that are of columns."""
+OF_FILES = ("image_size", "spacing", "window")
+"""Those that are of files of images."""
 OF_IMAGES = COLUMNS[:3]
 """Those of them that do not say whose an example is."""
 
@@ -118,7 +121,7 @@ def _folder(request: Request, folder: Path) -> Source:
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamped}"
     if (folder / "train-images.npy").exists():
-        _refuse_keys(request, f"{name!r} contains NumPy files", "image_size", *COLUMNS)
+        _refuse_keys(request, f"{name!r} contains NumPy files", *OF_FILES, *COLUMNS)
         return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
@@ -169,7 +172,7 @@ def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
 
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
-    _refuse_keys(request, "data is given as arrays", "image_size", *OF_IMAGES)
+    _refuse_keys(request, "data is given as arrays", *OF_FILES, *OF_IMAGES)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse_keys(request, "data is given as arrays", "group_column")
 
@@ -181,6 +184,7 @@ def _cached_arrays(request: Request) -> Source:
 
 def _digits(request: Request) -> Source:
     """Return scikit-learn's 1,797 8x8 digits; a fixed, stratified fifth is the test set."""
+    _refuse_keys(request, "the digits are no files of scanners", *OF_FILES[1:])
     _refuse_keys(request, "the digits have no columns", *COLUMNS)
 
     def decode() -> Decoded:
@@ -190,8 +194,8 @@ def _digits(request: Request) -> Source:
 
         digits = load_digits()
         scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-        if size := request.image_size:
-            copies = 3  # each image, all of them, and the two splits
+        if sizes := Sampling(request.image_size).sizes(2):
+            size, copies = sizes[0], 3  # each image, all of them, and the two splits
             what = f"{len(scans):,} digits of {size}x{size}"
             check_fits("image-size", what, copies * len(scans) * size**2)
             scans = np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])

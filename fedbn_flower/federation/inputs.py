@@ -26,6 +26,7 @@ from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.dataset import Kind
 from ..data.images.moments import Scale
+from ..data.images.patches import patch_sizes
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
@@ -72,7 +73,7 @@ class RunInputs:
             the problem.
         """
         config, dataset = self.config, self._dataset_as_it_is
-        problem = self._problem(dataset)
+        problem = self._problem(dataset).with_windows(patch_sizes(config.patch_size, dataset.spec))
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
         notes = (*dataset.notes, *dataset.kind.notes(bool(config.normalize)))
@@ -101,8 +102,9 @@ class RunInputs:
     @cached_property
     def model_spec(self) -> InputSpec:
         """The specification of the models: the dataset's, with the problem's number of outputs."""
-        spec = self.dataset.spec
-        return replace(spec, outputs=self.dataset.problem.outputs_for(spec.outputs))
+        spec, problem = self.dataset.spec, self.dataset.problem
+        sizes = problem.windows or spec.shape[1:]
+        return replace(spec, shape=(spec.shape[0], *sizes), outputs=problem.outputs_for(spec.outputs))
 
     def _problem(self, dataset: Dataset) -> Problem:
         """The problem that the run names, or by default that of the data."""
@@ -187,6 +189,8 @@ class RunInputs:
             unit_column=config.dp_unit,
             private=config.dp != "none" and not self.data_path,
             predict_by=self._predict_by(shape),
+            spacing=config.spacing,
+            window=config.window,
         )
 
     def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:

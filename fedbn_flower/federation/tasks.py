@@ -18,6 +18,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
+from ..data.images.patches import RandomPatches
 from ..data.images.shift_spec import domain_of, seen_by
 from ..data.splits import numbered, split_at_random
 from ..names import CLIENT, LOSS, OBJECTIVE
@@ -91,6 +92,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     )
     columns = {"train": train, VALIDATION: train, TEST: test}
     augment = dataset.kind.augmentation(config.augment)
+    if dataset.problem.windows:
+        augment = RandomPatches(dataset.problem.windows, augment)
     examples = {
         split: Examples(
             columns[split], indices, prepare, augment if split == "train" else None, device=config.device

@@ -18,8 +18,10 @@ from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetr
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
 from ..models import MODELS
+from ..models.libraries import FORM as OF_LIBRARY
+from ..models.libraries import is_of_library, of_library
 from .client_unions import parts, union
-from .registry import Registry
+from .registry import FORMS, Registry
 
 
 class _Metrics(Registry[type[Metric]]):
@@ -29,13 +31,20 @@ class _Metrics(Registry[type[Metric]]):
         return super()._fits(value) or is_torchmetric(value)
 
 
+class _Models(Registry[Callable[..., object]]):
+    """Networks, ours and those of other libraries."""
+
+    def find(self, name: str) -> Callable[..., object]:
+        return of_library(name) if is_of_library(name) else super().find(name)
+
+
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
 OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
-MODEL = Registry("model", MODELS)
+MODEL = _Models("model", MODELS, forms=f"{FORMS}, or {OF_LIBRARY}")
 SELECTION = Registry("selection", SELECTIONS, Selection)
 COMPRESS = Registry("compress", CODECS, Codec)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}

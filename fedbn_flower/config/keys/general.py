@@ -7,9 +7,19 @@ from pydantic import Field as setting
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
 from ...core.key_group import KeyGroup
+from ...data.images.library_augment import FORMS as AUGMENTATIONS
+from ...data.images.scans.sampling import (
+    SIZE_FORMS,
+    SIZES,
+    SPACING_FORMS,
+    SPACINGS,
+    WINDOW,
+    WINDOW_FORMS,
+)
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
+from ...models.libraries import FORM as OF_LIBRARY
 from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
@@ -17,8 +27,14 @@ from .availability import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+Model = Annotated[str, f"a name in --list, {FORMS}, or {OF_LIBRARY}"]
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
+Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SIZES})$")], SIZE_FORMS]
+Spacing = Annotated[
+    Annotated[float, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SPACINGS})$")], SPACING_FORMS
+]
+Window = Annotated[str, setting(pattern=f"^({WINDOW})$"), WINDOW_FORMS]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -39,7 +55,7 @@ class Run(KeyGroup):
         description="what is learnt; auto infers it from the data: classes, numbers, characters or masks",
     )
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
-    model: Algorithm = setting(
+    model: Model = setting(
         "auto",
         description="network; auto is the usual one for the data; with client alone, A+B gives the clients "
         "several in turn",
@@ -93,11 +109,31 @@ class Data(KeyGroup):
     feature_shift: Annotated[str, SHIFT_FORMS] = setting(
         PLAIN, description="domain in which a client sees its images: client i in domain i, in turn"
     )
-    augment: Literal["none", "crop-flip"] = setting(
-        "none", description="shift training images at random by up to an eighth, and mirror them"
+    augment: Annotated[str, AUGMENTATIONS] = setting(
+        "none",
+        description="what is done to training images at random: crop-flip shifts them by up to an eighth and "
+        "mirrors them, torchvision:RandomRotation:degrees=10 is a transform of a library",
     )
-    image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps their size")
-    image_column: str = setting("auto", description="column with the images")
+    patch_size: Size = setting(
+        0,
+        description="train on random parts of this size of images with masks, and evaluate whole ones by "
+        "windows of it; 0 trains on whole ones",
+    )
+    image_size: Size = setting(
+        0,
+        description="resize images to this many pixels, volumes to as many voxels; with spacing they are cut "
+        "or padded to it; 0 keeps them",
+    )
+    spacing: Spacing = setting(
+        0.0,
+        description="millimetres between values to which NIfTI and DICOM files are resampled; 0 keeps them",
+    )
+    window: Window = setting(
+        "auto",
+        description="intensities of NIfTI and DICOM files that become black and white; auto: each file's "
+        "percentiles 0.5 and 99.5",
+    )
+    image_column: str = setting("auto", description="column of the images")
     label_column: str = setting(
         "auto",
         description="column with the labels; for a table also with its classes, NAME=CLASS|CLASS, or "

@@ -170,7 +170,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     first = found.parts(labelled[0].path) if labelled else ()
     notes += [*of_people(Counter(one.label for one in labelled), first), *of_masks(used)]
     numbers = {name: number for number, name in enumerate(names)}
-    decoder = ImageDecoder(request.image_size)
+    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
     parts = []
     for split in ("train", "test") if "test" in layout.splits.values() else ("train",):
         here = [one for one in labelled if one.split == split]

@@ -129,13 +129,14 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     for split in used[1:]:
         if missing := {image_column, *(label.name for label in labels)} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
+    sampling = request.image_size, request.spacing, request.window
+    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
     images, targets = [], []
     for split in used:
-        decoder.sizes.clear()
+        decoder.grids.clear()
         images.append(decoder.decode(_files(split, image_column), len(split)))
         if are_masks:
-            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.sizes))
+            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.grids))
     if are_masks:
         owners = [_ids(request, split) for split in used] if request.group_column else None
         targets, number, label_notes = numbered(targets, "dataset", owners)

@@ -12,7 +12,7 @@ import numpy as np
 from ...core.errors import UserError, unknown_name
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
-from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
+from ..images.decoding import ImageDecoder, ImageFile, is_image, is_image_name, name_of_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
@@ -82,7 +82,7 @@ class Pictures:
         self.paths = [path for path in found.files if is_image(path)]
         self._by_name: dict[str, list[tuple[tuple[str, ...], Path]]] = {}
         for path in self.paths:
-            folders, stem = found.parts(path)[:-1], path.stem
+            folders, stem = found.parts(path)[:-1], name_of_image(path)
             numbers = [str(int(stem))] if stem.isdecimal() and stem.isascii() else []
             for name in {path.name, stem, *numbers}:
                 self._by_name.setdefault(name.casefold(), []).append(((*folders, name), path))
@@ -229,7 +229,7 @@ def _score(column: "Series", pictures: Pictures) -> int:
 
 
 def _has_suffix(value: object) -> bool:
-    return isinstance(value, str) and PurePosixPath(value.strip()).suffix.lower() in IMAGE_SUFFIXES
+    return isinstance(value, str) and is_image_name(value.strip())
 
 
 def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str]) -> Tables:
@@ -325,7 +325,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         others = [name for name in others if name not in {*found.label_names, request.group_column}]
         words = {name: table[name].dropna().unique().tolist() for name in others}
         of_split = [note, *of_split_columns(words, BY_SPLIT)]
-    decoder = ImageDecoder(request.image_size)
+    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
     of_labels = [
         note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes

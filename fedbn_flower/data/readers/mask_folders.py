@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
-from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image
+from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image, name_of_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import CLASS_NAMES, classes_of_folder
@@ -108,24 +108,25 @@ def _decoded(
     request: Request, pairs: Sequence[Pair], notes: list[Note]
 ) -> tuple[list[tuple[Pixels, NDArray, NDArray]], list[Note]]:
     """Return images, masks and sites of each split, and notes on the masks."""
-    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
+    sampling = request.image_size, request.spacing, request.window
+    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
     parts = []
     for _, several in groupby(sorted(pairs, key=lambda pair: pair.split != "train"), lambda p: p.split):
         here = list(several)
-        decoder.sizes.clear()
+        decoder.grids.clear()
         pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in here), len(here))
         files = [ImageFile(str(pair.mask), pair.mask) for pair in here]
-        y = masks.decode(files, decoder.sizes, decoder.pages)
+        y = masks.decode(files, decoder.grids, decoder.pages)
         parts.append((pixels, y, np.array([pair.site for pair in here])))
     if len({y.ndim for _, y, _ in parts}) > 1:
         raise UserError("dataset: the masks of training and test images differ in their number of pages")
     volumes = parts[0][1].ndim > 3
     notes += decoder.notes(volumes)
     if volumes:
+        what = f"of {decoder.pages} pages each " if decoder.pages > 1 else ""
+        notes.append(Note("inputs", f"{len(pairs)} images and masks {what}are volumes"))
+    if volumes and decoder.pages > 1:
         parts = [(_as_volumes(x, decoder.pages), y, ids) for x, y, ids in parts]
-        notes.append(
-            Note("inputs", f"{len(pairs)} images and masks of {decoder.pages} pages each are volumes")
-        )
     return parts, masks.notes()
 
 
@@ -194,13 +195,13 @@ def _pairs(
     """Yield the pairs of two folders, in the order of the images' names; add a note on masks left over."""
     by_name: dict[str, Path] = {}
     for path in masks:
-        by_name.setdefault(MASK_ENDING.sub("", path.stem), path)
-    by_name |= {path.stem: path for path in masks}
+        by_name.setdefault(MASK_ENDING.sub("", name_of_image(path)), path)
+    by_name |= {name_of_image(path): path for path in masks}
     used = set()
     for image in images:
-        mask = by_name.get(image.stem)
+        mask = by_name.get(name_of_image(image))
         if mask is None:
-            lacking = sum(path.stem not in by_name for path in images)
+            lacking = sum(name_of_image(path) not in by_name for path in images)
             others = f" ({lacking} of {len(images)} images have none)" if lacking > 1 else ""
             raise UserError(f"dataset: {image} has no mask of its name in {str(masks[0].parent)!r}{others}")
         used.add(mask)

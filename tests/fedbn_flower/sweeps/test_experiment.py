@@ -175,8 +175,8 @@ def test_a_mistake_in_flags_is_one_line(written, arguments, message):
 
 
 def test_a_file_of_another_kind_says_which_are_read(tmp_path):
-    (tmp_path / "e.yaml").write_text("rounds: 3")
+    (tmp_path / "e.ini").write_text("rounds: 3")
     with pytest.raises(
-        UserError, match="e.yaml' is not allowed; expected a TOML file, or a run's config.json$"
+        UserError, match="e.ini' is not allowed; expected a TOML or YAML file, or a run's config.json$"
     ):
-        parse(["--experiment", str(tmp_path / "e.yaml")])
+        parse(["--experiment", str(tmp_path / "e.ini")])
