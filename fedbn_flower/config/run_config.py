@@ -45,6 +45,7 @@ from .named_algorithms import (
 )
 from .registry import EXTENSION, MODEL, PROBLEM, models_named
 from .schedules import CONSTANT, Schedule, check_schedule
+from .splits import with_splits
 
 
 class RunConfig(
@@ -219,6 +220,7 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
         alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
     _ = [MODEL.find(name) for name in models_named(config.model)]
+    config = with_splits(config)
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
     check_selection(config.selection, config.dataset)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns
 
-from .dataset import Dataset
+from .dataset import Dataset, Rows
 from .images.kind import Images
 from .numeric import Numeric
 
@@ -28,21 +28,28 @@ SAME, AGAIN = 0.95, 0.1
 """Of two clients the least share of examples that both have, and of one the most that it has again."""
 
 
-def of_copies(dataset: Dataset) -> Iterator[str]:
+def of_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
     """Yield a warning if test examples are training examples, inputs and target alike.
 
     As many are expected as there are copies among the training examples: a table of few categories has most
     of its rows many times, whoever drew the test set, and a fifth that is held out has its share of what
     stands twice. So they are named if they are more than twice as many as expected, and if chance would
-    hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`.
+    hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`. Where there is one set
+    of all examples, ``tested`` are those to test on.
     """
-    train, test = dataset.train.columns, dataset.test.columns
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
-    trained, counts = np.unique(_hashes(train), return_counts=True)
-    copies = int(np.isin(_hashes(test), trained).sum())
+    if dataset.test is not dataset.train:
+        train, test = (_hashes(split.columns) for split in (dataset.train, dataset.test))
+    elif tested is None:
+        return
+    else:
+        every = _hashes(dataset.train.columns)
+        train, test = np.delete(every, tested), every[tested]
+    trained, counts = np.unique(train, return_counts=True)
+    copies = int(np.isin(test, trained).sum())
     again = int(counts[counts > 1].sum())
-    rows, tests = len(dataset.train), len(dataset.test)
+    rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)
     if copies > 2 * share * tests and _is_chance_below(copies, tests, share):
         few = "is a training example, too" if copies == 1 else "are training examples, too"
@@ -58,7 +65,7 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
     Clients of similar size count, of whose examples the smaller one has hardly any twice (`SAME`, `AGAIN`):
     where it has, others have them by chance. Held-out examples count as the others.
     """
-    parts = [part for part in (dataset.train, dataset.test) if part.groups is not None and len(part)]
+    parts = [part for part in dataset.splits if part.groups is not None and len(part)]
     if not parts or not _is_looked_at(dataset):
         return
     names, clients = np.unique(np.concatenate([part.groups for part in parts]), return_inverse=True)
@@ -87,8 +94,7 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
 
 def _is_looked_at(dataset: Dataset) -> bool:
     """Return whether these are tables, arrays or pictures that are not too large."""
-    of_both = (dataset.train.columns, dataset.test.columns)
-    size = sum(column.nbytes for columns in of_both for column in columns.values())
+    size = sum(column.nbytes for split in dataset.splits for column in split.columns.values())
     return isinstance(dataset.kind, Numeric | Images) and size <= BYTES
 
 

@@ -50,6 +50,8 @@ class Source:
 
     fingerprint: str
     decode: Callable[[], Decoded]
+    has_rows: bool = False
+    """Whether a table names the examples."""
 
 
 def open_source(request: Request) -> Source:
@@ -60,6 +62,14 @@ def open_source(request: Request) -> Source:
     UserError
         When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
+    source = _open(request)
+    if request.split_by and not source.has_rows:
+        wanted = "none: the data are no table, nor pictures that a table names"
+        raise not_allowed("split-by", request.split_by, wanted)
+    return source
+
+
+def _open(request: Request) -> Source:
     if request.name == DIGITS:
         return _digits(request)
     for prefix, open_prefixed in PREFIXES.items():
@@ -82,7 +92,7 @@ def open_source(request: Request) -> Source:
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         beside = [path.name for path in unread_tables(folder, tables)]
         fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
-        return Source(fingerprint, lambda: decode_tables(request, tables))
+        return Source(fingerprint, lambda: decode_tables(request, tables), has_rows=True)
     return _folder(request, folder)
 
 
@@ -127,7 +137,7 @@ def _folder(request: Request, folder: Path) -> Source:
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
         fingerprint += f" by table{_named(request)}"
-        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables))
+        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables), has_rows=True)
     if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
         return Source(f"{fingerprint} by folder", lambda: _by_folder(request, found))

@@ -19,7 +19,7 @@ from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
 from ..core.bits import comparable
-from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
 from .divergence import first_to_diverge
 from .exchange import Exchange, model_to_send
 from .inputs import RunInputs
@@ -130,19 +130,21 @@ def evaluate_new(
     server_round: int,
     arrays: ArrayRecord,
     config_record: ConfigRecord,
+    own_statistics: bool | None = None,
 ) -> PhaseReport:
     """Evaluate the model on every held-out client.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
+    examples (AdaBN); ``own_statistics`` says whether it does so wherever they are, or not. The strategy neither samples these clients nor averages their metrics.
     """
     nodes = strategy.node_directory
     held_out = participation(inputs.config).held_out_clients
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
+    statistics = {} if own_statistics is None else {OWN_STATISTICS: own_statistics}
     content = RecordDict(
         {
             ARRAYS: model_to_send(arrays, inputs.rounded_names),
-            CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round}),
+            CONFIG: ConfigRecord({**config_record, **statistics, SERVER_ROUND: server_round}),
         }
     )
     messages = [

@@ -345,11 +345,12 @@ class Federation:
             evaluate_report = strategy.phase_report
         elif not splits:
             evaluate_report = PhaseReport()
-        new = None
+        new = new_as_received = None
         if tests and config.holdout_clients and self.shares:
-            new = evaluate_new(
-                self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
-            )
+            asked = self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
+            new = evaluate_new(*asked, own_statistics=config.leave_one_site_out or None)
+            if config.leave_one_site_out:
+                new_as_received = evaluate_new(*asked, own_statistics=False)
 
         means = self._medians(evaluate_report) | round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem
@@ -376,6 +377,7 @@ class Federation:
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
             new=new,
+            new_as_received=new_as_received,
             rates=rates,
             privacy=self.privacy.columns(server_round) if self.privacy else {},
             decide_by=self.decide_by,

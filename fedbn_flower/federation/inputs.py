@@ -25,11 +25,13 @@ from ..core.files import digest_of
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
-from ..data.dataset import Kind
+from ..data.dataset import GROUP_KEY, Kind
+from ..data.images.kind import Images
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
+from ..data.partition.partition import Splits
 from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
@@ -134,14 +136,18 @@ class RunInputs:
         else:
             dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
-        if config.dp_unit and dataset.train.units is None:
+        if request.unit_column and dataset.train.units is None:
             wanted = "none: the data are no table, nor pictures that a table names"
-            raise not_allowed("dp-unit", config.dp_unit, wanted)
+            if request.keeps_groups and isinstance(dataset.kind, Images):
+                wanted = "name=PATTERN, what finds the group in a picture's path: no table names the pictures"
+            raise not_allowed(request.unit_key, request.unit_column, wanted)
         if not shape:
             if data_path:
                 return dataset
             if config.normalize == "median":
                 dataset = replace(dataset, kind=dataset.kind.scaled_by(self._median_scale(dataset)))
+            if config.folds and config.normalize is True:
+                dataset = self._scaled_by_those_not_tested(dataset)
             if not config.holdout_clients:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
@@ -167,6 +173,16 @@ class RunInputs:
             found.append(received(arrays, dataset.spec.shape[0], math.inf))
         return median_scale(found)
 
+    def _scaled_by_those_not_tested(self, dataset: Dataset) -> Dataset:
+        """The dataset of a fold, standardised by the examples that are not tested on."""
+        kind, tested = dataset.kind, self._divided(dataset).test_rows
+        rows = np.delete(np.arange(len(dataset.train)), tested)
+        own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
+        if not (arrays := own.moments()):
+            return dataset
+        scale = received(arrays, dataset.spec.shape[0], math.inf).scale()
+        return replace(dataset, kind=kind.scaled_by(scale))
+
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config
         name = self.data_path or config.dataset
@@ -184,7 +200,10 @@ class RunInputs:
             columns=config.columns,
             missing_values=config.missing_values,
             of_site=bool(self.data_path),
-            unit_column=config.dp_unit,
+            unit_column=config.group_column or config.dp_unit,
+            unit_key=GROUP_KEY if config.group_column else Request.unit_key,
+            split_by=config.split_by,
+            joined=bool(config.folds),
             private=config.dp != "none" and not self.data_path,
             predict_by=self._predict_by(shape),
         )
@@ -209,7 +228,8 @@ class RunInputs:
     def held_out_clients(self) -> frozenset[int]:
         """The partitions that take no part in the rounds."""
         config = self.config
-        return held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+        count, named = config.holdout_clients, config.left_out
+        return held_out_clients(config.seed, config.num_clients, count, named)
 
     @cached_property
     def partitions(self) -> Partitions:
@@ -220,23 +240,36 @@ class RunInputs:
         pooled = self._rows_that_train(shares)
         return replace(shares, train=shares.train.with_all_but(self.held_out_clients, pooled))
 
+    @property
+    def protected_units(self) -> NDArray[np.int64] | None:
+        """The unit of each training row, where all rows of one are protected together."""
+        return self.dataset.train.units if self.config.dp_unit else None
+
     @cached_property
     def protected(self) -> NDArray[np.int64]:
         """How many training examples each client has, or units where all examples of one are protected."""
-        train, units = self.partitions.train, self.dataset.train.units
+        train, units = self.partitions.train, self.protected_units
         if units is None:
             return train.sizes
         return np.array([len(np.unique(units[train[i]])) for i in range(len(train.sizes))], np.int64)
 
     def _divided(self, dataset: Dataset) -> Partitions:
         config = self.config
+        splits = Splits(bool(config.group_column), config.folds, config.fold)
         return partition_dataset(
-            dataset, config.partition, config.num_clients, config.seed, config.val_fraction
+            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, splits
         )
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
         return partitions.train.union(self.held_out_clients)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many examples there are to train on, to validate and to test on."""
+        validation, test = len(self.partitions.val_rows), len(self.partitions.test_rows)
+        others = validation + (test if self.config.folds else 0)
+        return len(self.dataset.train) - others, validation, test
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
@@ -417,7 +450,7 @@ def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int 
 
     All who prepare them alike get one and the same object: evaluations are cached by it.
     """
-    held_out, rows = inputs.dataset.test, np.arange(len(inputs.dataset.test))
+    held_out, rows = inputs.dataset.test, inputs.partitions.test_rows
     if split == VALIDATION:
         held_out, rows = inputs.dataset.train, inputs.partitions.val_rows
     columns = seen_by(held_out.columns, inputs.config.feature_shift, domain)

@@ -87,6 +87,8 @@ class RoundResult:
     bytes_received: int = 0
     new: PhaseReport | None = None
     """The report of the held-out clients, where they evaluated."""
+    new_as_received: PhaseReport | None = None
+    """The same without BatchNorm statistics of their own, with ``leave-one-site-out``."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """The learning rates of the round by key, of those that have a schedule."""
     privacy: Mapping[str, float] = field(default_factory=dict)
@@ -135,7 +137,8 @@ class RoundResult:
     @property
     def failures(self) -> int:
         evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        return len(self.train.failures) + evaluated + len(self.new.failures if self.new else ())
+        of_new = [report for report in (self.new, self.new_as_received) if report]
+        return len(self.train.failures) + evaluated + sum(len(report.failures) for report in of_new)
 
 
 class Observer:

@@ -199,6 +199,7 @@ class RunFolder(Observer):
             {"evaluate": result.evaluate} if result.evaluate is not result.train else {}
         )
         phases |= {"new": result.new} if result.new else {}
+        phases |= {"new-as-received": result.new_as_received} if result.new_as_received else {}
         self.clients.append(
             [
                 {

@@ -18,7 +18,7 @@ from ..results import report
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
+from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -69,6 +69,7 @@ class Comparison:
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
+            **({"left-out": name_of_left_out(summary)} if summary and config.left_out >= 0 else {}),
             "seed": config.seed,
             "status": problem or "ok",
             "seconds": summary["seconds"] if summary else "",

@@ -6,6 +6,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
+from ...core.syntax import GROUPS, SPLIT_BY
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
@@ -79,6 +80,20 @@ class Data(KeyGroup):
     val_fraction: float = setting(
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )
+    group_column: Annotated[str, GROUPS] = setting(
+        "",
+        description="column whose values are groups, such as patients: all rows of a group are on one side of "
+        "every split, and at one client; of pictures also a pattern of their paths",
+    )
+    split_by: Annotated[str, SPLIT_BY] = setting(
+        "",
+        description="rows of a table to train on, all others being tested on: those below a number or a date; "
+        "the column is no input",
+    )
+    folds: int = setting(
+        0, ge=0, description="cross-validation: so many runs, each tested on another part of all examples"
+    )
+    fold: int = setting(0, ge=0, description="which of the folds this run is tested on; 0 runs them all")
     normalize: bool | Literal["median"] = setting(
         False,
         description="standardise images per channel, numbers per feature, alike at all clients: by mean and "
@@ -233,6 +248,14 @@ class Evaluation(KeyGroup):
     stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
     holdout_clients: int = setting(
         0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+    )
+    leave_one_site_out: bool = setting(
+        False,
+        description="a run for each client, which does not train and is evaluated at the end as a new one, "
+        "with and without BatchNorm statistics of its own",
+    )
+    left_out: int = setting(
+        -1, ge=-1, description="which client leave-one-site-out leaves out in this run; -1 runs them all"
     )
 
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, unknown_name
+from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
+from ..groups import groups_of_paths
 from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import of_split_columns, split_folders
+from ..splits import numbered, of_split_columns, split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -313,8 +314,12 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
+    by = groups_of_paths(request, files, walked.root)
+    found = found if by is None else replace(found, units=numbered(by))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:
+        if request.split_by:
+            raise not_allowed("split-by", request.split_by, "none: the data have a test set")
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         of_split = []
     else:

@@ -56,7 +56,8 @@ class Inspection:
     @property
     def examples(self) -> tuple[int, int]:
         """The numbers of all training and test examples."""
-        return len(self.inputs.dataset.train), len(self.inputs.dataset.test)
+        train, validation, test = self.inputs.sizes
+        return train + validation, test
 
     @property
     def lead(self) -> str:
