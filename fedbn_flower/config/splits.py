@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..core.errors import UserError, not_allowed
-from ..data.groups import pattern_of
-from ..data.split_by import SplitBy
+from flwr.app import UserConfigValue
+
+from ..core.errors import not_allowed
+from ..data.splits.groups import pattern_of
+from ..data.splits.split_by import SplitBy
 
 if TYPE_CHECKING:
     from .run_config import RunConfig
@@ -25,13 +27,24 @@ def with_splits(config: RunConfig) -> RunConfig:
     """
     _check_groups(config)
     _check_folds(config)
-    implied: dict[str, Any] = {}
     if config.leave_one_site_out or config.left_out >= 0:
         _check_left_out(config)
-        implied["holdout_clients"] = 1
-    if config.eval_data == "auto" and (config.folds or config.leave_one_site_out):
-        implied["eval_data"] = "local"
-    return config.model_copy(update=implied) if implied else config
+    implied = implied_by_splits(config)
+    if "eval-data" in implied and config.eval_data == "global":
+        wanted = f"'local' with {_of_sites(config)}: clients are evaluated on their own examples"
+        raise not_allowed("eval-data", config.eval_data, wanted)
+    return config.model_copy(update={name.replace("-", "_"): value for name, value in implied.items()})
+
+
+def implied_by_splits(config: RunConfig) -> dict[str, UserConfigValue]:
+    """Return the values that other keys have because of these."""
+    implied: dict[str, UserConfigValue] = {"eval-data": "local"} if _of_sites(config) else {}
+    return implied | ({"holdout-clients": 1} if config.leave_one_site_out else {})
+
+
+def _of_sites(config: RunConfig) -> str:
+    """Return the key that divides the examples of each client; empty if none does."""
+    return "folds" if config.folds else "leave-one-site-out" if config.leave_one_site_out else ""
 
 
 def _check_groups(config: RunConfig) -> None:
@@ -64,13 +77,8 @@ def _check_left_out(config: RunConfig) -> None:
         wanted = f"from 0 to {last} with leave-one-site-out, since num-clients is {config.num_clients}"
         raise not_allowed("left-out", config.left_out, f"{wanted}; {ALL_RUNS}")
     if config.holdout_clients > 1:
-        raise not_allowed(
-            "holdout-clients", config.holdout_clients, "0 with leave-one-site-out, which names one"
-        )
-    if config.eval_data == "global":
-        wanted = "'local' with leave-one-site-out: the left client is evaluated on its own examples"
-        raise not_allowed("eval-data", config.eval_data, wanted)
+        wanted = "0 with leave-one-site-out, which names one"
+        raise not_allowed("holdout-clients", config.holdout_clients, wanted)
     if not config.clients_report:
-        raise UserError(
-            f"leave-one-site-out: with dp {config.dp!r} clients send no metrics without dp-metrics"
-        )
+        wanted = f"false: with dp {config.dp!r} clients send no metrics without dp-metrics"
+        raise not_allowed("leave-one-site-out", True, wanted)

@@ -17,10 +17,10 @@ from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
 from .images.feature_shift import shift_images
 from .images.shift_spec import PLAIN
-from .joined import joined
 from .kinds import KINDS
 from .notes import Note
 from .sources import ARRAYS, Source, open_source
+from .splits.joined import joined
 
 FORMAT = 8  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")

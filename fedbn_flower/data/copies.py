@@ -20,6 +20,11 @@ BLOCK = 2**22
 CHANCE = 1e-2
 """The probability of as many copies among rows that are drawn alike."""
 
+SIDE, ALIKE, PICTURES = 16, 0.999, 1024
+"""Pixels a side of reduced pictures, the correlation of near copies, and how many are compared at once."""
+ROUNDED = 100
+"""The steps of a column's deviation to which rows are rounded."""
+
 FEWEST = 10
 """Clients of fewer examples are not compared: they may have the same by chance."""
 MOST_OWNERS = 10
@@ -90,6 +95,71 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
             f"partition: copies? the clients {one!r} and {other!r} have the same examples, {count} of {of}"
             f"{more}: if one is a copy of the other, leave it out"
         )
+
+
+def of_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[str]:
+    """Yield a line if test examples are nearly training examples: for ``inspect``, which has the time.
+
+    Pictures are compared as `_small` has them, by their correlation, and are near copies from `ALIKE` on.
+    Rows of numbers are compared once rounded to a hundredth of each column's deviation. Targets do not
+    count. The same examples are near copies, too.
+    """
+    if not _is_looked_at(dataset) or not len(trained) or not len(tested):
+        return
+    x, x_test = (split.columns["x"] for split in (dataset.train, dataset.test))
+    if isinstance(dataset.kind, Images):
+        found, what, among = _most_alike(_small(x, trained), _small(x_test, tested)), "pictures", ""
+    else:
+        found, again = _rounded_alike(x[trained], x_test[tested])
+        what, among = "rows", f"; of the training rows {again:.0%} are like another"
+    if count := int(found.sum()):
+        yield (
+            f"dataset: copies? {count} of {len(tested)} test {what} are nearly the same as training {what}, "
+            f"whatever their targets (the first is number {int(tested[np.argmax(found)])}){among}: are they of "
+            "one patient, visit or series? group-column keeps these together"
+        )
+
+
+def _rounded_alike(train: NDArray, test: NDArray) -> tuple[NDArray[np.bool_], float]:
+    """Return which test rows are training rows, once both are rounded to parts of each column's deviation.
+
+    And the share of the training rows that others equal, as of a table of few values they do by chance.
+    """
+    scale = np.nanstd(train.astype(np.float64), 0)
+    step = np.where(scale > 0, scale, 1) / ROUNDED
+    rounded = (np.rint(np.nan_to_num(rows.astype(np.float64)) / step) for rows in (train, test))
+    of_train, of_test = (_hashes({"x": rows}) for rows in rounded)
+    known, counts = np.unique(of_train, return_counts=True)
+    return np.isin(of_test, known), float(counts[counts > 1].sum() / len(train))
+
+
+def _small(images: NDArray, rows: Rows) -> NDArray[np.float32]:
+    """Return pictures as `SIDE` x `SIDE` means of intensity, of mean 0 and length 1, (N, SIDE^2).
+
+    Those of one intensity are zeros, and like no other.
+    """
+    import torch
+    from torch.nn.functional import adaptive_avg_pool2d
+
+    found = np.empty((len(rows), SIDE**2), np.float32)
+    for start in range(0, len(rows), PICTURES):
+        part = images[rows[start : start + PICTURES]].astype(np.float32)
+        gray = part.reshape(len(part), -1, *part.shape[-2:]).mean(1)
+        small = adaptive_avg_pool2d(torch.from_numpy(gray)[:, None], SIDE).numpy().reshape(len(part), -1)
+        small = small - small.mean(1, keepdims=True)
+        length = np.linalg.norm(small, axis=1, keepdims=True)
+        found[start : start + PICTURES] = small / np.where(length > 0, length, np.inf)
+    return found
+
+
+def _most_alike(train: NDArray[np.float32], test: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which test pictures have a training picture with a correlation of at least `ALIKE`."""
+    found = np.zeros(len(test), bool)
+    for start in range(0, len(test), PICTURES):
+        rows = slice(start, start + PICTURES)
+        for begin in range(0, len(train), 8 * PICTURES):
+            found[rows] |= (test[rows] @ train[begin : begin + 8 * PICTURES].T).max(1) >= ALIKE
+    return found
 
 
 def _is_looked_at(dataset: Dataset) -> bool:

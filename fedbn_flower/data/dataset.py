@@ -17,12 +17,12 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.text import visible
-from .groups import BY_NAME, crossed, strata_of
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
-from .split_by import SplitBy
 from .splits import numbered, split_at_random
+from .splits.groups import BY_NAME, crossed, strata_of
+from .splits.split_by import SplitBy
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]

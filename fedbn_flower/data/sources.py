@@ -38,6 +38,8 @@ OF_MASKS = ":masks"
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 EXPECTED = "'digits', a table, a folder with data, or a hub name"
+GROUP = "group"
+"""The column of the groups that a caller gives with arrays."""
 COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
 """The fields of a `Request` that are of columns."""
 OF_IMAGES = COLUMNS[:3]
@@ -180,6 +182,9 @@ def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
     _refuse_keys(request, "data is given as arrays", "image_size", *OF_IMAGES)
+    if request.unit_column not in ("", GROUP):
+        wanted = f"none, or {GROUP!r} with simulate(groups=...): data is given as arrays"
+        raise not_allowed(request.unit_key, request.unit_column, wanted)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse_keys(request, "data is given as arrays", "group_column")
 

@@ -130,21 +130,37 @@ def evaluate_new(
     server_round: int,
     arrays: ArrayRecord,
     config_record: ConfigRecord,
-    own_statistics: bool | None = None,
-) -> PhaseReport:
+) -> tuple[PhaseReport, PhaseReport | None]:
     """Evaluate the model on every held-out client.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN); ``own_statistics`` says whether it does so wherever they are, or not. The strategy neither samples these clients nor averages their metrics.
+    examples (AdaBN). With ``leave-one-site-out`` it does so wherever they are, and evaluates the model once
+    more without, of which the second report is. The strategy neither samples these clients nor averages
+    their metrics.
     """
+    asked = inputs, strategy, exchange, server_round, arrays
+    if not inputs.config.leave_one_site_out:
+        return _answers_of_new(*asked, config_record), None
+    own, received = (ConfigRecord({**config_record, OWN_STATISTICS: own}) for own in (True, False))
+    return _answers_of_new(*asked, own), _answers_of_new(*asked, received)
+
+
+def _answers_of_new(
+    inputs: RunInputs,
+    strategy: PseudoGradientStrategy,
+    exchange: Exchange,
+    server_round: int,
+    arrays: ArrayRecord,
+    config_record: ConfigRecord,
+) -> PhaseReport:
+    """Return what the held-out clients answer to a message to evaluate with this config."""
     nodes = strategy.node_directory
     held_out = participation(inputs.config).held_out_clients
     connected = nodes.connected(exchange.grid, 1, "holdout-clients")
-    statistics = {} if own_statistics is None else {OWN_STATISTICS: own_statistics}
     content = RecordDict(
         {
             ARRAYS: model_to_send(arrays, inputs.rounded_names),
-            CONFIG: ConfigRecord({**config_record, **statistics, SERVER_ROUND: server_round}),
+            CONFIG: ConfigRecord({**config_record, SERVER_ROUND: server_round}),
         }
     )
     messages = [

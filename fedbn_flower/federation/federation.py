@@ -348,9 +348,7 @@ class Federation:
         new = new_as_received = None
         if tests and config.holdout_clients and self.shares:
             asked = self.inputs, strategy, exchange, server_round, arrays, ConfigRecord(evaluation)
-            new = evaluate_new(*asked, own_statistics=config.leave_one_site_out or None)
-            if config.leave_one_site_out:
-                new_as_received = evaluate_new(*asked, own_statistics=False)
+            new, new_as_received = evaluate_new(*asked)
 
         means = self._medians(evaluate_report) | round_means(
             train_metrics, evaluate_metrics, evaluate_report, bool(after_training), self.problem

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.listing import number_of
-from ..data.groups import BY_NAME
 from ..data.notes import Note
 from ..data.partition.shares import Shares
+from ..data.splits.groups import BY_NAME
 from .inputs import RunInputs
 
 Rows = NDArray[np.int64]
@@ -44,18 +44,18 @@ def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]
         return
     found = _by_side(inputs, sides)
     if several := _on_both(found):
-        key, value = ("split-by", inputs.config.split_by) if inputs.config.split_by else ("dataset", "")
-        of = f" with {value!r}" if value else ""
+        key = "split-by" if inputs.config.split_by else "dataset"
+        groups = f"{len(several)} of {len(set().union(*found))} groups by {inputs.config.group_column!r}"
         yield (
-            f"{key}: leaks? {len(several)} of {len(set().union(*found))} groups by "
-            f"{inputs.config.group_column!r} have examples to train on and to test on{of}: what is measured on "
-            "them is no measure of new ones; leave them out of one of the two"
+            f"{key}: leaks? {groups} have examples to train on and to test on: what is measured on them is "
+            "no measure of new ones; leave them out of one of the two"
         )
 
 
 def _by_side(inputs: RunInputs, sides: Sequence[Rows]) -> list[set[int]]:
     train, test = inputs.dataset.train.units, inputs.dataset.test.units
-    assert train is not None and test is not None
+    assert train is not None
+    assert test is not None
     return [set(units[rows].tolist()) for units, rows in zip((train, train, test), sides, strict=True)]
 
 

@@ -18,11 +18,11 @@ from ..config.registry import CLIENT, LOSS, OBJECTIVE
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
-from ..data.folds import folds_of_clients
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import domain_of, seen_by
 from ..data.partition.shares import Shares
 from ..data.splits import numbered
+from ..data.splits.folds import folds_of_clients
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
 from .checks.example_wise import check_example_wise

@@ -19,6 +19,7 @@ from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
 from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
+from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -47,6 +48,7 @@ class Comparison:
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
         self._privacy: dict[str, Private] = {}
+        self.folds = PooledFolds(folder, keys)
 
     def add(
         self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
@@ -64,6 +66,8 @@ class Comparison:
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
+        if summary and config.folds:
+            self.folds.add(config, self.folder / name, summary)
         if summary:
             self._privacy[name] = config.dataset, summary.get("privacy") or {}
         self._rows[name] = {
@@ -130,7 +134,7 @@ class Comparison:
         lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{together}"
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{together}{self.folds.markdown()}"
 
     @property
     def privacy_together(self) -> list[str]:

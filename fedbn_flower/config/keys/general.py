@@ -82,13 +82,13 @@ class Data(KeyGroup):
     )
     group_column: Annotated[str, GROUPS] = setting(
         "",
-        description="column whose values are groups, such as patients: all rows of a group are on one side of "
-        "every split, and at one client; of pictures also a pattern of their paths",
+        description="column whose values are groups, such as patients: all rows of a group are on one side "
+        "of every split, and at one client; of pictures also a pattern of their paths",
     )
     split_by: Annotated[str, SPLIT_BY] = setting(
         "",
-        description="rows of a table to train on, all others being tested on: those below a number or a date; "
-        "the column is no input",
+        description="rows of a table to train on, all others being tested on: those below a number or a "
+        "date; the column is no input",
     )
     folds: int = setting(
         0, ge=0, description="cross-validation: so many runs, each tested on another part of all examples"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..groups import usual
 from ..splits import numbered
+from ..splits.groups import usual
 from .shares import Rows, Shares
 
 

@@ -15,8 +15,8 @@ from ...core.errors import not_allowed, os_errors_as_user_errors
 from ...core.files import write_atomically
 from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
-from ..folds import folds_of_clients
 from ..splits import split_at_random
+from ..splits.folds import folds_of_clients
 from .blocks import Blocks
 from .division import (
     dirichlet,
@@ -116,8 +116,8 @@ def partition_dataset(
         counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
         unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
         names = tuple(stored["names"].tolist())
-        rows = {name: stored[name] for name in ("val_rows", "test_rows")}
-        return Partitions(**shares, **rows, unused=unused, names=names)
+        val_rows, test_rows = stored["val_rows"], stored["test_rows"]
+        return Partitions(**shares, val_rows=val_rows, unused=unused, test_rows=test_rows, names=names)
 
 
 def _save(path: Path, partitions: Partitions) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 from ...core.errors import UserError, not_allowed
 from ...core.listing import quoted
 from ..dataset import Decoded, Request, with_units
-from ..groups import groups_of_paths
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, alike
 from ..notes import Note
-from ..splits import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk
 from .picture_doubts import NUMBERED, of_masks, of_people
 from .unread import counted, is_metadata, refuse_unread_folders

@@ -18,7 +18,7 @@ from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
 from ..rounding import as_float32
-from ..splits import find_test_split, of_split_columns, train_and_test
+from ..splits.held_out import find_test_split, of_split_columns, train_and_test
 from .tables.column_text import Feature, joined
 from .tables.labels import Targets, encode_targets, find_labels
 from .tables.words import alike, listed

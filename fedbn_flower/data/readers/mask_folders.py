@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
 from ..dataset import Decoded, Request, with_units
-from ..groups import groups_of_paths
 from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
-from ..splits import split_folders, train_and_test
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import split_folders, train_and_test
 from ..walk import Walk, walk
 from .class_folders import FOLDER
 from .picture_doubts import MASK_ENDING
@@ -115,7 +115,7 @@ def _decoded(
 ) -> tuple[list[tuple[NDArray, ...]], list[Note]]:
     """Return images, masks and sites of each split, and notes on the masks."""
     decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
-    parts = []
+    parts: list[tuple[NDArray, ...]] = []
     for _, several in groupby(_in_order(pairs), lambda pair: pair.split):
         here = list(several)
         decoder.sizes.clear()

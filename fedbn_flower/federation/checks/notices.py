@@ -52,9 +52,7 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     shares = None if inputs.data_path else inputs.partitions.train
     yield from of_leaks(dataset)
     yield from of_doubts(dataset, shares, config.missing_values)
-    yield from of_copies(
-        dataset, inputs.partitions.test_rows if config.folds and shares is not None else None
-    )
+    yield from of_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
         yield from of_groups_on_both(inputs, sides_of(inputs))
         yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)

@@ -12,8 +12,8 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
-from ...split_by import SplitBy
 from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
+from ...splits.split_by import SplitBy
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .words import alike, as_text, listed, refuse_nested
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError, not_allowed
-from ..core.listing import number_of
-from ..core.syntax import SPLIT_BY
+from ...core.errors import UserError, not_allowed
+from ...core.listing import number_of
+from ...core.syntax import SPLIT_BY
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -56,7 +57,7 @@ class SplitBy:
                 bound = datetime.fromisoformat(value)
             except ValueError:
                 raise not_allowed("split-by", text, SPLIT_BY) from None
-        if bound != bound or (isinstance(bound, datetime) and bound.tzinfo):
+        if bound.tzinfo if isinstance(bound, datetime) else isnan(bound):
             raise not_allowed("split-by", text, SPLIT_BY)
         return cls(text, column, bound)
 
@@ -85,7 +86,7 @@ class SplitBy:
         import pandas as pd
 
         numbers = pd.to_numeric(column, errors="coerce") if column.dtype.kind not in "biuf" else column
-        found = numbers.to_numpy(np.float64)
+        found: NDArray[np.float64] = numbers.to_numpy(np.float64)
         self._check(column, np.isnan(found), "numbers, as the value is")
         return found
 
@@ -96,7 +97,8 @@ class SplitBy:
         read = column.astype(str) if not numbers and column.dtype.kind != "M" else column
         dates = pd.to_datetime(read, format="ISO8601", errors="coerce", utc=True)
         self._check(column, dates.isna().to_numpy() | numbers, "dates such as 2024-01-31, as the value is")
-        return dates.dt.tz_localize(None).to_numpy("datetime64[us]")
+        found: NDArray[np.datetime64] = dates.dt.tz_localize(None).to_numpy("datetime64[us]")
+        return found
 
     def _check(self, column: Series, odd: NDArray[np.bool_], expected: str) -> None:
         if odd.any():

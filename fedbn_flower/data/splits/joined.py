@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import Dataset, Decoded
-from .kinds import KINDS
-from .notes import WITHOUT_TEST, Note
+from ..dataset import Dataset, Decoded
+from ..kinds import KINDS
+from ..notes import WITHOUT_TEST, Note
 
 TOO = Note("examples", "those of the test set that is given are divided into folds, too")
 

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError
-from ..core.free_memory import check_fits
+from ...core.errors import UserError
+from ...core.free_memory import check_fits
+from ..images.decoding import with_equal_channels
+from ..notes import Note
 from .folds import folds_of
 from .groups import crossed, strata_of, usual
-from .images.decoding import with_equal_channels
-from .notes import Note
 
 Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]

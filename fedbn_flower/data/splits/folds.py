@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import not_allowed
+from ...core.errors import not_allowed
 from .groups import crossed, strata_of
 
 if TYPE_CHECKING:
-    from .dataset import Split
-    from .partition.shares import Shares
+    from ..dataset import Split
+    from ..partition.shares import Shares
 
 Rows = NDArray[np.int64]
 

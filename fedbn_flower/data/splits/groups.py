@@ -1,7 +1,7 @@
 """Groups of examples, such as those of a patient, that stay together in every split: ``--group-column``.
 
-A group is a value of a column, or what a pattern finds in a picture's path. `Dataset` keeps its number for each
-row as the row's unit, as ``dp-unit`` has it: there is one mechanism for both.
+A group is a value of a column, or what a pattern finds in a picture's path. `Dataset` keeps its number for
+each row as the row's unit, as ``dp-unit`` has it: there is one mechanism for both.
 """
 
 import re
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError, not_allowed
-from ..core.listing import number_of
-from ..core.syntax import GROUPS
+from ...core.errors import UserError, not_allowed
+from ...core.listing import number_of
+from ...core.syntax import GROUPS
 
 if TYPE_CHECKING:
-    from .dataset import Request
+    from ..dataset import Request
 
 BY_NAME = "name="
 """How a pattern of paths begins."""
