@@ -22,8 +22,9 @@ CHANCE = 1e-2
 
 SIDE, ALIKE, PICTURES = 16, 0.999, 1024
 """Pixels a side of reduced pictures, the correlation of near copies, and how many are compared at once."""
-ROUNDED = 100
-"""The steps of a column's deviation to which rows are rounded."""
+ROUNDED, FEW_VALUES = 100, 0.5
+"""The steps of a column's deviation to which rows are rounded, and the share of training rows that are then
+like another, from which on near copies are expected."""
 
 FEWEST = 10
 """Clients of fewer examples are not compared: they may have the same by chance."""
@@ -102,7 +103,7 @@ def of_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[st
 
     Pictures are compared as `_small` has them, by their correlation, and are near copies from `ALIKE` on.
     Rows of numbers are compared once rounded to a hundredth of each column's deviation. Targets do not
-    count. The same examples are near copies, too.
+    count. The same examples are near copies, too. Tables of few values, see `FEW_VALUES`, are not looked at.
     """
     if not _is_looked_at(dataset) or not len(trained) or not len(tested):
         return
@@ -111,12 +112,15 @@ def of_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[st
         found, what, among = _most_alike(_small(x, trained), _small(x_test, tested)), "pictures", ""
     else:
         found, again = _rounded_alike(x[trained], x_test[tested])
+        if again > FEW_VALUES:
+            return
         what, among = "rows", f"; of the training rows {again:.0%} are like another"
     if count := int(found.sum()):
+        first = f"the first is number {int(tested[np.argmax(found)])}"
         yield (
             f"dataset: copies? {count} of {len(tested)} test {what} are nearly the same as training {what}, "
-            f"whatever their targets (the first is number {int(tested[np.argmax(found)])}){among}: are they of "
-            "one patient, visit or series? group-column keeps these together"
+            f"whatever their targets ({first}){among}: are they of one patient, visit or series? "
+            "group-column keeps these together"
         )
 
 

@@ -70,6 +70,4 @@ def _at_several_clients(units: Rows, shares: Shares | None) -> str:
         return ""
     of_clients = np.concatenate([np.unique(units[rows]) for rows in shares])
     several = int((np.unique(of_clients, return_counts=True)[1] > 1).sum())
-    return (
-        f"; {several} of them {'has' if several == 1 else 'have'} rows at several clients" if several else ""
-    )
+    return f"; {several} of them with rows at several clients" if several else ""
