@@ -42,7 +42,7 @@ def swept(cache_dir, patients, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(words, folder="g"):
-        given = f"{FLAGS} {words} --backend inline --dataset {patients} --cache-dir {cache_dir} --run-dir {folder}"
+        given = f"{FLAGS} {words} --dataset {patients} --cache-dir {cache_dir} --run-dir {folder}"
         return cli.main(given.split())
 
     return run
@@ -144,14 +144,14 @@ class Scores:
 
 def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, capsys):
     """Against scikit-learn on all out-of-fold scores, of models that know all of BatchNorm."""
-    words = "--folds 3 --group-column patient --client fedavg --metrics auroc --thresholds 100000 --partition natural:site"
+    words = "--folds 3 --group-column patient --client fedavg --metrics auroc --thresholds 100000"
     assert swept(words) == 0
     out = capsys.readouterr().out
     assert "out of fold" in out
     assert [(row["fold"], row["status"]) for row in table("g/grid.csv")] == [
         (str(i), "ok") for i in (1, 2, 3)
     ]
-    job = parse_command_line(f"{FLAGS} {words} --backend inline --dataset patients.csv --run-dir g".split())
+    job = parse_command_line(f"{FLAGS} {words} --dataset patients.csv --run-dir g".split())
     y, scores = [], []
     for config in job.configs:
         found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-sgd-fold={config.fold}-seed0")
@@ -162,7 +162,7 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     assert (pooled["of"], int(pooled["examples"])) == ("pooled", len(y))
     assert sum(int(row["examples"]) for row in clients) == len(y)
     assert float(pooled["accuracy"]) == pytest.approx(accuracy_score(y, np.array(scores) > 0.5))
-    assert float(pooled["auroc"]) == pytest.approx(roc_auc_score(y, scores), abs=1e-4)  # by thresholds
+    assert float(pooled["auroc"]) == pytest.approx(roc_auc_score(y, scores), abs=1e-3)  # by thresholds
     assert [row["of"] for row in clients] == ["client 0", "client 1", "client 2"]
     assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
 
