@@ -63,6 +63,9 @@ def _check_folds(config: RunConfig) -> None:
         raise not_allowed("fold", fold, "0 without folds")
     if folds and not 1 <= fold <= folds:
         raise not_allowed("fold", fold, f"from 1 to {folds} with folds {folds}; {ALL_RUNS}")
+    if folds and config.dp == "example":
+        wanted = "0 with dp 'example': which fold a row is in goes by the outcomes of others"
+        raise not_allowed("folds", folds, wanted)
     if folds and config.split_by:
         raise not_allowed("folds", folds, "0 with split-by, which says what is tested on")
     if folds and config.leave_one_site_out:

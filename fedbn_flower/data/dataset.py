@@ -239,6 +239,10 @@ class Kind:
         """
         return {}
 
+    def of_rows(self, rows: Rows) -> Kind:
+        """Return these data with a part of the training rows."""
+        return type(self)(self.facts, {name: column[rows] for name, column in self.train.items()})
+
     def scaled_by(self, scale: Scale) -> Kind:
         """Return these data, to be standardised by another mean and deviation than this training set's."""
         return type(self)({**self.facts, **scale._asdict()}, self.train)

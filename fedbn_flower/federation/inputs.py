@@ -167,8 +167,7 @@ class RunInputs:
         found: list[SiteMoments] = []
         for client in sorted(set(range(self.config.num_clients)) - self.held_out_clients):
             rows = np.sort(np.concatenate([shares.train[client], shares.val[client]]))
-            own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
-            if not (arrays := own.moments()):
+            if not (arrays := kind.of_rows(rows).moments()):
                 raise not_allowed("normalize", "median", "true or false with data of this kind")
             found.append(received(arrays, dataset.spec.shape[0], math.inf))
         return median_scale(found)
@@ -177,8 +176,7 @@ class RunInputs:
         """The dataset of a fold, standardised by the examples that are not tested on."""
         kind, tested = dataset.kind, self._divided(dataset).test_rows
         rows = np.delete(np.arange(len(dataset.train)), tested)
-        own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
-        if not (arrays := own.moments()):
+        if not (arrays := kind.of_rows(rows).moments()):
             return dataset
         scale = received(arrays, dataset.spec.shape[0], math.inf).scale()
         return replace(dataset, kind=kind.scaled_by(scale))
@@ -255,10 +253,18 @@ class RunInputs:
 
     def _divided(self, dataset: Dataset) -> Partitions:
         config = self.config
-        splits = Splits(bool(config.group_column), config.folds, config.fold)
         return partition_dataset(
-            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, splits
+            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, self.splits
         )
+
+    @property
+    def splits(self) -> Splits:
+        """How examples are divided further than by ``partition`` and ``val-fraction``.
+
+        Where single examples are protected, which are held out does not go by the outcomes of others.
+        """
+        config, grouped = self.config, bool(self.config.group_column)
+        return Splits(grouped, grouped and config.dp != "example", config.folds, config.fold)
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""

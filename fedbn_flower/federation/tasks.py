@@ -153,7 +153,7 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
         if config.folds:
             tested = folds_of_clients(split, Shares.of([rows]), config.folds, config.seed) == config.fold - 1
             rows, test = rows[~tested], rows[tested]
-        validation, train = split.held_out(rng, rows, config.val_fraction, bool(config.group_column))
+        validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits.evenly)
         return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: test}
     if partition_id >= config.num_clients:
         raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")

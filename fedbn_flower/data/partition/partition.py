@@ -74,7 +74,9 @@ class Splits(NamedTuple):
     """How a dataset is divided further than its own training and test set say."""
 
     grouped: bool = False
-    """Whether a group's rows are all at one client, and held out evenly by outcome."""
+    """Whether a group's rows are all at one client."""
+    evenly: bool = False
+    """Whether validation rows are drawn evenly by outcome and natural client."""
     folds: int = 0
     """In how many parts all examples are divided; the dataset's training set has them, and so has its test
     set."""
@@ -179,7 +181,7 @@ def _in_folds(
     _, rows = split_at_random(rng, len(every), 0.0, dataset.train.units)
     ids, shares = _among_clients(dataset, spec, text, num_clients, seed, rng, rows, splits.grouped)
     tested = folds_of_clients(dataset.train, shares, splits.folds, seed) == splits.fold - 1
-    val_rows, train_rows = _validation(rng, dataset.train, every[~tested], val_fraction, splits.grouped)
+    val_rows, train_rows = _validation(rng, dataset.train, every[~tested], val_fraction, splits.evenly)
     parts = train_rows, val_rows, np.flatnonzero(tested)
     train, val, test = (shares.within(part) for part in parts)
     unused = _unused_of(dataset, spec, text, shares, every)
@@ -187,10 +189,10 @@ def _in_folds(
 
 
 def _validation(
-    rng: Generator, split: Split, rows: Rows, val_fraction: float, grouped: bool
+    rng: Generator, split: Split, rows: Rows, val_fraction: float, evenly: bool
 ) -> tuple[Rows, Rows]:
     """Return the rows to validate on, sorted, and those to train on, in random order."""
-    held_out, rest = split.held_out(rng, rows, val_fraction, grouped)
+    held_out, rest = split.held_out(rng, rows, val_fraction, evenly)
     return np.sort(held_out), rest
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,10 @@ from fedbn_flower.data.splits.folds import folds_of
 from fedbn_flower.federation.evaluation import load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import rows_of, task_of
+from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
 from fedbn_flower.sweeps.experiment import Experiment
 
+from ..data.test_own_data import Sites
 from ..privacy.test_units import write
 
 FLAGS = (
@@ -232,6 +234,75 @@ def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, cl
         assert result.summary[key]["clients"]["1"]["accuracy"] == pytest.approx(expected), key
 
 
+# ---- at sites ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sites(patients, tmp_path):
+    """The tables of three sites, as nodes have them, by partition."""
+    frame = pd.read_csv(patients)
+    nodes = []
+    for site, rows in frame.groupby("site"):
+        path = tmp_path / f"site-{site}.csv"
+        rows.to_csv(path, index=False)
+        nodes.append({"data-path": str(path), "partition-id": site, "cache-dir": str(tmp_path / "cache")})
+    return nodes
+
+
+AT_SITES = {
+    "dataset": "shape:3:2", "columns": "age,sex=f|m", "label_column": "outcome=0|1", "model": "mlp-bn",
+    "num_clients": 3, "partition": "iid", "group_column": "patient", "rounds": 1, "client": "silobn",
+}  # fmt: skip
+
+
+def messages_of(config, nodes):
+    """What a run over the sites sends, and what it gets back by message type."""
+    federation, grid = Federation(config), Sites(config, nodes)
+    asked, work = [], grid.work
+    grid.work = lambda messages, timeout: asked.extend(messages) or work(messages, timeout)
+    results = []
+    federation.run(grid, [SimpleNamespace(on_round=results.append, on_answer=lambda *_: None)])
+    return federation, asked, results[-1]
+
+
+def test_a_site_is_left_out_over_messages(configured, sites):
+    config = configured(**AT_SITES, leave_one_site_out=True, left_out=2)
+    federation, asked, result = messages_of(config, sites)
+    kinds = [(m.metadata.message_type, m.content["config"].get("own-statistics")) for m in asked]
+    assert kinds == [("train", None)] * 2 + [("evaluate", None)] * 2 + [
+        ("evaluate", True),
+        ("evaluate", False),
+    ]
+    assert (set(result.train.metrics), set(result.new.metrics)) == ({0, 1}, {2})
+    assert set(result.new_as_received.metrics) == {2}
+    assert result.new.metrics[2]["loss"] != result.new_as_received.metrics[2]["loss"]
+    assert federation.unused == ["cache-dir"]
+
+
+def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, sites):
+    """The scale that the server makes of three sites is that of the rows they do not test on."""
+    tested, scales = [], []
+    for fold in (1, 2, 3):
+        config = configured(**AT_SITES | {"normalize": True}, folds=3, fold=fold)
+        federation, _, result = messages_of(config, sites)
+        values, count = [], 0
+        for node in sites:
+            inputs = inputs_at(config, node)
+            rows = rows_of(inputs, node["partition-id"])
+            ages = inputs.dataset.train.columns["x"][:, 0].astype(np.float64)
+            values.append(ages[np.concatenate([rows["train"], rows["val"]])])
+            units = inputs.dataset.train.units
+            assert not set(units[rows["train"]]) & set(units[rows["test"]])
+            count += len(rows["test"])
+            assert len(ages) == len(rows["train"]) + len(rows["test"])
+        scales.append(federation.totals.normalization["feature-mean"][0])
+        assert scales[-1] == pytest.approx(np.concatenate(values).mean(), rel=1e-6)
+        tested.append(sum(int(m["eval-examples"]) for m in result.evaluate.metrics.values()))
+        assert tested[-1] == count
+    assert sum(tested) == 180
+    assert len(set(scales)) == 3
+
+
 # ---- what cannot be ---------------------------------------------------------------------------------
 
 
@@ -249,6 +320,7 @@ def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, cl
         ("LEAVE --folds 2", r"folds: 2 is not allowed; expected 0 with leave-one-site-out, whose runs"),
         ("LEAVE --holdout-clients 2 --num-clients 4", r"holdout-clients: 2 .* which names one$"),
         ("LEAVE --partition iid --num-clients 1", r"holdout-clients: 1 is not .* at most 0: one client"),
+        ("folds 3 --fold 1 --dp example --dp-noise 1", r"folds: 3 .* 0 with dp 'example': which fold"),
         ("LEAVE --sweep num-clients=2,3", r"num-clients: '2,3' .* one value with leave-one-site-out$"),
         ("folds 2 --search client-lr=0.1..1", r"search: .* needs a single run, but this is a sweep of fold$"),
     ],
