@@ -21,12 +21,11 @@ from ..config.named_algorithms import NOT_GIVEN
 from ..config.registry import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..core.files import digest_of
+from ..core.files import digest_of, path_of
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
 from ..data.dataset import GROUP_KEY, Kind
-from ..data.images.kind import Images
 from ..data.images.moments import Scale
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
@@ -138,8 +137,10 @@ class RunInputs:
         _check_keys(config, dataset)
         if request.unit_column and dataset.train.units is None:
             wanted = "none: the data are no table, nor pictures that a table names"
-            if request.keeps_groups and isinstance(dataset.kind, Images):
-                wanted = "name=PATTERN, what finds the group in a picture's path: no table names the pictures"
+            if request.keeps_groups and not request.unit_pattern and path_of(name).is_dir():
+                wanted = (
+                    "name=PATTERN, which finds the group in a picture's path: no table names the pictures"
+                )
             raise not_allowed(request.unit_key, request.unit_column, wanted)
         if not shape:
             if data_path:

@@ -144,7 +144,11 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         targets, classes, label_notes = _labels(used, labels, request)
     ids = [_ids(request, split) for split in used]
     columns = [images, targets, ids]
-    if request.unit_column and not request.unit_pattern:
+    if request.unit_pattern:
+        raise not_allowed(
+            request.unit_key, request.unit_pattern, "the name of a column: pictures have no paths"
+        )
+    if request.unit_column:
         columns.append([_values_of(request.unit_key, request.unit_column, split) for split in used])
     by = request.unit_column if len(columns) > 3 else ""
     train, test, held_out = train_and_test(list(zip(*columns, strict=True)), by)

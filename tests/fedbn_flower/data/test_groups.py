@@ -295,6 +295,8 @@ def test_data_of_the_hub_have_groups_by_a_column(configured, tmp_path):
     assert len(set().union(*sides)) == 10
     with pytest.raises(UserError, match=r"^group-column: unknown name 'patent'"):
         Federation(configured(**keys, group_column="patent"))
+    with pytest.raises(UserError, match=r"^group-column: .* the name of a column: pictures have no paths$"):
+        Federation(configured(**keys, group_column="name=(P)"))
 
 
 @pytest.mark.parametrize("folds", [{}, {"folds": 2, "fold": 1}])
@@ -383,7 +385,7 @@ def test_groups_of_arrays_that_cannot_be(cache_dir, keys, line):
         ),
         (
             {"dataset": "digits", "columns": "auto", "label_column": "auto"},
-            r"^group-column: .* name=PATTERN, what",
+            r"^group-column: .* none: the data are no table",
         ),
         (
             {"dataset": "synthetic:1,1", "columns": "auto", "label_column": "auto"},
