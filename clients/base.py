@@ -17,6 +17,7 @@ from fedbn_flower.core.ground.wire import (
     EVAL_SPLITS,
     FINE_TUNE,
     LOCAL_STEPS,
+    OWN_STATISTICS,
     SERVER_ROUND,
     TRAIN_EXAMPLES,
 )
@@ -213,9 +214,13 @@ class FedAvgClient(NumPyClient):
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Evaluate the received shared entries with the client's local entries, on ``eval-splits``.
 
-        With ``fine-tune`` the config also has the learning rate keys of `fit`.
+        With ``fine-tune`` the config also has the learning rate keys of `fit`. With ``own-statistics`` the
+        client is a new one, see `load_as_new`.
         """
-        self.load_to_evaluate(parameters)
+        if OWN_STATISTICS in config:
+            self.load_as_new(parameters, bool(config[OWN_STATISTICS]))
+        else:
+            self.load_to_evaluate(parameters)
         metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
         split = str(config[EVAL_SPLITS]).split(",", maxsplit=1)[0]
         metrics[TRAIN_EXAMPLES] = len(self.task.train)
@@ -231,8 +236,22 @@ class FedAvgClient(NumPyClient):
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
             self.local_names
         ):
-            batch_size = evaluation_batch(task.train, task.problem)
-            estimate_statistics(task.model, task.train, batch_size, task.seed, self.still)
+            self._estimate_statistics()
+
+    def load_as_new(self, parameters: NDArrays, own_statistics: bool) -> None:
+        """Load the model that a client evaluates that has no part in the training.
+
+        Local entries have their initial values. BatchNorm statistics, whether they travel or are local, are
+        estimated on its training examples (AdaBN) or stay as they are.
+        """
+        self.load(self.task.model.state_dict(), parameters)
+        if own_statistics and batch_norm_statistics(self.task.model):
+            self._estimate_statistics()
+
+    def _estimate_statistics(self) -> None:
+        task = self.task
+        batch_size = evaluation_batch(task.train, task.problem)
+        estimate_statistics(task.model, task.train, batch_size, task.seed, self.still)
 
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.

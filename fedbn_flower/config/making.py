@@ -18,6 +18,7 @@ from .given import given_by_key
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, Named, named, settings_of
 from .run_config import RunConfig
+from .splits import with_splits
 from .unknown_keys import check_used
 
 
@@ -94,4 +95,4 @@ def _with_choices(config: RunConfig) -> RunConfig:
         MODEL.find(name)
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
-    return config
+    return with_splits(config)

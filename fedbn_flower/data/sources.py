@@ -39,6 +39,8 @@ OF_MASKS = ":masks"
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 EXPECTED = "'digits', a table, a folder with data, or a hub name"
+GROUP = "group"
+"""The column of the groups that a caller gives with arrays."""
 COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
 """The fields of a `Request` that are of columns."""
 OF_FILES = ("image_size", "spacing", "window")
@@ -53,6 +55,8 @@ class Source:
 
     fingerprint: str
     decode: Callable[[], Decoded]
+    has_rows: bool = False
+    """Whether a table names the examples."""
 
 
 def open_source(request: Request) -> Source:
@@ -63,6 +67,14 @@ def open_source(request: Request) -> Source:
     UserError
         When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
+    source = _open(request)
+    if request.split_by and not source.has_rows:
+        wanted = "none: the data are no table, nor pictures that a table names"
+        raise not_allowed("split-by", request.split_by, wanted)
+    return source
+
+
+def _open(request: Request) -> Source:
     if request.name == DIGITS:
         return _digits(request)
     for prefix, open_prefixed in PREFIXES.items():
@@ -85,7 +97,7 @@ def open_source(request: Request) -> Source:
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         beside = [path.name for path in unread_tables(folder, tables)]
         fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
-        return Source(fingerprint, lambda: decode_tables(request, tables))
+        return Source(fingerprint, lambda: decode_tables(request, tables), has_rows=True)
     return _folder(request, folder)
 
 
@@ -130,7 +142,7 @@ def _folder(request: Request, folder: Path) -> Source:
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
         fingerprint += f" by table{_named(request)}"
-        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables))
+        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables), has_rows=True)
     if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
         return Source(f"{fingerprint} by folder", lambda: _by_folder(request, found))
@@ -173,6 +185,9 @@ def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
     _refuse_keys(request, "data is given as arrays", *OF_FILES, *OF_IMAGES)
+    if request.unit_column not in ("", GROUP):
+        wanted = f"none, or {GROUP!r} with simulate(groups=...): data is given as arrays"
+        raise not_allowed(request.unit_key, request.unit_column, wanted)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse_keys(request, "data is given as arrays", "group_column")
 

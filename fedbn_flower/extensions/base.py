@@ -275,8 +275,10 @@ class Extension(Observer):
         """
         return model
 
-    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
-        """Return what clients that do not train found of the next model, or None.
+    def evaluate(
+        self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+    ) -> Mapping[str, PhaseReport]:
+        """Return what clients that do not train found of the next model, by the name of a phase.
 
         Parameters
         ----------
@@ -287,7 +289,7 @@ class Extension(Observer):
         moment : Moment
             The round.
         """
-        return None
+        return {}
 
     def after_round(self, result: RoundResult) -> Stop | None:
         """Return why this round is to be the last one, or None."""

@@ -36,7 +36,7 @@ RESULTS: Mapping[str, tuple[Any, str]] = {
     "settings": (Mapping, "a mapping"),
     "received": (Message, "a Message"),
     "published": (ArrayRecord, "an ArrayRecord"),
-    "evaluate": (PhaseReport | None, "a PhaseReport or None"),
+    "evaluate": (Mapping, "a mapping of PhaseReports"),
     "after_round": (Stop | None, "Stop(reason) or None"),
     "keeps": (bool | None, "True, False or None"),
 }
@@ -135,10 +135,14 @@ class Extensions:
             model = self._call(name, "published", model, before, sent, moment)
         return model
 
-    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
-        """Return what clients that do not train found, of the first that asks some."""
-        found = (self._call(name, "evaluate", model, settings, moment) for name in self.all)
-        return next((report for report in found if report is not None), None)
+    def evaluate(
+        self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+    ) -> dict[str, PhaseReport]:
+        """Return what clients that do not train found of the next model, by the name of a phase."""
+        found: dict[str, PhaseReport] = {}
+        for name in self.all:
+            found |= self._call(name, "evaluate", model, settings, moment)
+        return found
 
     def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
         """Return a round with what they make of it, and why the first that ends the run does; else ""."""

@@ -15,6 +15,7 @@ from ..data.notes import ROWS, Note
 from ..data.readers.tables import Table
 from ..data.statistics import columns_of
 from ..records.columns import TEST, TRAIN, VALIDATION
+from .group_sides import of_groups, sides_of
 from .inputs import RunInputs
 from .tasks import rows_of
 
@@ -39,18 +40,19 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
         yield Note("target", f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns))}", guessed)
     yield Note("target", _target(dataset))
     yield Note("inputs", _inputs(dataset))
-    if dataset.train.units is not None:
-        count = len(np.unique(dataset.train.units))
+    if (units := inputs.protected_units) is not None:
+        count = len(np.unique(units))
         of_one = f"rows with one value of {inputs.config.dp_unit!r}"
         yield Note("examples", f"{of_one} are protected together: {count} values, in training and validation")
     if inputs.data_path:
         rows = rows_of(inputs, partition_id)
         yield Note("examples", _examples(*(len(rows[split]) for split in (TRAIN, VALIDATION, TEST))))
+        yield from of_groups(inputs, [rows[split] for split in (TRAIN, VALIDATION, TEST)])
         yield Note("clients", f"this site, {inputs.data_path}")
         return
     shares = inputs.partitions
-    validation = len(shares.val_rows)
-    yield Note("examples", _examples(len(dataset.train) - validation, validation, len(dataset.test)))
+    yield Note("examples", _examples(*inputs.sizes))
+    yield from of_groups(inputs, sides_of(inputs), shares.train)
     yield Note("clients", _clients(inputs))
     if unused := shares.left_out(inputs.evaluates_locally):
         yield Note("left out", unused)

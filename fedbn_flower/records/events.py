@@ -18,6 +18,7 @@ from ..data.notes import Note
 from .columns import GLOBAL, POOLED
 from .deciding import deciding
 
+NEW, NEW_AS_RECEIVED = "new", "new-as-received"
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
@@ -88,8 +89,9 @@ class RoundResult:
     """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
     bytes_received: int = 0
-    new: PhaseReport | None = None
-    """The report of the held-out clients, where they evaluated."""
+    others: Mapping[str, PhaseReport] = field(default_factory=dict)
+    """What clients that do not train found of the model, by phase: `NEW`, and with ``leave-one-site-out``
+    `NEW_AS_RECEIVED`, without BatchNorm statistics of their own."""
     decide_by: str = "pooled"
     """Whose metrics decide, of `deciding.DECIDING`."""
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -106,6 +108,16 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+
+    @property
+    def new(self) -> PhaseReport | None:
+        """The report of the held-out clients, where they evaluated."""
+        return self.others.get(NEW)
+
+    @property
+    def new_as_received(self) -> PhaseReport | None:
+        """The same without BatchNorm statistics of their own."""
+        return self.others.get(NEW_AS_RECEIVED)
 
     def change(self, names: Iterable[str] | None = None) -> dict[str, NDArray]:
         """Return the change of entries in this round, float64 by name; by default of all that travel."""
@@ -141,7 +153,8 @@ class RoundResult:
     @property
     def failures(self) -> int:
         evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        return len(self.train.failures) + evaluated + len(self.new.failures if self.new else ())
+        of_others = sum(len(report.failures) for report in self.others.values())
+        return len(self.train.failures) + evaluated + of_others
 
 
 class Observer:

@@ -20,7 +20,7 @@ from ..names import short
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from .report.tables import Table as Report
-from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
+from .summary import AS_RECEIVED, LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
 from .terminal import fit_to_width
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
@@ -206,6 +206,8 @@ def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
     if summary.get("new-clients"):
         new = summary["new-clients"]
         add("new clients, mean over examples", "", new["mean"], new["clients"])
+    if received := summary.get(AS_RECEIVED):
+        add("the same, statistics as received", "", received["mean"], received["clients"])
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():
             add(f"client {client.get('name', partition)}", str(client["num-examples"]), client)

@@ -194,7 +194,7 @@ class RunFolder(Observer):
         phases = {"train": result.train} | (
             {"evaluate": result.evaluate} if result.evaluate is not result.train else {}
         )
-        phases |= {"new": result.new} if result.new else {}
+        phases |= result.others
         self.clients.append(
             [
                 {

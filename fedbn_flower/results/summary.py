@@ -36,6 +36,9 @@ from ..records.run_totals import RunTotals
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
+AS_RECEIVED = "new-clients-as-received"
+"""The key of the new clients without BatchNorm statistics of their own, with ``leave-one-site-out``."""
+LEFT_OUT = "left out"
 TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ", "seconds to ")
 """How columns of what it took to reach the target begin."""
 CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
@@ -114,6 +117,11 @@ def round_metrics(
         "per-class": per_class(names, list(by_client.values()), shared),
         "global-per-class": per_class(names, [] if server is None else [server]),
         "new-clients": _new_clients(result.new, dataset, split, client_names) if result.new else None,
+        **(
+            {AS_RECEIVED: _new_clients(result.new_as_received, dataset, split, client_names)}
+            if result.new_as_received
+            else {}
+        ),
     }
 
 
@@ -168,13 +176,16 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     With few clients there is a group for each, with many the worst tenth. Summaries of earlier versions lack
     some groups.
     """
-    clients, new = summary["clients"], summary.get("new-clients")
+    clients, new, received = summary["clients"], summary.get("new-clients"), summary.get(AS_RECEIVED)
+    if new and received:  # of one client, who is left out
+        return {
+            LEFT_OUT: new["mean"],
+            f"{LEFT_OUT}, statistics as received": received["mean"],
+            **_of_all(summary),
+        }
     few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
     found = {
-        "global": summary["global"],
-        "pooled": summary.get("pooled"),
-        "mean over examples": summary.get("mean"),
-        "mean over clients": summary.get("client-mean"),
+        **_of_all(summary),
         **({f"client {c.get('name', i)}": c for i, c in clients.items()} if few else {}),
         "worst tenth": None if few else summary.get("worst-tenth"),
         "new clients": new and new["mean"],
@@ -183,7 +194,24 @@ def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
+def _of_all(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the metrics of the global model, and those over all clients, by group."""
+    found = {
+        "global": summary["global"],
+        "pooled": summary.get("pooled"),
+        "mean over examples": summary.get("mean"),
+        "mean over clients": summary.get("client-mean"),
+    }
+    return {group: metrics for group, metrics in found.items() if metrics}
+
+
 NOBODY: Mapping[str, Mapping[str, Any]] = {}
+
+
+def name_of_left_out(summary: Mapping[str, Any]) -> str:
+    """Return the name of the client that ``leave-one-site-out`` left out, or its number."""
+    new = summary.get("new-clients") or {"clients": {}}
+    return ", ".join(client.get("name", number) for number, client in new["clients"].items())
 
 
 def shown_mean(

@@ -8,7 +8,7 @@ from typing import Any
 from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.help import as_text
-from ..config.keys import ALIASES
+from ..config.keys import ALIASES, RUN_KEYS
 from ..config.making import run_configs
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
@@ -19,7 +19,10 @@ from ..names import short
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""
 STANDARD_KEYS = frozenset(GRID_KEYS) - {"reference"}
-SINGLE_VALUE_KEYS = ("run-dir", "resume", "backend", "workers", "ray-address", "verbose")
+SINGLE_VALUE_KEYS = (
+    *("run-dir", "resume", "backend", "workers", "ray-address", "verbose"),
+    *("folds", "leave-one-site-out"),
+)
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -105,7 +108,7 @@ class Experiment:
     @property
     def lists(self) -> list[str]:
         """The keys with a list of values."""
-        tables = (self.values, *self.runs)
+        tables = map(_with_every_run, (self.values, *self.runs))
         found = [key for table in tables for key, value in table.items() if isinstance(value, tuple)]
         return list(dict.fromkeys(found))
 
@@ -116,7 +119,7 @@ class Experiment:
         """
         tables = []
         for run in self.runs or ({},):
-            given = {**self.values, **run}
+            given = _with_every_run({**self.values, **run})
             chosen = sorted((key for key in given if not keys or key in keys), key="seed".__eq__)
             axes = [v if isinstance(v, tuple) else (v,) for v in map(given.__getitem__, chosen)]
             tables.append([dict(zip(chosen, cell, strict=True)) for cell in product(*axes)])
@@ -170,6 +173,20 @@ class Experiment:
 
         runs = {"runs": [plain(run) for run in self.runs]} if self.runs else {}
         return {**plain({k: v for k, v in self.values.items() if k != "run-dir"}), **runs}
+
+
+def _with_every_run(given: Table) -> Table:
+    """Return a table with a list of the runs that ``folds``, or ``leave-one-site-out``, asks for."""
+    folds = str(given.get("folds", "0"))
+    if folds.isdecimal() and int(folds) > 1 and given.get("fold", "0") == "0":
+        return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
+    if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
+        clients = given.get("num-clients", str(RUN_KEYS["num-clients"].default))
+        if isinstance(clients, tuple):
+            raise not_allowed("num-clients", ",".join(clients), "one value with leave-one-site-out")
+        if clients.isdecimal():
+            return {**given, "left-out": tuple(map(str, range(int(clients))))}
+    return given
 
 
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from ..results.best_cells import MARK, Verdict, verdict
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
+from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
+from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
@@ -51,6 +52,7 @@ class Comparison:
         self._summaries: dict[str, dict[str, Any]] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Verdict[Cell] = self._verdict()
+        self.folds = PooledFolds(folder, keys)
 
     def add(
         self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
@@ -68,12 +70,15 @@ class Comparison:
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
+        if summary and config.folds:
+            self.folds.add(config, self.folder / name, summary)
         if summary:
             self._summaries[name] = summary
             self._privacy[name] = config.dataset, summary.get("privacy") or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
+            **({"left-out": name_of_left_out(summary)} if summary and config.left_out >= 0 else {}),
             "seed": config.seed,
             "status": problem or "ok",
             "seconds": summary["seconds"] if summary else "",
@@ -176,7 +181,7 @@ class Comparison:
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}{self.folds.markdown()}"
 
     @property
     def privacy_together(self) -> list[str]:

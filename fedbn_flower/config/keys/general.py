@@ -7,6 +7,7 @@ from pydantic import Field as setting
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
 from ...core.key_group import KeyGroup
+from ...core.syntax import GROUPS, SPLIT_BY
 from ...data.images.library_augment import FORMS as AUGMENTATIONS
 from ...data.images.scans.sampling import (
     SIZE_FORMS,
@@ -100,6 +101,20 @@ class Data(KeyGroup):
         description="share of the training set held out for validation; the test set is then kept for the "
         "end",
     )
+    group_column: Annotated[str, GROUPS] = setting(
+        "",
+        description="column whose values are groups, such as patients: all rows of a group are on one side "
+        "of every split, and at one client; of pictures also a pattern of their paths",
+    )
+    split_by: Annotated[str, SPLIT_BY] = setting(
+        "",
+        description="rows of a table to train on, all others being tested on: those below a number or a "
+        "date; the column is no input",
+    )
+    folds: int = setting(
+        0, ge=0, description="cross-validation: so many runs, each tested on another part of all examples"
+    )
+    fold: int = setting(0, ge=0, description="which of the folds this run is tested on; 0 runs them all")
     normalize: bool | Literal["median"] = setting(
         False,
         description="standardise images per channel and numbers per feature, the same way at all clients: "
@@ -254,6 +269,14 @@ class Evaluation(KeyGroup):
     )
     thresholds: int = setting(
         1000, ge=10, le=100_000, description="number of score thresholds for auroc and average-precision"
+    )
+    leave_one_site_out: bool = setting(
+        False,
+        description="a run for each client, which does not train and is evaluated at the end as a new one, "
+        "with and without BatchNorm statistics of its own",
+    )
+    left_out: int = setting(
+        -1, ge=-1, description="which client leave-one-site-out leaves out in this run; -1 runs them all"
     )
 
 

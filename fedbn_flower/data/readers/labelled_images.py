@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, unknown_name
+from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile, is_image, is_image_name, name_of_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import of_split_columns, split_folders
+from ..splits import numbered
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import of_split_columns, split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -313,8 +315,12 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
+    by = groups_of_paths(request, files, walked.root)
+    found = found if by is None else replace(found, units=numbered(by))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:
+        if request.split_by:
+            raise not_allowed("split-by", request.split_by, "none: the data have a test set")
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         of_split = []
     else:
@@ -331,15 +337,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes
     ]
     notes += [*found.notes, *of_split, *of_labels, *decoder.notes()]
-    if again := len(files) - len({*files}):
-        said = f"{number_of(again, 'row')} name{'s' * (again == 1)} a picture that an earlier row names, too"
-        kinds = Counter(
-            file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)}
-        )
-        if several := sum(count > 1 for count in kinds.values()):
-            have = "has" if several == 1 else "have"
-            said += f"; labels? {number_of(several, 'picture')} {have} rows with different labels"
-        notes.append(Note("examples", said))
+    notes += _of_repeated(files, y)
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)
         notes.append(Note("left out", f"{number_of(unnamed, 'picture')} without a label in {labels}"))
@@ -358,6 +356,18 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     )
     units = found.units
     return replace(decoded, units=None if units is None else (units[train], units[test]))
+
+
+def _of_repeated(files: Sequence[Path], y: np.ndarray) -> list[Note]:
+    """Return a note on the rows that name a picture that an earlier one names, too."""
+    if not (again := len(files) - len({*files})):
+        return []
+    said = f"{number_of(again, 'row')} name{'s' * (again == 1)} a picture that an earlier row names, too"
+    kinds = Counter(file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)})
+    if several := sum(count > 1 for count in kinds.values()):
+        have = "has" if several == 1 else "have"
+        said += f"; labels? {number_of(several, 'picture')} {have} rows with different labels"
+    return [Note("examples", said)]
 
 
 def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:

@@ -19,6 +19,7 @@ from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
 from ...names import CLIENT, LOSS, OBJECTIVE, Registry, parts
+from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
@@ -50,8 +51,9 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     shares = None if inputs.data_path else inputs.partitions.train
     yield from of_leaks(dataset)
     yield from of_doubts(dataset, shares, config.missing_values)
-    yield from of_copies(dataset)
+    yield from of_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
+        yield from of_groups_on_both(inputs, sides_of(inputs))
         yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from of_same_clients(dataset)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
@@ -85,7 +87,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
 
 
 def _of_units(inputs: RunInputs) -> Iterator[str]:
-    units, train = inputs.dataset.train.units, inputs.partitions.train
+    units, train = inputs.protected_units, inputs.partitions.train
     if units is None:
         return
     found = Counter(unit for i in range(len(train.sizes)) for unit in {*units[train[i]].tolist()})

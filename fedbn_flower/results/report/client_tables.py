@@ -5,7 +5,7 @@ from typing import Any
 
 from ...records.metrics import shown
 from ..run_reader import Run
-from ..summary import NOBODY, NON_METRICS, shown_mean
+from ..summary import AS_RECEIVED, NOBODY, NON_METRICS, shown_mean
 from .html import folded, paragraph
 from .tables import Table
 
@@ -111,3 +111,9 @@ def new_clients(run: Run) -> Iterator[str]:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
     yield _table(run, "model", models, clients).html()
+    if received := run.summary.get(AS_RECEIVED):
+        yield paragraph(
+            "The same without BatchNorm statistics of their own: as received, or as at the start."
+        )
+        named = {f"client {_name(run, partition)}": c for partition, c in received["clients"].items()}
+        yield _table(run, "model", named, received["clients"]).html()

@@ -225,13 +225,13 @@ class Others(Extension):
     """Says that others have failed to evaluate."""
 
     def evaluate(self, model, settings, moment):
-        return PhaseReport(failures={7: "asleep"}) if moment.tests else None
+        return {"others": PhaseReport(failures={7: "asleep"})} if moment.tests else {}
 
 
 def test_what_others_found_of_the_model_is_in_the_tables(run):
     _, result = run(extensions=[Others], rounds=2)
     lines = (result.folder / "failures.csv").read_text().splitlines()
-    assert lines[1:] == ["2,new,7,asleep"]
+    assert lines[1:] == ["2,others,7,asleep"]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_others_found_of_the_model_is_in_the_tables(run):
         ("settings", "a mapping"),
         ("received", "a Message"),
         ("published", "an ArrayRecord"),
-        ("evaluate", "a PhaseReport or None"),
+        ("evaluate", "a mapping of PhaseReports"),
     ],
 )
 def test_what_a_hook_may_not_return_is_one_line(run, hook, wanted):

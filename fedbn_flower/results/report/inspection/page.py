@@ -34,7 +34,7 @@ def inspect_page(found: Inspection) -> str:
         f"{dataset}, before training",
         paragraph(found.lead) + key_values(found.facts()),
         [
-            warning("Warnings", *map(paragraph, found.warnings())),
+            warning("Warnings", *map(paragraph, found.warnings)),
             section("What is learnt", found.learnt().html()),
             section(
                 "Clients",
