@@ -238,6 +238,14 @@ def test_with_a_spacing_the_size_cuts_or_pads_around_the_centre():
     np.testing.assert_array_equal(mask, np.where(found[0] > 0, 3, 0))
 
 
+def test_the_nearest_voxel_of_a_mask_is_that_at_its_centre():
+    """Two of four voxels have their centres at 1 and 3, in units of the four, which begin there."""
+    grid = Grid((4, 1), (1.0, 1.0))
+    mask = np.array([[1], [2], [3], [4]], np.uint8)
+    assert Sampling(spacing="9x2x1").mask(mask, grid, "").ravel().tolist() == [2, 4]
+    assert Sampling(spacing="9x0.5x1").mask(mask, grid, "").ravel().tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
     """Bright cubes: after resampling both, mask and image agree but for a voxel at each border."""
     for i in range(6):
