@@ -128,7 +128,7 @@ def main() -> None:
     """Write everything; the same files for the same numbers and seed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--scans", type=int, default=30, help="of each kind, at each site")
+    parser.add_argument("--scans", type=int, default=30, help="with masks, at each site; twice as many to screen")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     rows: list[tuple[str, str, int]] = []
@@ -140,8 +140,8 @@ def main() -> None:
                 folder / "images" / f"{i:03}", site, rng, rng.integers(1, 4), f"{place + 1}.{i + 1}"
             )
             save_nifti(folder / "masks" / f"{i:03}.nii.gz", mask.astype(np.uint8), site)
-        for i in range(chosen.scans):
-            name, tumour = f"{site}-{i:03}", int(rng.random() < 0.4)
+        for i in range(2 * chosen.scans):
+            name, tumour = f"{site}-{i:03}", int(rng.random() < 0.5)
             write_case(
                 chosen.folder / "screening" / "scans" / name, site, rng, tumour, f"{place + 4}.{i + 1}"
             )

@@ -101,6 +101,11 @@ class Pictures:
                 return path.relative_to(self.root).as_posix()
         return ""
 
+    def series_of(self, value: object) -> str:
+        """Return the folder of a series of which a value names a slice; empty if it names none."""
+        above = self.find("/".join(_parts(value)[:-1]))
+        return above[0].relative_to(self.root).as_posix() if len(above) == 1 and above[0].is_dir() else ""
+
     def find(self, value: object) -> list[Path]:
         """Return the pictures that a value may mean: one, none, or several.
 
@@ -389,6 +394,8 @@ def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Pat
         reason = "several pictures have that name" if places else "there is no such picture"
         if not error and not places and (inside := pictures.in_folder(value)):
             reason = f"that is a folder; {_by_picture(inside)}"
+        elif not error and not places and (series := pictures.series_of(value)):
+            reason = f"that is a slice of the series in {series!r}; expected a row for the folder"
         error = error or f"image-column: {column!r} holds {str(value)!r}, and {reason}"
     if missing:
         rows = f" ({missing} of {missing + len(files)} rows)" if missing > 1 else ""

@@ -46,6 +46,19 @@ def test_a_mask_moves_with_its_image(name, spec):
         assert not moved.all()
 
 
+@pytest.mark.parametrize(
+    "name", ["torchvision:RandomRotation:degrees=40", "monai:RandAffine:prob=1,rotate_range=0.5"]
+)
+def test_a_mask_gets_no_class_between_two(name):
+    needs(name)
+    masks = torch.from_numpy(RNG.choice(np.array([0, 200], np.uint8), (8, 8, 8)))
+    with seeded(0):
+        x, y = transform_of(name, MASKS)(masks[:, None] / 255, masks)
+    assert not torch.equal(y, masks)
+    assert set(y.unique().tolist()) == {0, 200}
+    assert x.shape == (8, 1, 8, 8)
+
+
 @pytest.mark.parametrize("name", ["torchvision:GaussianNoise", "monai:RandGaussianNoise:prob=1,std=0.5"])
 def test_noise_leaves_masks_alone(name):
     needs(name)

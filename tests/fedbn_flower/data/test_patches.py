@@ -51,6 +51,16 @@ def test_half_of_the_patches_lie_about_the_foreground_and_void_is_none():
     assert not (y[::2] == 1).any()
 
 
+def test_void_is_no_foreground():
+    """Of patches anywhere few have a voxel of the corner; about the foreground more than half would."""
+    images, masks = places((8, 10, 12), 1000)
+    masks[:] = 0
+    masks[:, -2:, -2:, -2:] = 255
+    with seeded(0):
+        _, y = RandomPatches((4, 5, 6))(images, masks)
+    assert (y == 255).flatten(1).any(1).float().mean() == pytest.approx((2 / 5) * (2 / 6) * (2 / 7), abs=0.03)
+
+
 def test_the_same_seed_draws_the_same_patches():
     images, masks = places((8, 10, 12))
     found = []

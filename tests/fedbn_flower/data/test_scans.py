@@ -15,6 +15,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.scans import Grid, Sampling, read_scan
+from fedbn_flower.federation.tasks import local_task
 
 from .scan_files import nibabel, pydicom, write_dicom, write_nifti, write_series
 
@@ -237,6 +238,14 @@ def test_with_a_spacing_the_size_cuts_or_pads_around_the_centre():
     np.testing.assert_array_equal(mask, np.where(found[0] > 0, 3, 0))
 
 
+def test_the_nearest_voxel_of_a_mask_is_that_at_its_centre():
+    """Two of four voxels have their centres at 1 and 3, in units of the four, which begin there."""
+    grid = Grid((4, 1), (1.0, 1.0))
+    mask = np.array([[1], [2], [3], [4]], np.uint8)
+    assert Sampling(spacing="9x2x1").mask(mask, grid, "").ravel().tolist() == [2, 4]
+    assert Sampling(spacing="9x0.5x1").mask(mask, grid, "").ravel().tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
     """Bright cubes: after resampling both, mask and image agree but for a voxel at each border."""
     for i in range(6):
@@ -387,6 +396,15 @@ def test_a_series_that_is_broken_or_mixed_is_named(cache_dir, tmp_path, change, 
     assert reason in refused(cache_dir, tmp_path)
 
 
+def test_a_table_of_slices_is_told_to_name_their_folders(cache_dir, tmp_path):
+    for i in range(5):
+        write_series(tmp_path / "scans" / f"p{i}", some((3, 4, 4)))
+    rows = [{"image": f"scans/p{i}/{k}.dcm", "label": i % 2} for i in range(5) for k in range(3)]
+    pd.DataFrame(rows).to_csv(tmp_path / "labels.csv")
+    told = "image-column: 'image' holds 'scans/p0/0.dcm', and that is a slice of the series in 'scans/p0'"
+    assert refused(cache_dir, tmp_path).startswith(told)
+
+
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
@@ -478,3 +496,22 @@ def test_a_dataset_without_scans_has_the_name_in_the_cache_that_it_had():
     assert "window" not in str(Request("digits"))
     assert str(Request("x", spacing=1.5)) != str(Request("x"))
     assert pydicom.__version__
+
+
+def test_a_site_reads_its_scans_as_the_run_says(configured, tmp_path):
+    """The server knows the shape alone; spacing, size and window are the run's keys."""
+    for i in range(5):
+        values = np.zeros((8, 8, 8), np.float32)
+        values[2:6, 2:6, i : i + 3] = 100
+        for kind, found in (("images", values), ("masks", (values > 50).astype(np.uint8))):
+            write_nifti(tmp_path / kind / f"{i}.nii.gz", found, (1, 1, 2))
+    keys = {"dataset": "shape:1x8x8x8:2:masks", "spacing": 2.0, "image_size": "8x8x8", "window": "0..100"}
+    config = configured(**keys, partition="iid", model="auto", client="fedbn", strategy="fedavg")
+    task = local_task(config, 0, {"data-path": str(tmp_path), "cache-dir": str(tmp_path / "cache")})
+    images, masks = task.train.prepared(np.arange(len(task.train)))
+    assert images.shape == (4, 1, 8, 8, 8)
+    assert masks.shape == (4, 8, 8, 8)
+    assert 0.5 < images.max() <= 1
+    assert task.model(images).shape == (4, 2, 8, 8, 8)
+    with pytest.raises(UserError, match=r"examples of 1x8x8x8 with masks of 2 classes, not of 1x8x4x4"):
+        local_task(config.model_copy(update={"image_size": 0}), 0, {"data-path": str(tmp_path)})
