@@ -84,7 +84,7 @@ def desk(tmp_path_factory, cache_dir):
     made = [sys.executable, "examples/make_hospital_data.py", "data", *few]
     subprocess.run(made, cwd=folder, check=True)
     if find_spec("nibabel") and find_spec("pydicom"):
-        made = [sys.executable, "examples/make_scans.py", "data", "--scans", "6"]
+        made = [sys.executable, "experiments/make_scans.py", "data", "--scans", "6"]
         subprocess.run(made, cwd=folder, check=True)
     assert main([*FEW, "--cache-dir", str(cache_dir), "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder

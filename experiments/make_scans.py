@@ -1,6 +1,6 @@
 """Make the volumes of docs/how-to/volumes.md: NIfTI files and DICOM series of three scanners.
 
-    python examples/make_scans.py data
+    python experiments/make_scans.py data
 
 Nothing in it is real. The three sites see the same kind of body, and write it in their own ways:
 
