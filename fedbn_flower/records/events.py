@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, UserConfigValue
+from numpy.typing import NDArray
 
 from fedbn_flower.strategies import PhaseReport
 
@@ -85,6 +86,8 @@ class RoundResult:
     """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
     bytes_received: int = 0
+    cases: Mapping[int, Mapping[str, NDArray]] = field(default_factory=dict)
+    """What simulated clients predicted of each held-out case, by partition; see `cases.Cases`."""
     new: PhaseReport | None = None
     """The report of the held-out clients, where they evaluated."""
     decide_by: str = "pooled"

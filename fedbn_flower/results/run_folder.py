@@ -16,7 +16,9 @@ from fedbn_flower.clients import Groups
 
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
+from ..federation.cases import file_of_cases
 from ..federation.federation import Federation
+from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
@@ -42,15 +44,16 @@ from .summary import (
 
 @dataclass(frozen=True)
 class RoundSnapshot:
-    """What is written of one round: the model, the summary, ``classes.csv`` and ``states.safetensors``.
+    """What is written of one round: the model, the summary, classes, states and predictions.
 
-    ``classes`` and ``states`` are empty if their files are to stay as they are.
+    The last three are empty if their files are to stay as they are.
     """
 
     entries: Mapping[str, NDArray]
     metrics: dict[str, Any]
     classes: str = ""
     states: bytes = b""
+    predictions: bytes = b""
 
 
 class RunFolder(Observer):
@@ -231,6 +234,7 @@ class RunFolder(Observer):
             ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
             states_file(result, dataset.problem),
+            file_of_cases(result, inputs),
         )
 
     def _load_best(self) -> RoundSnapshot | None:
@@ -264,6 +268,8 @@ class RunFolder(Observer):
                 write_atomically(self.path / "classes.csv", kept.classes)
             if kept.states:
                 write_atomically(self.path / STATES_FILE, kept.states)
+            if kept.predictions:
+                write_atomically(self.path / PREDICTIONS_FILE, kept.predictions)
             write_atomically(self.path / "summary.json", text)
 
         self.writer.submit(write, len(model))
