@@ -17,7 +17,7 @@ from strategies.messages.npy import viewed
 
 ORDER = [
     "Compression", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience", "Protocol",
-    "Devices", "Rates", "FineTuning", "Divergence",
+    "Devices", "Rates", "FineTuning", "Predictions", "Divergence",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""
