@@ -88,10 +88,14 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     return content.getvalue()
 
 
-def predictions_of(folder: Path) -> DataFrame | None:
-    """Return the table of a run's folder; None if it has none."""
+def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:
+    """Return the table of a run's folder; None if it has none, or that has no column ``only_if``."""
     path = folder / PREDICTIONS_FILE
     if not path.exists():
+        return None
+    from pyarrow import parquet
+
+    if only_if not in parquet.read_schema(path).names:
         return None
     import pandas as pd
 

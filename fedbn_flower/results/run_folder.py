@@ -1,6 +1,7 @@
 """Write the folder of a run: configuration, metrics, summary, model and figures."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
+from .run_reader import Run
 from .summary import (
     CLASSES_HEADER,
     class_rows,
@@ -40,6 +42,8 @@ from .summary import (
     run_totals,
     without_lists,
 )
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,8 @@ class RunFolder(Observer):
             self.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)
+        for line in Run.read(self.path).missed_in_silence:
+            LOGGER.warning("%s", line)
         return self.summary
 
     @property
