@@ -159,6 +159,26 @@ def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
     assert not (run(**BINARY, eval_data="global").folder / "predictions.parquet").exists()  # 400 cases
 
 
+def test_without_a_final_test_the_cases_are_those_of_validation(run):
+    result = run(**BINARY, **LOCALLY, val_fraction=0.25, final_test=False, client="fedavg")
+    table = result.predictions
+    assert len(table) == 50
+    assert (table.target == Y[:200][table.id]).all()
+    right = accuracy_score(table.target, table.score > 0.5)
+    assert right == pytest.approx(result.summary["mean"]["accuracy"])
+
+
+def test_clients_that_never_train_have_no_rows(run):
+    keys = BINARY | {"num_clients": 4}
+    assert set(run(**keys, **LOCALLY, holdout_clients=2).predictions.site) == {"0", "1"}
+
+
+def test_clients_that_were_not_asked_have_no_rows(run):
+    result = run(**BINARY | {"num_clients": 4}, **LOCALLY, fraction_evaluate=0.5)
+    assert set(result.predictions.site) == result.summary["clients"].keys()
+    assert result.predictions.site.nunique() == 2
+
+
 PRIVATE = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all", "client": "fedbn"}
 
 
