@@ -170,7 +170,9 @@ def test_without_a_final_test_the_cases_are_those_of_validation(run):
 
 def test_clients_that_never_train_have_no_rows(run):
     keys = BINARY | {"num_clients": 4}
-    assert set(run(**keys, **LOCALLY, holdout_clients=2).predictions.site) == {"0", "1"}
+    result = run(**keys, **LOCALLY, holdout_clients=2)
+    assert len(result.summary["new-clients"]["clients"]) == 2
+    assert set(result.predictions.site) == result.summary["clients"].keys()
 
 
 def test_clients_that_were_not_asked_have_no_rows(run):
